@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 import broker.net.connection
-from tests.broker.net.test_reply_order import BATCH, LARGE, TOPIC, Seat, fetching, producing
 from tests.running import ROOT, Broker, Client, environment
 from tests.running import broker as started_broker
 from tests.support.lasting import create_topic
 from tests.support.peers import eventually, on
+from tests.support.seats import BATCH, LARGE, TOPIC, Seat, fetching, producing
 
 pytestmark = [
     pytest.mark.once,

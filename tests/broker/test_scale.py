@@ -12,8 +12,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +19,10 @@ import pytest
 
 from bench.native import BuildError, tools
 from tests.clients.stored import listed_groups
-from tests.running import environment
 from tests.support.crowd import disperse, gather, settle
 from tests.support.lasting import LastingBroker, described, stored_offsets
 from tests.support.many_offsets import TOPIC, plain_reading, write_offsets
+from tests.support.pinger import PAUSE_SECONDS_MAX, pinging, result_of
 
 pytestmark = [
     pytest.mark.alone,
@@ -137,27 +135,7 @@ def test_a_million_offsets_are_reloaded_quickly(tmp_path: Path, per_batch: int) 
 # One large group.
 
 
-@contextmanager
-def pinging(port: int, pid: int) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-P", "-m", "tests.support.pinger", str(port), str(pid)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(), cwd=os.sep)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "pinging\n"
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def result_of(pinger: subprocess.Popen[str]) -> dict[str, Any]:
-    output, _ = pinger.communicate("that will do\n", timeout=10)
-    found: dict[str, Any] = json.loads(output)
-    return found
-
-
 CROWD = 1_000
-PAUSE_SECONDS_MAX = 0.050
 ROUNDS = 3
 
 

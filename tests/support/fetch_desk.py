@@ -25,8 +25,8 @@ from protocol.batch import Record, build, read_header
 from protocol.headers import encode_request, response_header_version
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from storage import Handles, Log, LogId
-from tests.broker.runtime.test_turn import Crank
 from tests.storage.faulty_disk import FaultyDisk
+from tests.support.fake_loop import Crank
 
 FOLDER = "/data"
 NO_ID = bytes(16)
@@ -255,7 +255,7 @@ def told(reply: Any) -> list[tuple[int, int, int, int]]:
 
 
 def offsets_in(records: bytes) -> Sequence[int]:
-    found = []
+    found: list[int] = []
     at = 0
     while at < len(records):
         header = read_header(records, at)

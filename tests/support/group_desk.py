@@ -189,7 +189,7 @@ class Desk:
         self.shards = Shards(
             PARTITIONS,
             config,
-            self.store,  # type: ignore[arg-type]
+            self.store,
             self.turn,
             self.loop,  # type: ignore[arg-type]
             LATE_MS,

@@ -12,9 +12,10 @@ from broker.runtime.clock import Clock
 from broker.runtime.turn import Turn
 from coordinator import Commit, GroupConfig, JoinReply, JoinRequest, Note, SyncReply, SyncRequest
 from coordinator.notes import Coordinator
+from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from storage import Acquired, ClusterView, HeldBy, LogId, Unreadable
-from tests.broker.groups.test_journal import LATE_MS, ScriptedLog
+from tests.support.journals import LATE_MS, ScriptedLog
 
 START_MS = 1_000_000
 CONFIG = GroupConfig(group_initial_rebalance_delay_ms=0)
@@ -222,3 +223,21 @@ class World:
         found = self.shards.of(group).shard.groups.get(group)
         value = found.offsets["topic"].values.get(0) if found is not None and "topic" in found.offsets else None
         return None if value is None else int.from_bytes(value[2:10], "big")
+
+
+def settled(world: World, group: str = "g") -> str:
+    """A static member in a stable group; its id."""
+    log = world.log()
+    waiter = world.join(group)
+    while waiter.error is None:
+        log.succeed()
+        world.loop.run()
+        world.loop.pass_ms(1)
+    assert waiter.error == ErrorCode.NONE
+    member_id = waiter.member_id
+    synced = world.sync(group, waiter.reply.generation, member_id, **{member_id: b"mine"})
+    while log.pending:
+        log.succeed()
+        world.loop.run()
+    assert synced.error == ErrorCode.NONE
+    return member_id

@@ -22,9 +22,10 @@ from protocol.batch import Record, build, iterate, read_header, records
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from storage import OsDisk
 from storage.disk import OsFile
-from tests.broker.topics.test_partitions import Broker
 from tests.storage.faulty_disk import Crashed
 from tests.storage.logs import clean
+from tests.support.topic_broker import TopicBroker
+from tests.support.topic_logs import disk_log
 
 NAMES = ("orders", "payments")
 SEGMENT_BYTES = 2_000
@@ -92,7 +93,7 @@ class Call:
         self.released = True
 
 
-class World(Broker):
+class World(TopicBroker):
     """One history. `run` does so many deeds; `wrong` says which promise was broken."""
 
     def __init__(self, path: Path, seed: int) -> None:
@@ -228,9 +229,9 @@ class World(Broker):
 
     def _compact(self, name: str) -> None:
         partition = self.find(name)
-        if partition.error or not self.known[name].compacted or not partition.log.closed:
+        if partition.error or not self.known[name].compacted or not disk_log(partition).closed:
             return
-        log = partition.log
+        log = disk_log(partition)
         log.begin_compaction()
         if self.chance.random() < 0.3:  # it is deleted meanwhile: its folder stays until the end of this
             self._make(name)
@@ -243,7 +244,7 @@ class World(Broker):
     def _roll(self, name: str) -> None:
         partition = self.find(name)
         if not partition.error:
-            partition.log.roll(0)
+            disk_log(partition).roll(0)
 
     def _work(self) -> None:
         """Something that threads, timers and turns have to do."""
@@ -272,7 +273,7 @@ class World(Broker):
             self.settle()
             assert not partition.error, partition.trouble
             found: dict[int, tuple[bytes, bytes]] = {}
-            for chunk in partition.log.scan(partition.start_offset):
+            for chunk in disk_log(partition).scan(partition.start_offset):
                 at = 0
                 for header in iterate(chunk, 0, len(chunk)):
                     found |= {record.offset: (record.key or b"", record.value or b"") for record in records(chunk, at)}

@@ -36,7 +36,7 @@ class LastingBroker:
             self._arguments += ["--set", setting]
         self.broker: Broker | None = None
 
-    def start(self, *settings: str, loaded: bool = True, **environment: str) -> Broker:
+    def start(self, *settings: str, loaded: bool = True, **environment: Any) -> Broker:
         more = [word for setting in settings for word in ("--set", setting)]
         self.broker = Broker(*self._arguments, *more, **environment)
         if loaded:

@@ -75,7 +75,7 @@ def start(*arguments: str, command: tuple[str, ...] = (), **more: str) -> subpro
 
 def answered(client: Client, version: int = 12) -> bool:
     """Whether the broker still serves this client."""
-    return client.ask(MetadataRequest([]), version).brokers[0].node_id == 1
+    return bool(client.ask(MetadataRequest([]), version).brokers[0].node_id == 1)
 
 
 @contextmanager
@@ -177,7 +177,7 @@ class SlowDisk:
         code = directory / "code"
         code.mkdir()
         (code / "sitecustomize.py").write_text(SLOW_DISK.format(gate=str(self._gate)))
-        self.environment = {"PYTHONPATH": f"{code}{os.pathsep}{PACKAGES}"}
+        self.environment: dict[str, Any] = {"PYTHONPATH": f"{code}{os.pathsep}{PACKAGES}"}
 
     def stick(self) -> None:
         self._gate.touch()

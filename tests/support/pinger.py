@@ -7,13 +7,18 @@ machine that is less, and what the broker can be held to. It is the turn under w
 from __future__ import annotations
 
 import json
+import os
 import select
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from protocol.messages.api_versions import ApiVersionsRequest
-from tests.running import Client
+from tests.running import Client, environment
 
 PACE_SECONDS = 0.002
 
@@ -41,3 +46,25 @@ def main(port: int, pid: int) -> None:
 
 if __name__ == "__main__":
     main(int(sys.argv[1]), int(sys.argv[2]))
+
+
+@contextmanager
+def pinging(port: int, pid: int) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-P", "-m", "tests.support.pinger", str(port), str(pid)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(), cwd=os.sep)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "pinging\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def result_of(pinger: subprocess.Popen[str]) -> dict[str, Any]:
+    output, _ = pinger.communicate("that will do\n", timeout=10)
+    found: dict[str, Any] = json.loads(output)
+    return found
+
+
+PAUSE_SECONDS_MAX = 0.050

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from struct import Struct, pack
-from typing import Final
+from typing import Any, Final
 
 import google_crc32c
 
@@ -59,8 +59,8 @@ def record(
     return varint(len(body) + longer) + body
 
 
-def batch(*parts: bytes, codec: int = 0, raw: bytes | None = None, **fields: int) -> bytes:
-    """A batch of these records; the checksum and the length fit unless they are given, or `longer` is."""
+def batch(*parts: bytes, codec: int = 0, raw: Any = None, **fields: int) -> bytes:
+    """A batch of these records, or of the bytes `raw`; the checksum and the length fit unless they are given, or `longer` is."""
     longer = fields.pop("longer", 0)
     body = compress(b"".join(parts), codec) if raw is None else raw
     count = len(parts)

@@ -209,7 +209,7 @@ class Desk:
         )
         self.dispatch.serve(produce.route(parts), init_producer_id.route(parts))
         self.produce: Any = self.dispatch.routes[ProduceRequest.API_KEY].handle
-        self.host = Host(self.clock, self.turn, self.dispatch, lambda connection, reason: None, 100 << 20, 1 << 20, 1 << 20)  # type: ignore[arg-type]
+        self.host = Host(self.clock, self.turn, self.dispatch, lambda connection, reason: None, 100 << 20, 1 << 20, 1 << 20)
 
     def make_partitions(self) -> Any:
         return MemoryPartitions(self.topics)

@@ -65,11 +65,12 @@ class EmptyPartitions:
 
 
 class TopicDesk(Desk):
-    def __init__(self, authorizer: Authorizer, topics: dict[str, int], partitions: Callable[[TopicDesk], Any] | None = None) -> None:
+    def __init__(self, authorizer: Authorizer, topics: dict[str, int], partitions: Callable[[Any], Any] | None = None) -> None:
         super().__init__(authorizer, topics=topics)
         self.registry_log = MemoryLog()
         self.registry = Journal("__topics", self.topics, self.registry_log, self.turn, LATE_MS)
-        self.partitions: Any = EmptyPartitions(self.topics) if partitions is None else partitions(self)
+        served: Any = EmptyPartitions(self.topics) if partitions is None else partitions(self)
+        self.partitions = served
         loop: Any = self.loop
         node = Node(1, "cluster")
         parts: Any = SimpleNamespace(
@@ -81,7 +82,7 @@ class TopicDesk(Desk):
             registry=self.registry,
             setting_sources=SettingSources(load_config(), node.id, "data"),
             partitions=self.partitions,
-            deletions=Deletions(self.topics, self.registry, self.shards, self.partitions, loop, lambda: 0.0),
+            deletions=Deletions(self.topics, self.registry, self.shards, served, loop, lambda: 0.0),
             topic_store=MemoryTopicStore(),
             data_path="data",
         )

@@ -11,6 +11,7 @@ from protocol.messages.fetch import EpochEndOffset, LeaderIdAndEpoch, NodeEndpoi
 from storage.swap import remove_deleted
 from tests.storage.faulty_disk import FaultyFile
 from tests.support.fetch_desk import NO_ID, FetchDesk, fetch, from_, of, offsets_in, records_batch, told
+from tests.support.topic_logs import disk_log
 
 SIZE = len(records_batch())
 EVERY_VERSION = range(4, 18)
@@ -119,7 +120,7 @@ def test_a_negative_limit_is_an_error_where_there_is_something(desk: FetchDesk) 
 
 
 def test_offsets_before_the_start_and_behind_the_end_are_out_of_range(desk: FetchDesk) -> None:
-    desk.partition("t").log.delete_before(2)
+    disk_log(desk.partition("t")).delete_before(2)
     for offset, error in ((-1, 1), (0, 1), (1, 1), (2, 0), (4, 0), (5, 0), (6, 1), (1 << 62, 1)):
         assert [one[1] for one in told(desk.ask(fetch(of("t", from_(offset))), 12))] == [error], offset
     (one,) = desk.ask(fetch(of("t", from_(3))), 12).responses[0].partitions
@@ -158,7 +159,7 @@ def test_where_the_fetched_epoch_ended_elsewhere_that_is_told(desk: FetchDesk) -
         assert bool(one.records) == (expected is None and offset < 6)
         assert (one.error_code, one.high_watermark) == (0, 6)
     assert told(desk.ask(fetch(of("t", from_(2, fetched=third + 1))), 12)) == [(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1, 0)]
-    desk.partition("t").log.delete_before(3)
+    disk_log(desk.partition("t")).delete_before(3)
     assert told(desk.ask(fetch(of("t", from_(2, fetched=first))), 12)) == [(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1, 0)]
 
 
@@ -252,7 +253,7 @@ def test_a_long_reply_goes_on_when_its_segment_is_dropped(monkeypatch: pytest.Mo
     desk = FetchDesk(segment_bytes=1_000_000)
     desk.make("t")
     desk.append("t", 0, *[records_batch(padding=90_000)] * 20)
-    log = desk.partition("t").log
+    log = disk_log(desk.partition("t"))
     expected = log.read(0, 1 << 30)
     desk.consumer.send(fetch(of("t", from_(0, most=1 << 30)), most=1 << 30), 12)
     desk.turn_ends()
@@ -273,7 +274,12 @@ def test_records_are_read_once_and_handed_on_as_they_are(desk: FetchDesk, monkey
     read: list[int] = []
     written: list[list[int]] = []
     plainly = FaultyFile.read
-    monkeypatch.setattr(FaultyFile, "read", lambda file, at, size: (read.append(size), plainly(file, at, size))[1])
+
+    def counted(file: FaultyFile, at: int, size: int) -> bytes:
+        read.append(size)
+        return plainly(file, at, size)
+
+    monkeypatch.setattr(FaultyFile, "read", counted)
     desk.consumer.wire.writelines = lambda parts: written.append([len(part) for part in parts])  # type: ignore[method-assign]
     desk.consumer.send(fetch(of("t", from_(offsets_in(first)[-1] + 1, 1, 500_000))), 12)
     desk.turn_ends()

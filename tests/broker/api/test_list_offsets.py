@@ -13,6 +13,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
 from tests.support.fetch_desk import Consumer, FetchDesk, records_batch
+from tests.support.topic_logs import disk_log
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 
@@ -94,7 +95,7 @@ def slow(desk: FetchDesk) -> FetchDesk:
     """And a log of which each look for a time before its newest record reads everything that follows."""
     desk.make("slow")
     desk.append("slow", 0, records_batch(timestamp=9_000), *[records_batch(padding=20, timestamp=1_000)] * 30_000)
-    desk.partition("slow").log.delete_before(1)
+    disk_log(desk.partition("slow")).delete_before(1)
     return desk
 
 
@@ -130,7 +131,7 @@ def test_what_is_deleted_during_a_look_is_not_its_answer(slow: FetchDesk) -> Non
     slow.append("slow", 0, records_batch(timestamp=7_000), records_batch(timestamp=7_500))
     slow.consumer.send(listing("slow", (0, 5_000)), 10)
     slow.turn_ends()
-    slow.partition("slow").log.delete_before(30_002)
+    disk_log(slow.partition("slow")).delete_before(30_002)
     reply = None
     while reply is None:
         slow.turn_ends()
@@ -140,7 +141,7 @@ def test_what_is_deleted_during_a_look_is_not_its_answer(slow: FetchDesk) -> Non
 
 def test_a_connection_that_ends_lets_go_of_the_segments_that_it_read(slow: FetchDesk) -> None:
     slow.consumer.send(listing("slow", (0, 5_000)), 10)
-    (segment,) = slow.partition("slow").log._segments
+    (segment,) = disk_log(slow.partition("slow"))._segments
     assert segment.readers == 1
     slow.consumer.lose()
     slow.turn_ends()

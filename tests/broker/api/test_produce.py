@@ -27,7 +27,7 @@ def request(data: bytes = b"", topic: str = "t", partition: int = 0, acks: int =
 
 
 def partition(desk: Desk, topic: str = "t", index: int = 0) -> MemoryPartition:
-    found = desk.partitions.find(topic, index)
+    found: MemoryPartition | None = desk.partitions.find(topic, index)
     assert found is not None
     return found
 
@@ -52,7 +52,7 @@ def nothing_is_decoded(desk: Desk) -> None:
         raise AssertionError("it was decoded")
 
     for route in desk.dispatch.routes.values():
-        route.decode = decode
+        route.decode = decode  # type: ignore[assignment]
 
 
 # acks 0

@@ -262,7 +262,7 @@ def test_whoever_was_to_be_told_by_a_step_that_broke_is_answered(desk: Desk, mon
     assert [member.reply().generation_id for member in members] == [1, 1, 1]
     for number, member in enumerate(followers, 2):
         member.send(syncing(f"m{number}-id-{number}", instance=f"m{number}"), 5)
-    slot: Any = ParkedSync.reply
+    slot = vars(ParkedSync)["reply"]
     defects = iter([None, None, None, RuntimeError("a defect")])  # the leader's is made, two are told, and then
 
     def tell(waiter: ParkedSync, reply: Any) -> None:

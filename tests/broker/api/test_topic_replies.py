@@ -144,7 +144,7 @@ def test_the_settings_of_many_topics_are_described_in_turns_and_as_the_registry_
             desk.topics.clear()  # as a registry does that is read anew
         plain(*what)
 
-    desk.loop.call_soon = call_soon  # type: ignore[method-assign]
+    desk.loop.call_soon = call_soon  # type: ignore[method-assign, assignment]
     lost_at = 0
     assert [(result.resource_name, len(result.configs)) for result in Peer(desk).ask(request, version).results] == [(name, 1) for name in names]
     soon.clear()

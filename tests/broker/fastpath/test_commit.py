@@ -265,7 +265,12 @@ def test_all_connections_together_remember_so_much(desk: Desk, monkeypatch: pyte
         peers[0].ask(commit(id, 1), 9)
     (one,) = remembered(peers[0])
     written: list[int] = []
-    monkeypatch.setattr("broker.api.offset_commit.written", lambda *call: written.append(1) or written_(*call))
+
+    def counted(*call: Any) -> Any:
+        written.append(1)
+        return written_(*call)
+
+    monkeypatch.setattr("broker.api.offset_commit.written", counted)
     monkeypatch.setattr(connection, "REMEMBERED_BYTES_MAX", one.cost + one.cost // 2)
     for peer in peers[1:]:
         for offset in range(4):

@@ -194,7 +194,12 @@ def test_what_was_not_committed_since_is_not_read_again(
     other.ask(committing(offset=3), 9)
     known(peer)
     read: list[Any] = []
-    monkeypatch.setattr("broker.fastpath.offset_fetch.read_topics", lambda *what: read.append(what) or read_topics(*what))
+
+    def counted(*call: Any) -> Any:
+        read.append(call)
+        return read_topics(*call)
+
+    monkeypatch.setattr("broker.fastpath.offset_fetch.read_topics", counted)
     for _ in range(3):
         peer.ask(fetching(9), 9)
     assert not read

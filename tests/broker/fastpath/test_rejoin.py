@@ -404,7 +404,8 @@ def test_a_defect_behind_an_answer_or_a_parked_request_is_one_and_the_connection
 ) -> None:
     a, b = pair.a, pair.b
     if call == "sync" and parked:
-        a.join(), b.join()
+        a.join()
+        b.join()
         desk.pass_ms(0)
         a.joined(), b.joined()
     defects = DEFECTS.count
@@ -439,7 +440,8 @@ def test_each_request_is_answered_once_whatever_its_group_says_later(desk: Desk,
     for hear in (repeat.release, lambda: repeat.fail(16)):
         hear()
         assert b.peer._received == b""
-    a.join(), b.join()
+    a.join()
+    b.join()
     desk.pass_ms(0)
     a.joined(), b.joined()
     a.join() if kind is Rejoin else b.sync()
@@ -566,7 +568,8 @@ def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
 def test_replies_that_say_the_same_again_are_not_written_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     joins, syncs = counted(monkeypatch, "join_end"), counted(monkeypatch, "sync_end")
     pair.rebalance()
-    joins.clear(), syncs.clear()
+    joins.clear()
+    syncs.clear()
     for _ in range(3):
         pair.rebalance()
     assert (joins, syncs) == ([], [])

@@ -44,7 +44,7 @@ def flush(request: pytest.FixtureRequest) -> str:
 def test_a_kill_in_this_phase_costs_nobody_more_than_the_rules_say(phase: type[Phase], tmp_path: Path) -> None:
     # Of the two policies that survive a kill the one that leaves more to the system; the soak has both.
     flush = "offsets.flush=interval"
-    delay_ms = {Initial: (3000, 300)}.get(phase, (0, 0))
+    delay_ms = (3000, 300) if phase is Initial else (0, 0)
     lasting = LastingBroker(tmp_path / "data")
     try:
         lasting.start(flush, f"group.initial.rebalance.delay.ms={delay_ms[0]}")

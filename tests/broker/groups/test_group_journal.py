@@ -9,31 +9,13 @@ from broker.groups.journal import RETRY_MS_MIN
 from broker.runtime.turn import NEVER
 from protocol.errors import ErrorCode
 from storage import AppendFailed, Fenced, LogId, Undecided
-from tests.broker.groups.test_journal import LATE_MS
-from tests.support.group_logs import SESSION_MS, World
+from tests.support.group_logs import SESSION_MS, World, settled
+from tests.support.journals import LATE_MS
 
 
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-def settled(world: World, group: str = "g") -> str:
-    """A static member in a stable group; its id."""
-    log = world.log()
-    waiter = world.join(group)
-    while waiter.error is None:
-        log.succeed()
-        world.loop.run()
-        world.loop.pass_ms(1)
-    assert waiter.error == ErrorCode.NONE
-    member_id = waiter.member_id
-    synced = world.sync(group, waiter.reply.generation, member_id, **{member_id: b"mine"})
-    while log.pending:
-        log.succeed()
-        world.loop.run()
-    assert synced.error == ErrorCode.NONE
-    return member_id
 
 
 def test_an_append_that_fails_suspends_and_held_and_parked_requests_are_sent_away(world: World) -> None:

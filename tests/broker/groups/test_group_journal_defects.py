@@ -13,9 +13,8 @@ from broker.runtime.contain import DEFECTS
 from broker.runtime.turn import NEVER
 from protocol.errors import ErrorCode
 from storage import AppendFailed, Fenced
-from tests.broker.groups.test_group_journal import settled
-from tests.broker.groups.test_journal import LATE_MS
-from tests.support.group_logs import SESSION_MS, World
+from tests.support.group_logs import SESSION_MS, World, settled
+from tests.support.journals import LATE_MS
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from broker.runtime.turn import NEVER
 from coordinator import JoinRequest, Leaver
 from protocol.errors import ErrorCode
 from storage import AppendFailed, Fenced, LogId, Unreadable
-from tests.broker.groups.test_group_journal import settled
-from tests.support.group_logs import SESSION_MS, Waiter, World
+from tests.support.group_logs import SESSION_MS, Waiter, World, settled
 
 
 @pytest.fixture
@@ -316,7 +315,7 @@ def test_what_a_step_of_the_shard_emits_is_appended_and_its_deadline_is_kept(wor
     world.turn.armed_at = NEVER
     asked = JoinRequest("h", "", None, "consumer", (("range", b""),), SESSION_MS, SESSION_MS, "client", "/here")
     parked = Parked()
-    journal.park(journal.shard.join, asked, parked, clock.tick(), clock.wall)  # type: ignore[arg-type]
+    journal.park(journal.shard.join, asked, parked, clock.tick(), clock.wall)
     assert world.turn.armed_at <= journal.shard.wake_at < NEVER
     world.loop.run()
     world.log().succeed()

@@ -10,22 +10,22 @@ from broker.runtime.start import ExitCode, StartError
 from broker.runtime.turn import NEVER
 from protocol.errors import ErrorCode
 from storage import AppendFailed, HeldBy
-from tests.broker.groups.test_journal import LATE_MS, Machine, Reply, ScriptedLog
+from tests.support.journals import LATE_MS, JournalBench, Reply, ScriptedLog
 
 
 @pytest.fixture
-def machine() -> Machine:
-    return Machine()
+def machine() -> JournalBench:
+    return JournalBench()
 
 
 def test_a_log_that_somebody_else_holds_is_no_start() -> None:
     assert owned_or_fail("the registry", log := ScriptedLog()) is log
     with pytest.raises(StartError, match="the registry is held by process 7") as raised:
-        owned_or_fail("the registry", HeldBy("process 7"))  # type: ignore[arg-type]
+        owned_or_fail("the registry", HeldBy("process 7"))
     assert raised.value.code == ExitCode.LOCKED
 
 
-def test_a_turn_is_touched_for_what_no_append_has_taken_alone(machine: Machine) -> None:
+def test_a_turn_is_touched_for_what_no_append_has_taken_alone(machine: JournalBench) -> None:
     machine.read()
     assert machine.touched == []
     machine.put(b"a", b"1")
@@ -41,7 +41,7 @@ def test_a_turn_is_touched_for_what_no_append_has_taken_alone(machine: Machine) 
     assert machine.touched == []
 
 
-def test_a_turn_that_ends_while_an_append_is_under_way_begins_none(machine: Machine) -> None:
+def test_a_turn_that_ends_while_an_append_is_under_way_begins_none(machine: JournalBench) -> None:
     machine.put(b"a", b"1")
     machine.end_turn()
     machine.put(b"b", b"2")
@@ -49,7 +49,7 @@ def test_a_turn_that_ends_while_an_append_is_under_way_begins_none(machine: Mach
     assert len(machine.log.pending) == 1
 
 
-def test_a_suspended_journal_appends_nothing(machine: Machine) -> None:
+def test_a_suspended_journal_appends_nothing(machine: JournalBench) -> None:
     machine.put(b"a", b"1")
     machine.end_turn()
     machine.log.refuse()
@@ -58,7 +58,7 @@ def test_a_suspended_journal_appends_nothing(machine: Machine) -> None:
     assert machine.log.pending == []
 
 
-def test_a_failure_beside_an_append_is_left_to_that_append(machine: Machine) -> None:
+def test_a_failure_beside_an_append_is_left_to_that_append(machine: JournalBench) -> None:
     held = machine.put(b"a", b"1")
     machine.end_turn()
     machine.log.failed(AppendFailed("a flush failed"))
@@ -75,7 +75,7 @@ def test_a_failure_beside_an_append_is_left_to_that_append(machine: Machine) -> 
     assert machine.journal.wake_at == alarm
 
 
-def test_a_defect_suspends_and_says_of_an_append_under_way_that_nobody_knows(machine: Machine) -> None:
+def test_a_defect_suspends_and_says_of_an_append_under_way_that_nobody_knows(machine: JournalBench) -> None:
     known = machine.put(b"a", b"1")
     machine.journal.broken()
     assert (machine.journal.writable, known.error) == (False, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -84,14 +84,14 @@ def test_a_defect_suspends_and_says_of_an_append_under_way_that_nobody_knows(mac
     machine.passes(10)
     machine.journal.broken()  # once is enough
     assert machine.journal.wake_at == alarm
-    other = Machine()
+    other = JournalBench()
     unknown = other.put(b"a", b"1")
     other.end_turn()
     other.journal.broken()
     assert (other.journal.writable, unknown.error) == (False, ErrorCode.REQUEST_TIMED_OUT)
 
 
-def test_a_defect_behind_an_append_waits_for_its_end_before_the_log_is_read(machine: Machine) -> None:
+def test_a_defect_behind_an_append_waits_for_its_end_before_the_log_is_read(machine: JournalBench) -> None:
     """What is under way may yet be true, and is there when the journal serves again."""
     machine.put(b"a", b"1")
     machine.end_turn()
@@ -110,7 +110,7 @@ def test_a_defect_behind_an_append_waits_for_its_end_before_the_log_is_read(mach
     assert held.error == 0
 
 
-def test_an_append_that_fails_behind_a_defect_changes_nothing(machine: Machine) -> None:
+def test_an_append_that_fails_behind_a_defect_changes_nothing(machine: JournalBench) -> None:
     machine.put(b"a", b"1")
     machine.end_turn()
     machine.journal.broken()
@@ -123,10 +123,10 @@ def test_an_append_that_fails_behind_a_defect_changes_nothing(machine: Machine) 
     assert b"a" not in machine.shard.values
 
 
-def test_a_defect_and_a_reply_that_fails_have_words_of_their_own(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_defect_and_a_reply_that_fails_have_words_of_their_own(machine: JournalBench, capsys: pytest.CaptureFixture[str]) -> None:
     machine.put(b"a", b"1")
     machine.journal.broken()
-    other = Machine()
+    other = JournalBench()
     other.put(b"a", b"1")
     other.end_turn()
     other.journal.broken()
@@ -136,7 +136,7 @@ def test_a_defect_and_a_reply_that_fails_have_words_of_their_own(machine: Machin
         def release(self) -> None:
             raise RuntimeError("planted")
 
-    third = Machine()
+    third = JournalBench()
     third.shard.put(b"a", b"1")
     third.journal.reply(Broken())
     third.end_turn()
@@ -144,7 +144,7 @@ def test_a_defect_and_a_reply_that_fails_have_words_of_their_own(machine: Machin
     assert ", a reply failed inside the broker: RuntimeError: planted" in DEFECTS.last
 
 
-def test_pauses_grow_from_a_quarter_of_a_second_to_fifteen_and_begin_anew_after_each_success(machine: Machine) -> None:
+def test_pauses_grow_from_a_quarter_of_a_second_to_fifteen_and_begin_anew_after_each_success(machine: JournalBench) -> None:
     for _ in range(2):
         machine.put(b"a", b"1")
         machine.end_turn()
@@ -162,7 +162,7 @@ def test_pauses_grow_from_a_quarter_of_a_second_to_fifteen_and_begin_anew_after_
         assert machine.journal.writable
 
 
-def test_a_log_that_can_be_written_and_not_be_read_is_tried_again_after_the_pause(machine: Machine) -> None:
+def test_a_log_that_can_be_written_and_not_be_read_is_tried_again_after_the_pause(machine: JournalBench) -> None:
     machine.put(b"a", b"1")
     machine.end_turn()
     machine.log.refuse()
@@ -179,21 +179,21 @@ def test_a_log_that_can_be_written_and_not_be_read_is_tried_again_after_the_paus
     assert (machine.journal.writable, machine.journal.readable) == (True, True)
 
 
-def test_an_append_is_late_to_the_millisecond_and_what_came_behind_it_so_much_later(machine: Machine) -> None:
+def test_an_append_is_late_to_the_millisecond_and_what_came_behind_it_so_much_later(machine: JournalBench) -> None:
     first = machine.put(b"a", b"1")
     machine.end_turn()
     machine.passes(LATE_MS - 1)
     second = machine.put(b"b", b"2")
     assert first.error is None
     machine.passes(1)
-    assert (first.error, second.error) == (ErrorCode.REQUEST_TIMED_OUT, None)
+    assert [reply.error for reply in (first, second)] == [ErrorCode.REQUEST_TIMED_OUT, None]
     machine.passes(LATE_MS - 1)
     assert second.error is None
     machine.passes(1)
     assert second.error == ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_an_offset_is_told_for_each_fact_of_the_append_that_ended_last(machine: Machine) -> None:
+def test_an_offset_is_told_for_each_fact_of_the_append_that_ended_last(machine: JournalBench) -> None:
     for key in (b"a", b"b", b"c"):
         machine.put(key, b"1")
     machine.end_turn()
@@ -202,7 +202,7 @@ def test_an_offset_is_told_for_each_fact_of_the_append_that_ended_last(machine: 
     assert [machine.journal.offset_of(stamp) for stamp in (1, 2, 3)] == [100, 101, 102]
 
 
-def test_who_waits_for_the_end_is_called_once_when_nothing_is_on_its_way(machine: Machine) -> None:
+def test_who_waits_for_the_end_is_called_once_when_nothing_is_on_its_way(machine: JournalBench) -> None:
     heard: list[str] = []
     machine.put(b"a", b"1")
     machine.end_turn()
@@ -221,7 +221,7 @@ def test_who_waits_for_the_end_is_called_once_when_nothing_is_on_its_way(machine
     assert heard == ["settled", "at once"]
 
 
-def test_a_reply_that_nobody_waits_for_may_fail_alone(machine: Machine) -> None:
+def test_a_reply_that_nobody_waits_for_may_fail_alone(machine: JournalBench) -> None:
     class Broken(Reply):
         def release(self) -> None:
             raise RuntimeError("a defect")

@@ -13,8 +13,7 @@ from coordinator import Fact
 from coordinator.facts import offset_key, offset_key_prefix, offset_value
 from protocol.errors import ErrorCode, ProtocolError
 from storage import DamagedLog, HeldBy, LogId, Unreadable
-from tests.broker.groups.test_group_journal import settled
-from tests.support.group_logs import SESSION_MS, START_MS, World
+from tests.support.group_logs import SESSION_MS, START_MS, World, settled
 
 DAMAGE = DamagedLog("/data/__consumer_offsets-0/00000000000000000000.log", 7, "a batch's checksum is wrong")
 

@@ -2,78 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
 
-from broker.groups import notes as module
 from broker.groups.group_journal import GroupJournal
-from broker.groups.notes import GATHER_MS, NOTES_AT_ONCE, NOTES_WAITING_MAX, RETRY_MS, Notes
-from broker.runtime.clock import Clock
+from broker.groups.notes import GATHER_MS, NOTES_AT_ONCE, NOTES_WAITING_MAX, RETRY_MS
 from coordinator import Note
-from coordinator.group import Group
-from coordinator.notes import Cause, Coordinator, Kind
+from coordinator.notes import Coordinator, Kind
 from coordinator.states import State
-from protocol.messages.coordinator_notes import CoordinatorChange, NoteHeader, NoteKey, RoundEnd, StateChange
-from protocol.records import read_note, read_record
+from protocol.messages.coordinator_notes import CoordinatorChange, RoundEnd
 from storage import AppendFailed, HeldBy, LogId, Unreadable
-from tests.broker.groups.test_journal import ScriptedLog
-from tests.support.group_logs import Loop, Store
-
-
-@dataclass
-class Partition:
-    partition: int = 0
-    epoch: int = 4
-    replayed: int = 10
-    load_ms: int = 12
-    groups: dict[str, object] = field(default_factory=lambda: {"g": Group("g", 0, 0)})
-
-    @property
-    def shard(self) -> Partition:
-        return self
-
-
-class Desk:
-    def __init__(self) -> None:
-        self.loop = Loop()
-        self.store = Store()
-        clock = Clock(lambda: int(self.loop.ms) * 1_000_000, lambda: int(self.loop.ms) * 1_000_000)
-        self.notes = Notes(self.store, self.loop, clock)  # type: ignore[arg-type]
-
-    def tell(self, *notes: Note, partition: int = 0, epoch: int = 4, offset: int = -1) -> None:
-        self.notes.tell(cast(GroupJournal, Partition(partition, epoch)), list(notes), offset)
-
-    def log(self, partition: int = 0) -> ScriptedLog:
-        return self.store.log(LogId("__coordinator_notes", partition))
-
-    def passes(self, ms: int = GATHER_MS, partitions: int = 1) -> None:
-        """Time, with logs that take what they get."""
-        self.loop.pass_ms(ms)
-        for partition in range(partitions):
-            while self.log(partition).pending:
-                self.log(partition).succeed()
-
-    def written(self, partition: int = 0) -> list[tuple[str, NoteHeader, Any]]:
-        return [(read_record(NoteKey, key).group, *read_note(value or b"")) for facts in self.log(partition).stored for key, value in facts]
+from tests.support.notes import NoteDesk, Partition, change, ended
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def desk() -> NoteDesk:
+    return NoteDesk()
 
 
-def change(group: str = "g", generation: int = 3, dropped: int = 0) -> Note:
-    body = StateChange(State.STABLE, State.PREPARING, Cause.SESSION_EXPIRED, "m-1", 5, 0)
-    return Note(group, Kind.STATE_CHANGE, 77, generation, State.PREPARING, body, dropped)
-
-
-def ended(group: str = "g") -> Note:
-    return Note(group, Kind.ROUND_END, 78, 3, State.STABLE, RoundEnd(0, 1, 2, []))
-
-
-def test_nothing_is_written_on_the_way_and_everything_a_moment_later(desk: Desk) -> None:
+def test_nothing_is_written_on_the_way_and_everything_a_moment_later(desk: NoteDesk) -> None:
     desk.tell(change("a"), ended("a"), offset=41)
     desk.tell(change("b"), offset=44)
     desk.passes(GATHER_MS - 1)
@@ -90,7 +38,7 @@ def test_nothing_is_written_on_the_way_and_everything_a_moment_later(desk: Desk)
     assert (body.from_state, body.to_state, body.reason, body.reason_text, body.members) == (State.STABLE, State.PREPARING, 4, "m-1", 5)
 
 
-def test_each_partition_has_a_log_of_its_own_from_its_first_note_on(desk: Desk) -> None:
+def test_each_partition_has_a_log_of_its_own_from_its_first_note_on(desk: NoteDesk) -> None:
     desk.tell(change(), partition=3)
     desk.passes(partitions=5)
     assert desk.store.acquired == [LogId("__coordinator_notes", 3)]
@@ -101,7 +49,7 @@ def test_each_partition_has_a_log_of_its_own_from_its_first_note_on(desk: Desk) 
     assert [header.seq for _, header, _ in desk.written(4)] == [0]
 
 
-def test_a_log_is_opened_once_for_whoever_wants_to_read_it(desk: Desk) -> None:
+def test_a_log_is_opened_once_for_whoever_wants_to_read_it(desk: NoteDesk) -> None:
     desk.notes.open(3)
     desk.notes.open(3)
     assert desk.store.acquired == [LogId("__coordinator_notes", 3)]
@@ -111,7 +59,7 @@ def test_a_log_is_opened_once_for_whoever_wants_to_read_it(desk: Desk) -> None:
     assert len(desk.written(3)) == 1
 
 
-def test_a_log_that_cannot_be_read_is_not_asked_for_again_with_each_request(desk: Desk) -> None:
+def test_a_log_that_cannot_be_read_is_not_asked_for_again_with_each_request(desk: NoteDesk) -> None:
     desk.store.results[LogId("__coordinator_notes", 3)] = Unreadable("damaged", True)
     desk.notes.open(3)
     desk.notes.open(3)
@@ -121,7 +69,7 @@ def test_a_log_that_cannot_be_read_is_not_asked_for_again_with_each_request(desk
     assert len(desk.store.acquired) == 2
 
 
-def test_numbers_begin_anew_with_each_epoch(desk: Desk) -> None:
+def test_numbers_begin_anew_with_each_epoch(desk: NoteDesk) -> None:
     desk.tell(change(), change())
     desk.tell(change(), epoch=5)
     desk.passes()
@@ -130,15 +78,15 @@ def test_numbers_begin_anew_with_each_epoch(desk: Desk) -> None:
     assert [(header.coordinator_epoch, header.seq) for _, header, _ in desk.written()] == [(4, 0), (4, 1), (5, 0), (5, 1)]
 
 
-def test_what_a_group_was_not_allowed_to_tell_is_counted(desk: Desk) -> None:
+def test_what_a_group_was_not_allowed_to_tell_is_counted(desk: NoteDesk) -> None:
     desk.tell(change(dropped=9))
     desk.passes()
     assert desk.written()[0][1].dropped == 9
 
 
-def test_a_log_that_refuses_loses_notes_says_so_once_and_counts_them(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_refuses_loses_notes_says_so_once_and_counts_them(desk: NoteDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(module.log, "warning", lambda event, **values: said.append(event))
+    monkeypatch.setattr("broker.groups.notes.log.warning", lambda event, **values: said.append(event))
     desk.tell(change())
     desk.passes()
     for _ in range(2):
@@ -152,7 +100,7 @@ def test_a_log_that_refuses_loses_notes_says_so_once_and_counts_them(desk: Desk,
     assert [(header.seq, header.dropped) for _, header, _ in desk.written()] == [(0, 0), (1, 4 + 2)]
 
 
-def test_a_log_that_has_to_be_repaired_is_and_takes_notes_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_has_to_be_repaired_is_and_takes_notes_again(desk: NoteDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.tell(change())
     desk.passes()
     usable = False
@@ -171,7 +119,7 @@ def test_a_log_that_has_to_be_repaired_is_and_takes_notes_again(desk: Desk, monk
 
 
 @pytest.mark.parametrize("result", [HeldBy("process 7"), Unreadable("damaged", True)])
-def test_a_log_that_is_not_ours_loses_notes_and_is_asked_for_again(desk: Desk, result: HeldBy | Unreadable) -> None:
+def test_a_log_that_is_not_ours_loses_notes_and_is_asked_for_again(desk: NoteDesk, result: HeldBy | Unreadable) -> None:
     id = LogId("__coordinator_notes", 0)
     desk.store.results[id] = result
     desk.tell(change())
@@ -185,7 +133,7 @@ def test_a_log_that_is_not_ours_loses_notes_and_is_asked_for_again(desk: Desk, r
     assert [(header.seq, header.dropped) for _, header, _ in desk.written()] == [(0, 1)]
 
 
-def test_many_notes_are_written_some_at_a_time(desk: Desk) -> None:
+def test_many_notes_are_written_some_at_a_time(desk: NoteDesk) -> None:
     desk.tell(*[change()] * (3 * NOTES_AT_ONCE))
     desk.passes()
     assert len(desk.written()) == NOTES_AT_ONCE
@@ -193,7 +141,7 @@ def test_many_notes_are_written_some_at_a_time(desk: Desk) -> None:
     assert [header.seq for _, header, _ in desk.written()] == list(range(3 * NOTES_AT_ONCE))
 
 
-def test_large_notes_are_several_batches(desk: Desk) -> None:
+def test_large_notes_are_several_batches(desk: NoteDesk) -> None:
     large = Note("g", Kind.ROUND_END, 78, 3, State.STABLE, RoundEnd(0, 1, 2, ["x" * 30_000] * 10))
     desk.tell(*[large] * 8)
     desk.passes(GATHER_MS)
@@ -202,7 +150,7 @@ def test_large_notes_are_several_batches(desk: Desk) -> None:
     assert [len(facts) for facts in desk.log().stored] == [4, 4]
 
 
-def test_what_waits_has_a_bound(desk: Desk) -> None:
+def test_what_waits_has_a_bound(desk: NoteDesk) -> None:
     desk.store.waiting = True
     for _ in range(NOTES_WAITING_MAX // 100):
         desk.tell(*[ended()] * 100)
@@ -219,7 +167,7 @@ def test_what_waits_has_a_bound(desk: Desk) -> None:
     assert len(desk.written()) == NOTES_WAITING_MAX + 1
 
 
-def test_the_last_notes_are_written_at_the_end(desk: Desk) -> None:
+def test_the_last_notes_are_written_at_the_end(desk: NoteDesk) -> None:
     desk.tell(change())
     desk.passes()
     desk.tell(*[change()] * (NOTES_AT_ONCE + 1))
@@ -231,7 +179,7 @@ def test_the_last_notes_are_written_at_the_end(desk: Desk) -> None:
     assert not [timer for timer in desk.loop.timers if not timer.cancelled]
 
 
-def test_the_end_waits_for_logs_that_are_not_open_yet(desk: Desk) -> None:
+def test_the_end_waits_for_logs_that_are_not_open_yet(desk: NoteDesk) -> None:
     desk.store.waiting = True
     desk.tell(change())
     desk.tell(change(), partition=1)
@@ -244,7 +192,7 @@ def test_the_end_waits_for_logs_that_are_not_open_yet(desk: Desk) -> None:
     assert (len(desk.written()), ended) == (1, [True])
 
 
-def test_no_empty_batch_is_written_at_the_end_where_a_log_is_new(desk: Desk) -> None:
+def test_no_empty_batch_is_written_at_the_end_where_a_log_is_new(desk: NoteDesk) -> None:
     """The log is acquired at once, and writes what waits before whoever asked for it does."""
     desk.tell(change())
     desk.notes.close(lambda: None)
@@ -253,7 +201,7 @@ def test_no_empty_batch_is_written_at_the_end_where_a_log_is_new(desk: Desk) -> 
     assert len(desk.written()) == 1
 
 
-def test_after_the_end_no_log_is_opened(desk: Desk) -> None:
+def test_after_the_end_no_log_is_opened(desk: NoteDesk) -> None:
     ended: list[bool] = []
     desk.notes.close(lambda: ended.append(True))
     assert ended == [True]
@@ -262,7 +210,7 @@ def test_after_the_end_no_log_is_opened(desk: Desk) -> None:
     assert (desk.store.acquired, desk.loop.timers) == ([], [])
 
 
-def test_after_a_crash_logs_are_looked_at_one_after_the_other(desk: Desk) -> None:
+def test_after_a_crash_logs_are_looked_at_one_after_the_other(desk: NoteDesk) -> None:
     desk.store.waiting = True
     desk.store.results[LogId("__coordinator_notes", 5)] = Unreadable("damaged", True)
     desk.notes.check([3, 5, 7])
@@ -276,7 +224,7 @@ def test_after_a_crash_logs_are_looked_at_one_after_the_other(desk: Desk) -> Non
     assert len(desk.store.acquired) == 3
 
 
-def test_what_happens_to_a_partition_is_a_note_without_a_group(desk: Desk) -> None:
+def test_what_happens_to_a_partition_is_a_note_without_a_group(desk: NoteDesk) -> None:
     partition = cast(GroupJournal, Partition())
     partition.shard.groups["g"].notes_dropped = 7  # nobody will tell of these any more
     for what in (Coordinator.LOADED, Coordinator.SUSPENDED, Coordinator.RESUMED, Coordinator.UNLOADED):
@@ -294,16 +242,16 @@ def test_what_happens_to_a_partition_is_a_note_without_a_group(desk: Desk) -> No
     ]
 
 
-def test_of_a_partition_that_never_had_anything_in_it_nothing_is_told(desk: Desk) -> None:
+def test_of_a_partition_that_never_had_anything_in_it_nothing_is_told(desk: NoteDesk) -> None:
     for what in (Coordinator.LOADED, Coordinator.UNLOADED):
         desk.notes.tell_change(cast(GroupJournal, Partition(replayed=0)), what)
     desk.passes()
     assert desk.store.acquired == []
 
 
-def test_a_change_of_state_is_one_line_and_nothing_else_is(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_of_state_is_one_line_and_nothing_else_is(desk: NoteDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[dict[str, Any]] = []
-    monkeypatch.setattr(module.log, "info", lambda event, **values: lines.append({"event": event} | values))
+    monkeypatch.setattr("broker.groups.notes.log.info", lambda event, **values: lines.append({"event": event} | values))
     desk.tell(change(), ended())
     assert lines == [
         {

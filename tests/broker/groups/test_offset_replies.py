@@ -39,7 +39,7 @@ TOPICS = st.lists(st.tuples(TEXT, st.lists(st.tuples(INDEXES, VALUES), max_size=
 
 @given(TOPICS, TEXT, st.sampled_from([0, 14, 16, 30]))
 def test_a_fetch_reply_has_the_bytes_of_the_generated_message(topics: Any, group: str, error: int) -> None:
-    raw = [(name, [index for index, _ in some], [value[3] if value else None for _, value in some], code) for name, some, code in topics]
+    raw: list[Any] = [(name, [index for index, _ in some], [value[3] if value else None for _, value in some], code) for name, some, code in topics]
     reply = Fetched([(group, raw, error)])
     for version in FETCHES:
         made: list[Any] = []

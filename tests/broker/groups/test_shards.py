@@ -11,8 +11,8 @@ from broker.groups.shards import IDS_AT_ONCE, PLACE_NAME_MAX, PLACES_MAX, FreshI
 from broker.settings.config import load_config
 from broker.wiring import group_config
 from coordinator import GroupConfig, partition_of
-from tests.broker.groups.test_journal import LATE_MS
 from tests.support.group_logs import CONFIG, World
+from tests.support.journals import LATE_MS
 
 
 def test_a_group_lives_where_kafka_would_look_for_it() -> None:
@@ -26,7 +26,12 @@ def test_a_group_lives_where_kafka_would_look_for_it() -> None:
 def test_where_a_group_lives_is_computed_once_while_few_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names are the clients': of those that are kept neither the number nor the length has no end."""
     computed: list[str] = []
-    monkeypatch.setattr("broker.groups.shards.partition_of", lambda name, count: computed.append(name) or partition_of(name, count))
+
+    def counted(name: str, count: int) -> int:
+        computed.append(name)
+        return partition_of(name, count)
+
+    monkeypatch.setattr("broker.groups.shards.partition_of", counted)
     monkeypatch.setattr("broker.groups.shards.PLACES_MAX", 3)
     shards = World(3).shards
 

@@ -6,7 +6,7 @@ import pytest
 
 from broker.net.connection import Connection
 from broker.net.long_replies import PIECE_BYTES, LongReplies, ReplyLost
-from tests.broker.net.test_connection import UNREAD_MAX, WAITING_MAX, Bench, Wire
+from tests.support.connections import UNREAD_MAX, WAITING_MAX, Bench, Wire
 
 
 class Slow(Wire):

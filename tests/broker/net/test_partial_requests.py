@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from random import Random
 from struct import pack
 
@@ -12,8 +13,8 @@ from broker.net.partial_requests import PartialRequests
 from protocol.batch import Record, build
 from protocol.framing import Framer
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.broker.net.test_connection import Bench
 from tests.running import Client, broker
+from tests.support.connections import Bench
 from tests.support.lasting import create_topic
 from tests.support.peers import LOOPS, answered, defects, eventually, on, reasons
 
@@ -93,12 +94,13 @@ def test_the_bound_holds_whatever_comes(seed: int) -> None:
 
 
 def test_a_connection_that_ends_gives_back_what_it_held() -> None:
-    for end in (
+    ends: tuple[Callable[[Bench], None], ...] = (
         lambda bench: bench.connection.close("why"),
         lambda bench: bench.connection.abort("why"),
         lambda bench: bench.connection.connection_lost(None),
         lambda bench: bench.connection.data_received(pack(">i", -1).rjust(4_500, b"x")),
-    ):
+    )
+    for end in ends:
         bench = Bench()
         bench.connection.data_received(pack(">i", 4_000) + b"x" * 1_000)
         assert bench.connection.host.partial.bytes == 1_004

@@ -394,8 +394,8 @@ class Kafka:
                 request = OffsetForLeaderEpochRequest(-2, [OffsetForLeaderTopic(name, [OffsetForLeaderPartition(index, EPOCHS[-1], 0)])])
                 self._until_known(lambda request=request: self._client.ask(request, 4).topics[0].partitions[0].error_code)
         for name, offset in TRIMMED.items():
-            request = DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, offset)])], 5000)
-            assert self._client.ask(request, 1).topics[0].partitions[0].error_code == 0
+            trimming = DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, offset)])], 5000)
+            assert self._client.ask(trimming, 1).topics[0].partitions[0].error_code == 0
         assert self._client.ask(DeleteTopicsRequest([], ["deleted"], 5000), 5).responses[0].error_code == 0
         time.sleep(2)
 

@@ -116,7 +116,7 @@ def told(value: Any, now: int) -> Any:
 
 def is_default(part: Part, name: str) -> bool:
     """Left out of what is written down: what stands in nearly every answer."""
-    usual = {"record_errors": [], "error_message": None, "current_leader": None, "node_endpoints": [], "log_append_time_ms": -1}
+    usual: dict[str, Any] = {"record_errors": [], "error_message": None, "current_leader": None, "node_endpoints": [], "log_append_time_ms": -1}
     return name in usual and getattr(part, name) == usual[name]
 
 

@@ -17,6 +17,7 @@ from protocol.headers import encode_request
 from tests.broker.recorded.fetch import APPENDED, EPOCHS, TRIMMED, Case, Place, answer_of, every_case, kafkas_answers
 from tests.broker.recorded.groups import CLOSED, NOTHING
 from tests.support.fetch_desk import Consumer, FetchDesk
+from tests.support.topic_logs import disk_log
 
 pytestmark = pytest.mark.once  # Kafka's answers, to one Python for all
 
@@ -37,6 +38,7 @@ def with_more_records(match: re.Match[str], kafkas: Any) -> Any:
     return ours
 
 
+NO_LATEST: dict[str, Any] = {"name": "emptied", "partitions": [{"partition_index": 0, "error_code": 0, "timestamp": -1, "offset": -1, "leader_epoch": -1}]}
 DEVIATIONS = [
     Deviation(
         r"fetch v\d+ cluster_id: (null|not UTF-8|half a surrogate)",
@@ -64,7 +66,6 @@ DEVIATIONS = [
         lambda match, kafkas: {"topics": [NO_LATEST]},
     ),
 ]
-NO_LATEST = {"name": "emptied", "partitions": [{"partition_index": 0, "error_code": 0, "timestamp": -1, "offset": -1, "leader_epoch": -1}]}
 
 
 class Ours:
@@ -81,7 +82,7 @@ class Ours:
                     if appended[start]:
                         self.desk.append(name, index, *appended[start])
         for name, offset in TRIMMED.items():
-            self.desk.partition(name).log.delete_before(offset)
+            disk_log(self.desk.partition(name)).delete_before(offset)
         self.desk.topics.delete("deleted", 0)
         self._consumer = Consumer(self.desk)
 

@@ -18,7 +18,7 @@ from broker.runtime.turn import NEVER, REST_MS_MAX, REST_MS_MIN, Turn
 from broker.topics.retention import Rounds
 from broker.topics.waiting_fetches import Fetches
 from coordinator.hold import Hold, Parts
-from tests.broker.runtime.test_turn import Crank
+from tests.support.fake_loop import Crank
 
 
 class Planted(Exception):

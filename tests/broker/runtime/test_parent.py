@@ -141,7 +141,7 @@ def test_a_pipe_on_standard_input_tells_through_a_wrapper_that_outlives_the_test
 @pytest.mark.parametrize("source", ["/dev/null", "a file", "a pipe that is closed already", "a pipe with a line in it", "none"])
 def test_any_other_standard_input_means_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str) -> None:
     (tmp_path / "file").touch()
-    ends = os.pipe() if "pipe" in source else (os.open(os.devnull if source == "/dev/null" else tmp_path / "file", os.O_RDONLY),)
+    ends: tuple[int, ...] = os.pipe() if "pipe" in source else (os.open(os.devnull if source == "/dev/null" else tmp_path / "file", os.O_RDONLY),)
     if "closed" in source:
         os.close(ends[1])
     elif "line" in source:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,52 +9,7 @@ import pytest
 from broker.runtime.clock import Clock
 from broker.runtime.contain import DEFECTS
 from broker.runtime.turn import BUSY_LOGS, NEVER, Turn
-
-
-class Crank:
-    """As much of an event loop as a turn uses; `pass_once` is one pass, with `arrivals` as the polled input."""
-
-    def __init__(self) -> None:
-        self.monotonic = 100.0
-        self.wall = 1_000.0
-        self.soon: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self.timers: list[Timer] = []
-        self.arrivals: list[Callable[[], None]] = []
-
-    def call_soon(self, callback: Callable[..., None], *args: object) -> None:
-        self.soon.append((callback, args))
-
-    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
-        timer = Timer(self.monotonic + delay, callback)
-        self.timers.append(timer)
-        return timer
-
-    def lives(self, seconds: float) -> None:
-        self.monotonic += seconds
-        self.wall += seconds
-
-    def pass_once(self) -> None:
-        """In uvloop's order, which is the harder one: due timers, what was called soon, then the sockets."""
-        due = [timer for timer in self.timers if timer.at <= self.monotonic and not timer.cancelled]
-        self.timers = [timer for timer in self.timers if timer.at > self.monotonic and not timer.cancelled]
-        for timer in due:
-            timer.callback()
-        soon, self.soon = self.soon, []
-        for callback, args in soon:
-            callback(*args)
-        arrivals, self.arrivals = self.arrivals, []
-        for arrival in arrivals:
-            arrival()
-
-
-class Timer:
-    def __init__(self, at: float, callback: Callable[[], None]) -> None:
-        self.at = at
-        self.callback = callback
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
+from tests.support.fake_loop import Crank, Timer
 
 
 class Session:
@@ -299,7 +253,8 @@ def test_where_the_clock_fails_all_deadlines_are_tried_again_after_a_quarter_of_
     crank.lives(0.001)
     for _ in range(6):
         crank.pass_once()
-    assert (session.expired_at, late.expired_at, len(live(crank))) == (turn.clock.now, None, 1)
+    assert [one.expired_at for one in (session, late)] == [turn.clock.now, None]
+    assert len(live(crank)) == 1
 
 
 def pass_at(crank: Crank, turn: Turn, ms: int) -> None:

@@ -95,8 +95,8 @@ class Place:
         self.records += 1
         group = f"group-{len(self.groups)}"
         with Client(self.lasting.port) as client:
-            topic = OffsetCommitRequestTopic("plain", [OffsetCommitRequestPartition(0, self.records, -1, "")])
-            reply = client.ask(OffsetCommitRequest(group, -1, "", None, -1, [topic]), COMMIT)
+            committed = OffsetCommitRequestTopic("plain", [OffsetCommitRequestPartition(0, self.records, -1, "")])
+            reply = client.ask(OffsetCommitRequest(group, -1, "", None, -1, [committed]), COMMIT)
         assert reply.topics[0].partitions[0].error_code == 0
         self.groups.append(group)
 

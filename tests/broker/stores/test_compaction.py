@@ -167,7 +167,7 @@ def test_what_was_cleaned_before_a_restart_is_known_behind_it(tmp_path: Path, ru
     ],
 )
 def test_a_cleaner_that_fails_has_changed_nothing_and_is_tried_again(
-    tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str], code: str, limit: float, reason: str
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: str, limit: float, reason: str
 ) -> None:
     async def main() -> None:
         machine = Machine(tmp_path, (sys.executable, "-c", f"import os, sys, time; sys.stdin.readline(); {code}"), limit)
@@ -175,11 +175,9 @@ def test_a_cleaner_that_fails_has_changed_nothing_and_is_tried_again(
         write(log, 400)
         expected = state(log)
         reasons: list[str] = []
-        module.log.warning = lambda event, **told: reasons.append(told["reason"])  # type: ignore[method-assign]
-        try:
+        with monkeypatch.context() as patched:
+            patched.setattr("broker.stores.compaction.log.warning", lambda event, **given: reasons.append(given["reason"]))
             await until(lambda: machine.cleaning.failures >= 2)
-        finally:
-            del module.log.warning
         assert all(reason in told for told in reasons), reasons
         assert (state(log), state(reopened(log))) == (expected, expected)
         assert (log.bytes_since(0), machine.cleaning.cleanings, machine.failures) == (log.size, 0, [])

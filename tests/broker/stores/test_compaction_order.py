@@ -21,6 +21,7 @@ from storage import AppendFailed, DataDirectory, Handles, Log, OsDisk
 from storage.checkpoints import CLEANER_POINTS, read_offsets
 from tests.storage.faulty_disk import FaultyDisk
 from tests.support.fetch_desk import Written
+from tests.support.topic_logs import disk_log
 
 HOUR = 3_600_000
 
@@ -59,7 +60,7 @@ class Logs:
 
     def due(self, now: int = 0) -> str:
         due = self.most_urgent(now, 0.0)
-        return due.partition.topic.name if due is not None else ""
+        return due.partition.id.name if due is not None else ""
 
 
 def write(partition: Partition, count: int, keys: int = 3, timestamp: int = 0, producer_id: int = -1) -> None:
@@ -109,9 +110,9 @@ def test_the_new_part_must_be_more_than_the_ratio(logs: Logs) -> None:
     write(partition, 60)
     due = logs.most_urgent(0, 0.0)
     assert due is not None
-    due.cleaned.clean_to = partition.log.closed[3].base
+    due.cleaned.clean_to = disk_log(partition).closed[3].base
     assert logs.due() == ""
-    due.cleaned.clean_to = partition.log.closed[1].base
+    due.cleaned.clean_to = disk_log(partition).closed[1].base
     assert logs.due() == "orders"
 
 
@@ -125,7 +126,7 @@ def test_what_is_young_is_left_for_later(logs: Logs) -> None:
     assert 0 < due.end <= 20
     later = logs.most_urgent(2 * HOUR, 0.0)
     assert later is not None
-    assert later.end == partition.log.last_base
+    assert later.end == disk_log(partition).last_base
 
 
 def test_what_has_waited_too_long_is_compacted_however_little_it_is(logs: Logs) -> None:
@@ -147,7 +148,7 @@ def test_a_log_that_failed_rests(logs: Logs) -> None:
 def test_what_was_compacted_before_the_start_is_known(logs: Logs) -> None:
     partition = logs.add("orders")
     write(partition, 40)
-    logs.directory.checkpoint_cleaned({("orders", 0): partition.log.last_base})
+    logs.directory.checkpoint_cleaned({("orders", 0): disk_log(partition).last_base})
     assert logs.due() == ""
 
 
@@ -178,14 +179,14 @@ def test_what_is_due_comes_one_after_the_other_and_only_while_it_is(logs: Logs) 
     assert first is not None
     by_name = {partition.topic.name: partition for partition in logs.partitions}
     by_name["gone"].error = 3
-    by_name["broken"].log.usable = False
+    disk_log(by_name["broken"]).usable = False
     by_name["kept"].settings = log_settings({"cleanup.policy": "delete"}, {})
-    reopened, _ = Log.open(Handles(logs.disk), by_name["again"].log.folder, 2_000, 0, False, deferred=True)
+    reopened, _ = Log.open(Handles(logs.disk), disk_log(by_name["again"]).folder, 2_000, 0, False, deferred=True)
     by_name["again"].use(cast(Any, Written(reopened)))
     rest = []
     while (due := logs.topics.next_due(2 * HOUR)) is not None:
-        rest.append(due.partition.topic.name)
-    assert {first.partition.topic.name, *rest} - {"gone", "broken", "kept", "again"} == {"small", "large"}
+        rest.append(due.partition.id.name)
+    assert {first.partition.id.name, *rest} - {"gone", "broken", "kept", "again"} == {"small", "large"}
     assert not {"gone", "broken", "kept", "again"} & set(rest)
 
 
@@ -209,7 +210,7 @@ async def test_compacting_keeps_the_newest_record_of_each_key_and_the_last_batch
     cleaning.clean_topics(logs.topics)
     await until(lambda: cleaning.cleanings)
     await cleaning.stop()
-    log = partition.log
+    log = disk_log(partition)
     kept = [key for some in log.facts(log.last_base) for key, _ in some if key is not None]
     assert sorted(kept) == [b"k0", b"k1", b"k2"]
     assert log.next_offset == 43

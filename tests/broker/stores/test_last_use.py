@@ -4,12 +4,12 @@ import asyncio
 from typing import cast
 
 from broker.stores.last_use import LastUse
-from tests.broker.topics.test_partitions import Broker
 from tests.storage.faulty_disk import FaultyDisk
+from tests.support.topic_broker import TopicBroker
 
 
 def test_when_the_directory_was_in_use_is_noted_while_the_clock_can_be_trusted() -> None:
-    broker = Broker(FaultyDisk())
+    broker = TopicBroker(FaultyDisk())
     now, trusted = 0, True
     last_use = LastUse(broker.store, cast(asyncio.AbstractEventLoop, broker.loop), lambda: now if trusted else -1)
 

@@ -4,141 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from random import Random
 from typing import Any, cast
 
 import pytest
 
-from broker.groups.journal import Journal, owned_or_fail
-from broker.runtime.clock import Clock
 from broker.runtime.start import ExitCode, StartError
-from broker.runtime.turn import TurnEnd
 from broker.runtime.workers import Workers
-from broker.settings.config import Config, load_config
 from broker.stores.local import LocalStore, new_id
 from broker.stores.owned import LocalLog
 from broker.stores.turn_flushes import LOGS_MIN
 from protocol.batch import build_facts
 from protocol.errors import ErrorCode
 from storage import AppendFailed, HeldBy, LogId, NodeInfo, OwnedLog, Unreadable
-from tests.broker.groups.test_journal import LATE_MS, Reply, Values, turn_by_hand
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
-
-VALUES = LogId("values", 0)
-LOG = "/data/values-0/00000000000000000000.log"
-
-
-class Threads:
-    """Workers whose jobs run when the test says so."""
-
-    def __init__(self) -> None:
-        self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
-
-    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        self.jobs.append((work, done))
-
-    def run(self) -> None:
-        """One job, to its end."""
-        work, done = self.jobs.pop(0)
-        try:
-            result = work()
-        except Exception as error:
-            result = error
-        done(result)
-
-    def run_all(self) -> None:
-        while self.jobs:
-            self.run()
-
-    def close(self) -> None: ...
-
-
-class Loop:
-    """What a store asks of a loop: soon, and later."""
-
-    def __init__(self) -> None:
-        self.soon: list[Callable[[], None]] = []
-        self.later: list[tuple[float, Callable[[], None]]] = []
-
-    def call_soon(self, call: Callable[[], None]) -> None:
-        self.soon.append(call)
-
-    def end_turn(self) -> None:
-        soon, self.soon = self.soon, []
-        for call in soon:
-            call()
-
-    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
-        self.later.append((seconds, call))
-
-    def pass_time(self) -> None:
-        later, self.later = self.later, []
-        for _, call in later:
-            call()
-
-
-def config(policy: str, data: str = "/data") -> Config:
-    return load_config(data=[data], settings=[f"offsets.flush={policy}"], environ={})
-
-
-class Machine:
-    """A store, one log of it, and a shard whose journal writes there."""
-
-    def __init__(self, disk: FaultyDisk, policy: str) -> None:
-        self.disk = disk
-        self.policy = policy
-        self.seconds = 0.0
-        self.start()
-
-    def start(self) -> None:
-        self.clock = Clock(lambda: round(self.seconds * 1e9), lambda: round(self.seconds * 1e9))
-        self.loop = Loop()
-        self.threads = Threads()
-        self.store = LocalStore(config(self.policy), cast(asyncio.AbstractEventLoop, self.loop), self.disk)
-        workers = cast(Workers, self.threads)
-        self.store.workers = self.store.background_flusher = self.store.checkpoint_worker = self.store.bulk_flusher.workers = self.store.turn_flushes.workers = workers
-        acquired: list[OwnedLog | HeldBy | Unreadable] = []
-        self.store.acquire(VALUES, acquired.append)
-        self.threads.run_all()
-        self.owned = cast(LocalLog, owned_or_fail("values-0", acquired[0]))
-        self.touched: list[TurnEnd] = []
-        self.shard = Values()
-        self.journal = Journal("values-0", self.shard, self.owned, turn_by_hand(self.clock, self.touched), LATE_MS)
-        self.journal.start()
-
-    def more_logs(self, count: int) -> list[LocalLog]:
-        logs: list[LocalLog] = []
-        for number in range(count):
-            self.store.acquire(LogId("values", number + 1), lambda log: logs.append(cast(LocalLog, log)))
-            self.threads.run_all()
-        return logs
-
-    def put(self, key: bytes, value: bytes = b"1") -> Reply:
-        """A request that changes something, and the end of its turn."""
-        reply = Reply()
-        self.shard.put(key, value)
-        self.journal.reply(reply)
-        self.end_turn()
-        return reply
-
-    def end_turn(self) -> None:
-        touched, self.touched[:] = list(dict.fromkeys(self.touched)), []
-        for journal in touched:
-            journal.end_turn()
-        self.loop.end_turn()
-
-    def retry(self) -> None:
-        """Time passes until a suspended log is tried again."""
-        self.seconds += 20
-        self.journal.advance(self.clock.tick())
-        self.threads.run_all()
-
-    def restart_after_crash(self) -> dict[bytes, bytes | None]:
-        self.disk.crash()
-        self.start()
-        return self.shard.values
+from tests.support.local_stores import LOG, VALUES, Loop, StoreBench, Threads, config
 
 
 @pytest.fixture
@@ -147,19 +29,19 @@ def disk() -> FaultyDisk:
 
 
 @pytest.fixture(params=["interval", "never"])
-def relaxed(request: pytest.FixtureRequest, disk: FaultyDisk) -> Machine:
-    return Machine(disk, request.param)
+def relaxed(request: pytest.FixtureRequest, disk: FaultyDisk) -> StoreBench:
+    return StoreBench(disk, request.param)
 
 
 @pytest.fixture
-def always(disk: FaultyDisk) -> Machine:
-    return Machine(disk, "always")
+def always(disk: FaultyDisk) -> StoreBench:
+    return StoreBench(disk, "always")
 
 
 # Who waits for what
 
 
-def test_with_always_a_reply_waits_for_its_flush_and_one_flush_is_in_flight(always: Machine) -> None:
+def test_with_always_a_reply_waits_for_its_flush_and_one_flush_is_in_flight(always: StoreBench) -> None:
     first = always.put(b"a")
     second, third = always.put(b"b"), always.put(b"c")
     assert (len(always.threads.jobs), first.error) == (1, None)
@@ -175,7 +57,7 @@ def test_with_always_a_reply_waits_for_its_flush_and_one_flush_is_in_flight(alwa
 @pytest.mark.parametrize("raising", ["submit", "start_flush"])
 @pytest.mark.parametrize("behind", [False, True], ids=["a flush", "a flush behind another"])
 def test_a_flush_that_cannot_begin_fails_and_the_next_one_is_tried(
-    always: Machine, monkeypatch: pytest.MonkeyPatch, raising: str, behind: bool
+    always: StoreBench, monkeypatch: pytest.MonkeyPatch, raising: str, behind: bool
 ) -> None:
     def refuse(*arguments: object) -> None:
         raise RuntimeError("can't start new thread")
@@ -210,7 +92,7 @@ def test_a_flush_that_cannot_begin_fails_and_the_next_one_is_tried(
     assert {b"a", b"d"} <= always.restart_after_crash().keys()
 
 
-def test_flushes_of_few_logs_in_one_turn_are_side_by_side(always: Machine) -> None:
+def test_flushes_of_few_logs_in_one_turn_are_side_by_side(always: StoreBench) -> None:
     logs = always.more_logs(LOGS_MIN - 1)
     told: list[int | AppendFailed] = []
     for log in logs:
@@ -222,7 +104,7 @@ def test_flushes_of_few_logs_in_one_turn_are_side_by_side(always: Machine) -> No
     assert (told, [log.log.flushed_offset for log in logs]) == ([0] * len(logs), [1] * len(logs))
 
 
-def test_with_interval_and_never_a_reply_waits_for_the_write_alone(relaxed: Machine) -> None:
+def test_with_interval_and_never_a_reply_waits_for_the_write_alone(relaxed: StoreBench) -> None:
     assert relaxed.put(b"a").error == 0
     assert relaxed.put(b"b").error == 0
     assert relaxed.threads.jobs == []
@@ -233,7 +115,7 @@ def test_with_interval_and_never_a_reply_waits_for_the_write_alone(relaxed: Mach
 
 
 def test_with_interval_what_was_written_is_flushed_when_the_interval_is_over(disk: FaultyDisk) -> None:
-    machine = Machine(disk, "interval")
+    machine = StoreBench(disk, "interval")
     machine.put(b"a")
     assert [seconds for seconds, _ in machine.loop.later] == [0.1]
     machine.loop.pass_time()
@@ -243,7 +125,7 @@ def test_with_interval_what_was_written_is_flushed_when_the_interval_is_over(dis
     assert b"a" in machine.restart_after_crash()
 
 
-def test_with_always_what_is_not_flushed_is_not_shown_after_a_failure(always: Machine) -> None:
+def test_with_always_what_is_not_flushed_is_not_shown_after_a_failure(always: StoreBench) -> None:
     always.put(b"a")
     always.threads.run()
     always.put(b"b")
@@ -255,7 +137,7 @@ def test_with_always_what_is_not_flushed_is_not_shown_after_a_failure(always: Ma
 # Failures
 
 
-def test_with_always_a_failed_flush_refuses_what_waited_and_is_cut_away(always: Machine) -> None:
+def test_with_always_a_failed_flush_refuses_what_waited_and_is_cut_away(always: StoreBench) -> None:
     always.put(b"a")
     always.threads.run()
     refused = always.put(b"b")
@@ -276,7 +158,7 @@ def test_with_always_a_failed_flush_refuses_what_waited_and_is_cut_away(always: 
 
 @pytest.mark.parametrize("loses", [True, False])
 def test_with_interval_a_failing_flush_in_the_background_suspends_and_loses_nothing(disk: FaultyDisk, loses: bool) -> None:
-    machine = Machine(disk, "interval")
+    machine = StoreBench(disk, "interval")
     machine.put(b"a")
     machine.loop.pass_time()
     machine.threads.run_all()
@@ -298,7 +180,7 @@ def test_with_interval_a_failing_flush_in_the_background_suspends_and_loses_noth
 
 @pytest.mark.parametrize("policy", ["always", "interval", "never"])
 def test_a_full_disk_suspends_and_what_was_told_is_there_when_there_is_room_again(disk: FaultyDisk, policy: str) -> None:
-    machine = Machine(disk, policy)
+    machine = StoreBench(disk, policy)
     told = machine.put(b"a")
     machine.threads.run_all()
     machine.disk.room = 30
@@ -322,7 +204,7 @@ def test_a_full_disk_suspends_and_what_was_told_is_there_when_there_is_room_agai
 
 
 def test_a_repair_waits_for_the_flush_under_way(disk: FaultyDisk) -> None:
-    machine = Machine(disk, "interval")
+    machine = StoreBench(disk, "interval")
     machine.put(b"a")
     machine.loop.pass_time()
     machine.disk.fail_writes = machine.disk.fail_truncates = 1
@@ -337,7 +219,7 @@ def test_a_repair_waits_for_the_flush_under_way(disk: FaultyDisk) -> None:
     assert machine.shard.values == {b"a": b"1"}
 
 
-def test_any_exception_of_a_flush_is_a_failure(always: Machine) -> None:
+def test_any_exception_of_a_flush_is_a_failure(always: StoreBench) -> None:
     refused = always.put(b"a")
     _, done = always.threads.jobs.pop()
     done([ValueError("not an error of the system")])
@@ -345,7 +227,7 @@ def test_any_exception_of_a_flush_is_a_failure(always: Machine) -> None:
     assert not always.owned.usable()
 
 
-def test_whoever_waits_for_the_next_flush_hears_of_a_failure_at_once(always: Machine) -> None:
+def test_whoever_waits_for_the_next_flush_hears_of_a_failure_at_once(always: StoreBench) -> None:
     heard: list[AppendFailed | None] = []
     always.put(b"a")
     always.owned.flusher.flush(heard.append)
@@ -357,7 +239,7 @@ def test_whoever_waits_for_the_next_flush_hears_of_a_failure_at_once(always: Mac
 
 
 def test_a_disk_that_does_not_read_makes_the_shard_unreadable_until_it_does(disk: FaultyDisk) -> None:
-    machine = Machine(disk, "always")
+    machine = StoreBench(disk, "always")
     machine.put(b"a")
     machine.threads.run()
     machine.put(b"b")
@@ -371,14 +253,14 @@ def test_a_disk_that_does_not_read_makes_the_shard_unreadable_until_it_does(disk
     assert (machine.journal.writable, machine.shard.values) == (True, {b"a": b"1"})
 
 
-def test_whoever_released_a_log_is_fenced(always: Machine) -> None:
+def test_whoever_released_a_log_is_fenced(always: StoreBench) -> None:
     always.owned.release()
     assert not always.owned.usable()
     assert always.put(b"a").error == 56
     assert always.threads.jobs == []
 
 
-def acquire(machine: Machine, id: LogId = VALUES) -> LocalLog | Unreadable:
+def acquire(machine: StoreBench, id: LogId = VALUES) -> LocalLog | Unreadable:
     acquired: list[OwnedLog | HeldBy | Unreadable] = []
     machine.store.acquire(id, acquired.append)
     machine.threads.run_all()
@@ -387,7 +269,7 @@ def acquire(machine: Machine, id: LogId = VALUES) -> LocalLog | Unreadable:
     return cast(LocalLog | Unreadable, result)
 
 
-def test_a_log_that_was_given_back_can_be_had_again_at_a_newer_epoch(always: Machine) -> None:
+def test_a_log_that_was_given_back_can_be_had_again_at_a_newer_epoch(always: StoreBench) -> None:
     always.put(b"a")
     always.threads.run_all()
     always.owned.release()
@@ -406,7 +288,7 @@ def test_a_log_that_was_given_back_can_be_had_again_at_a_newer_epoch(always: Mac
 
 
 def test_one_flush_is_in_flight_whoever_owns_the_log(disk: FaultyDisk) -> None:
-    machine = Machine(disk, "interval")
+    machine = StoreBench(disk, "interval")
     machine.put(b"a")
     machine.loop.pass_time()
     machine.owned.release()
@@ -422,7 +304,7 @@ def test_one_flush_is_in_flight_whoever_owns_the_log(disk: FaultyDisk) -> None:
 
 
 def test_a_log_that_was_given_back_broken_is_repaired_first(disk: FaultyDisk) -> None:
-    machine = Machine(disk, "always")
+    machine = StoreBench(disk, "always")
     machine.put(b"a")
     disk.fail_syncs = 1
     machine.threads.run()
@@ -437,7 +319,7 @@ def test_a_log_that_was_given_back_broken_is_repaired_first(disk: FaultyDisk) ->
     assert list(again.replay()) == []
 
 
-def test_a_log_that_exists_is_opened_by_a_worker_and_a_new_one_at_once(always: Machine) -> None:
+def test_a_log_that_exists_is_opened_by_a_worker_and_a_new_one_at_once(always: StoreBench) -> None:
     always.put(b"a")
     always.threads.run_all()
     always.disk.crash()
@@ -457,7 +339,7 @@ def test_a_log_that_exists_is_opened_by_a_worker_and_a_new_one_at_once(always: M
 
 
 @pytest.mark.parametrize(("what", "damaged"), [("unreadable", False), ("damaged", True)])
-def test_a_log_that_cannot_be_opened_is_said_to_be(always: Machine, what: str, damaged: bool) -> None:
+def test_a_log_that_cannot_be_opened_is_said_to_be(always: StoreBench, what: str, damaged: bool) -> None:
     always.put(b"a")
     always.threads.run_all()
     assert stop(always) == ""
@@ -476,14 +358,14 @@ def test_a_log_that_cannot_be_opened_is_said_to_be(always: Machine, what: str, d
     assert LOG.rpartition("/")[0] in acquired[0].reason
 
 
-def test_a_directory_of_one_process_has_one_node_that_owns_everything(always: Machine) -> None:
+def test_a_directory_of_one_process_has_one_node_that_owns_everything(always: StoreBench) -> None:
     me = NodeInfo(1, (("PLAINTEXT", "here", 9092),))
     always.store.start(me)
     assert always.store.view().nodes() == [me]
     assert always.store.view().owner(VALUES) == me
 
 
-def test_notes_are_written_by_rules_of_their_own(always: Machine) -> None:
+def test_notes_are_written_by_rules_of_their_own(always: StoreBench) -> None:
     notes = acquire(always, LogId("__coordinator_notes", 0))
     assert isinstance(notes, LocalLog)
     told: list[int | AppendFailed] = []
@@ -497,7 +379,7 @@ def test_notes_are_written_by_rules_of_their_own(always: Machine) -> None:
 # Stopping and starting
 
 
-def stop(machine: Machine) -> str:
+def stop(machine: StoreBench) -> str:
     """What went wrong, or nothing."""
     told: list[str] = []
     machine.store.finish(True, told.append)
@@ -509,7 +391,7 @@ def stop(machine: Machine) -> str:
 
 @pytest.mark.parametrize("policy", ["always", "interval", "never"])
 def test_an_orderly_stop_is_safe_against_power_loss_and_the_next_start_writes_no_segment(disk: FaultyDisk, policy: str) -> None:
-    machine = Machine(disk, policy)
+    machine = StoreBench(disk, policy)
     machine.put(b"a")
     machine.threads.run_all()
     assert stop(machine) == ""
@@ -523,7 +405,7 @@ def test_an_orderly_stop_is_safe_against_power_loss_and_the_next_start_writes_no
 
 
 def test_a_stop_whose_flush_fails_is_not_marked(disk: FaultyDisk) -> None:
-    machine = Machine(disk, "never")
+    machine = StoreBench(disk, "never")
     machine.put(b"a")
     disk.fail_syncs = 1
     assert stop(machine) != ""
@@ -531,14 +413,14 @@ def test_a_stop_whose_flush_fails_is_not_marked(disk: FaultyDisk) -> None:
 
 
 def test_a_stop_that_cannot_be_marked_is_one_line(disk: FaultyDisk) -> None:
-    machine = Machine(disk, "never")
+    machine = StoreBench(disk, "never")
     machine.put(b"a")
     disk.room = 0
     assert stop(machine) == "the disk of /data is full"
 
 
 def test_a_stop_with_something_unwritten_flushes_and_is_not_marked(disk: FaultyDisk) -> None:
-    machine = Machine(disk, "never")
+    machine = StoreBench(disk, "never")
     machine.put(b"a")
     told: list[str] = []
     machine.store.finish(False, told.append)
@@ -548,7 +430,7 @@ def test_a_stop_with_something_unwritten_flushes_and_is_not_marked(disk: FaultyD
 
 
 def test_a_log_that_nobody_looked_at_since_a_crash_keeps_the_next_start_from_trusting_it(disk: FaultyDisk) -> None:
-    machine = Machine(disk, "always")
+    machine = StoreBench(disk, "always")
     machine.put(b"a")
     machine.threads.run_all()
     other = acquire(machine, LogId("__consumer_offsets", 7))
@@ -575,7 +457,7 @@ def test_a_log_that_nobody_looked_at_since_a_crash_keeps_the_next_start_from_tru
 
 
 def test_what_is_opened_after_the_end_has_begun_is_nobodys(disk: FaultyDisk) -> None:
-    machine = Machine(disk, "always")
+    machine = StoreBench(disk, "always")
     machine.put(b"a")
     machine.threads.run_all()
     machine.disk.make_folder("/data/values-1")
@@ -619,7 +501,7 @@ def unusable(disk: FaultyDisk) -> Iterator[tuple[str, ExitCode, str]]:
 
 
 def test_a_directory_that_cannot_be_used_is_one_line_and_an_exit_code(disk: FaultyDisk) -> None:
-    machine = Machine(disk, "always")
+    machine = StoreBench(disk, "always")
     machine.put(b"a")
     machine.threads.run()
     machine.store.close()
@@ -633,7 +515,7 @@ def test_a_directory_that_cannot_be_used_is_one_line_and_an_exit_code(disk: Faul
         disk.locks.clear()
 
 
-def test_a_torn_tail_is_cut_when_it_starts(always: Machine) -> None:
+def test_a_torn_tail_is_cut_when_it_starts(always: StoreBench) -> None:
     always.put(b"a")
     always.threads.run()
     overwrite(always.disk, LOG, read(always.disk, LOG) + b"torn")

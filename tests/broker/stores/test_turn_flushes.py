@@ -20,14 +20,14 @@ from protocol.batch import build_facts
 from storage import AppendFailed, LogId, Unreadable
 from storage.turn_format import file_header
 from storage.turn_log import is_turn_log
-from tests.broker.stores.test_local import Machine, config
 from tests.storage.faulty_disk import Crashed, FaultyDisk
 from tests.storage.logs import overwrite, read
+from tests.support.local_stores import StoreBench, config
 
 MANY = LOGS_MIN + 2
 
 
-class Writers(Machine):
+class Writers(StoreBench):
     """A store with many logs, and what somebody was told is in each."""
 
     def __init__(self, disk: FaultyDisk) -> None:
@@ -124,7 +124,7 @@ def test_where_the_file_cannot_be_written_each_log_is_flushed_and_later_it_is_tr
     writers: Writers, fault: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = 1_000.0
-    monkeypatch.setattr(turn_flushes.time, "monotonic", lambda: seconds)
+    monkeypatch.setattr("broker.stores.turn_flushes.time.monotonic", lambda: seconds)
     if fault != "fail_folder_syncs":
         writers.append()
         writers.threads.run_all()

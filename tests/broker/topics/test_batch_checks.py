@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import cramjam
 import pytest
@@ -27,7 +28,7 @@ from tests.support.produce_batches import NAMES, THEN, batch, of_producer, plain
 CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4, "uncompressed": 0}
 
 
-def prepared(data: bytes, now: int = THEN, **settings: str) -> tuple[bytes, BatchHeader]:
+def prepared(data: bytes, now: int = THEN, **settings: Any) -> tuple[bytes, BatchHeader]:
     """Settings have underscores for dots."""
     own = {name.replace("_", "."): value for name, value in settings.items()}
     kept = bytes(data)
@@ -40,7 +41,7 @@ def prepared(data: bytes, now: int = THEN, **settings: str) -> tuple[bytes, Batc
     return bytes(ready), header
 
 
-def refused(data: bytes, **settings: str) -> ErrorCode:
+def refused(data: bytes, **settings: Any) -> ErrorCode:
     with pytest.raises(Refusal) as refusal:
         prepared(data, **settings)
     return refusal.value.error
@@ -86,10 +87,8 @@ def test_a_topic_with_a_compression_of_its_own_keeps_the_records(codec: int, to:
 @pytest.mark.parametrize(("codec", "low", "high"), [("gzip", "1", "9"), ("zstd", "-1000", "19")])
 def test_a_topics_level_of_compression_counts(codec: str, low: str, high: str) -> None:
     text = b" ".join(b"%d" % (number * number) for number in range(5_000))
-    sizes = [
-        len(prepared(batch(record(0, value=text)), **{"compression_type": codec, f"compression_{codec}_level": level})[0])
-        for level in (low, high)
-    ]
+    levels: list[dict[str, Any]] = [{f"compression_{codec}_level": level} for level in (low, high)]
+    sizes = [len(prepared(batch(record(0, value=text)), compression_type=codec, **level)[0]) for level in levels]
     assert sizes[0] != sizes[1]
 
 
@@ -102,7 +101,7 @@ def test_a_few_bytes_that_would_become_more_than_may_be_are_refused() -> None:
 def test_what_grows_over_the_limits_when_the_broker_packs_it_is_refused() -> None:
     packed = batch(record(0, value=bytes(5_000)), codec=Compression.GZIP)
     assert len(packed) < 1_000
-    limits = {"compression_type": "uncompressed"}
+    limits: dict[str, Any] = {"compression_type": "uncompressed"}
     assert refused(packed, **limits, max_message_bytes="2000") == ErrorCode.MESSAGE_TOO_LARGE
     assert prepared(packed, max_message_bytes="2000")[0] == packed
 
@@ -127,7 +126,7 @@ def test_a_reply_names_so_many_refused_records_and_counts_all() -> None:
 
 @pytest.mark.parametrize("ahead", [-1, 0, 1])
 def test_the_limits_of_time_are_exact(ahead: int) -> None:
-    limits = {"message_timestamp_before_max_ms": "1000", "message_timestamp_after_max_ms": "500"}
+    limits: dict[str, Any] = {"message_timestamp_before_max_ms": "1000", "message_timestamp_after_max_ms": "500"}
     for edge, direction in ((THEN + 500, 1), (THEN - 1000, -1)):
         data = batch(record(0), base_timestamp=edge + direction * ahead)
         if ahead > 0:
@@ -137,7 +136,7 @@ def test_the_limits_of_time_are_exact(ahead: int) -> None:
 
 
 def test_a_record_without_a_timestamp_is_never_out_of_time() -> None:
-    limits = {"message_timestamp_before_max_ms": "1000"}
+    limits: dict[str, Any] = {"message_timestamp_before_max_ms": "1000"}
     assert prepared(batch(record(0), record(1, timestamp=-THEN - 1)), **limits)[1].max_timestamp == THEN
     assert refused(batch(record(0), record(1, timestamp=-THEN)), **limits) == ErrorCode.INVALID_TIMESTAMP
 

@@ -25,9 +25,9 @@ from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, NoteKey,
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records import NOTE_KEY_VERSION, with_version, write_note
-from tests.broker.groups.test_notes import Desk, Partition, change
 from tests.running import Client, broker, environment
 from tests.support.group_logs import START_MS, Loop
+from tests.support.notes import NoteDesk, Partition, change
 
 INTERVAL_MS = 10_000
 ROOM = 1 << 30
@@ -174,7 +174,7 @@ def test_many_partitions_share_the_room_and_none_is_forgotten() -> None:
 
 def test_the_loop_goes_on_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter(range(1_000_000))
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(ticks) * module.SLICE_SECONDS / 10)
+    monkeypatch.setattr("broker.topics.end_offset_notes.time.monotonic", lambda: next(ticks) * module.SLICE_SECONDS / 10)
     served = Served()
     wide = served.topic("wide", *[1] * 100)
     served.passes(1.5)
@@ -192,7 +192,7 @@ def test_without_room_or_interval_nothing_is_noted() -> None:
 
 
 def test_groups_come_before_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk()
+    desk = NoteDesk()
     ends = EndOffsets("orders", [PartitionEnds(0, 0, 5)], 7)
     journal = Partition(3)
     journal.refusal = 0  # type: ignore[attr-defined]

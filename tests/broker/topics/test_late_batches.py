@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from broker.api import produce
 from broker.topics import late_batches
 from broker.topics.append import Allowance
 from broker.topics.batch_checker_process import CheckFailed
-from broker.topics.batch_checks import UNLIMITED, Checked, prepare
+from broker.topics.batch_checks import UNLIMITED, Checked, TooMuchWork, prepare
 from protocol.batch import iterate
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -51,7 +51,7 @@ def told(caller: Caller) -> list[tuple[int, int]]:
 
 
 def partition(desk: Desk, index: int = 0, topic: str = "t") -> MemoryPartition:
-    found = desk.partitions.find(topic, index)
+    found: MemoryPartition | None = desk.partitions.find(topic, index)
     assert found is not None
     return found
 
@@ -256,7 +256,7 @@ def test_checks_of_one_pass_have_a_share_of_time_together(desk: Desk) -> None:
         for done in range(100):
             try:
                 allowance.prepare(data, 0, len(data), settings, MS, "t-0")
-            except late_batches.TooMuchWork:
+            except TooMuchWork:
                 return done
         return 100
 
@@ -284,7 +284,7 @@ def test_a_batch_that_turned_out_too_much_is_not_tried_twice_in_one_pass(desk: D
 
 # Over long random use.
 
-BODIES = {
+BODIES: dict[str, Callable[[], bytes]] = {
     "small": lambda: plain_batch(),
     "irregular": lambda: batch(*[record(number, value=bytes(number % 7)) for number in range(50)]),
     "alike": lambda: batch(*[record(number) for number in range(60)]),
@@ -296,8 +296,8 @@ BODIES = {
 
 
 class Unlimited(Allowance):
-    def prepare(self, *arguments: Any) -> Any:
-        return prepare(*arguments, UNLIMITED)
+    def prepare(self, data: bytes, at: int, size: int, settings: Any, now: int, name: object) -> Any:
+        return prepare(data, at, size, settings, now, name, UNLIMITED)
 
 
 def at_once(monkeypatch: pytest.MonkeyPatch, topics: dict[str, tuple[int, dict[str, str]]]) -> Desk:

@@ -14,9 +14,9 @@ from broker.topics import retention
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from storage.checkpoints import LOG_STARTS, read_offsets
-from tests.broker.topics.test_partitions import REGISTRY
-from tests.broker.topics.test_retention import Keeping, write
 from tests.storage.faulty_disk import Crashed, FaultyDisk
+from tests.support.topic_broker import REGISTRY, RetainingBroker, write
+from tests.support.topic_logs import disk_log
 
 SETTINGS = ("log.flush.start.offset.checkpoint.interval.ms=1000",)
 NAMES = ("orders", "payments", "visits")
@@ -30,7 +30,7 @@ class Call:
         self.released = True
 
 
-def delete(broker: Keeping, name: str, offset: int) -> Call:
+def delete(broker: RetainingBroker, name: str, offset: int) -> Call:
     """A DeleteRecords; `released` says whether its reply has left."""
     handler = DeleteRecords(broker.partitions, AllowAll(), LocalTopicStore(broker.store))
     call = Call()
@@ -47,14 +47,14 @@ def low_watermark(call: Call) -> int:
     return int(result.low_watermark)
 
 
-def stored(broker: Keeping) -> dict[tuple[str, int], int]:
+def stored(broker: RetainingBroker) -> dict[tuple[str, int], int]:
     return read_offsets(broker.disk, f"/data/{LOG_STARTS}")
 
 
 @pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> Keeping:
+def broker(monkeypatch: pytest.MonkeyPatch) -> RetainingBroker:
     monkeypatch.setattr(retention, "SLICE_SECONDS", -1.0)  # each partition has a slice of its own
-    broker = Keeping(FaultyDisk(), *SETTINGS)
+    broker = RetainingBroker(FaultyDisk(), *SETTINGS)
     for name in NAMES:
         broker.topic(name)
         write(broker, broker.find(name), 10, 10)
@@ -62,13 +62,13 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Keeping:
     return broker
 
 
-def reopened(broker: Keeping) -> None:
+def reopened(broker: RetainingBroker) -> None:
     broker.restart()
     broker.partitions.open_all()
     broker.threads.run_all()
 
 
-def test_a_deletion_in_the_middle_of_a_round_is_not_undone_by_what_the_round_saw_before(broker: Keeping) -> None:
+def test_a_deletion_in_the_middle_of_a_round_is_not_undone_by_what_the_round_saw_before(broker: RetainingBroker) -> None:
     before = delete(broker, "orders", 4)
     broker.threads.run_all()
     assert low_watermark(before) == 4
@@ -84,7 +84,7 @@ def test_a_deletion_in_the_middle_of_a_round_is_not_undone_by_what_the_round_saw
     assert broker.find("orders").start_offset == 5
 
 
-def test_a_deletion_that_another_one_has_not_made_durable_yet_waits_for_the_disk_too(broker: Keeping) -> None:
+def test_a_deletion_that_another_one_has_not_made_durable_yet_waits_for_the_disk_too(broker: RetainingBroker) -> None:
     first = delete(broker, "orders", 5)
     second, lower = delete(broker, "orders", 5), delete(broker, "orders", 3)
     assert [call.released for call in (first, second, lower)] == [False] * 3
@@ -92,7 +92,7 @@ def test_a_deletion_that_another_one_has_not_made_durable_yet_waits_for_the_disk
     assert [low_watermark(call) for call in (first, second, lower)] == [5, 5, 5]
 
 
-def test_a_deletion_that_could_not_be_written_is_written_by_the_next_one(broker: Keeping) -> None:
+def test_a_deletion_that_could_not_be_written_is_written_by_the_next_one(broker: RetainingBroker) -> None:
     broker.disk.read_only = True
     call = delete(broker, "orders", 5)
     broker.threads.run_all()
@@ -106,7 +106,7 @@ def test_a_deletion_that_could_not_be_written_is_written_by_the_next_one(broker:
     assert delete(broker, "orders", 5).released  # nothing is left to be written
 
 
-def test_a_start_never_goes_back_but_for_a_log_that_is_forgotten(broker: Keeping) -> None:
+def test_a_start_never_goes_back_but_for_a_log_that_is_forgotten(broker: RetainingBroker) -> None:
     directory = broker.store.directory
     directory.checkpoint_starts({("orders", 0): 7, ("payments", 0): 1})
     directory.checkpoint_starts({("orders", 0): 6, ("payments", 0): 2})
@@ -120,12 +120,12 @@ def test_a_start_never_goes_back_but_for_a_log_that_is_forgotten(broker: Keeping
 def test_what_was_acknowledged_holds_through_rounds_and_power_failures_at_any_step(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(retention, "SLICE_SECONDS", -1.0)
     chance = Random(seed)
-    broker = Keeping(FaultyDisk(chance), *SETTINGS)
+    broker = RetainingBroker(FaultyDisk(chance), *SETTINGS)
     for name in NAMES:
         broker.topic(name)
         write(broker, broker.find(name), 30, 10)
         broker.settle()
-        broker.find(name).log.flush()
+        disk_log(broker.find(name)).flush()
     registry = broker.store.owned(REGISTRY)
     assert registry is not None
     registry.log.flush()

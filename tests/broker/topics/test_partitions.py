@@ -3,145 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from hashlib import md5
 from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
-from broker.groups.journal import Journal, owned_or_fail
-from broker.internal_topics import CONSUMER_OFFSETS, REGISTRY_LOG
-from broker.runtime.clock import Clock
+from broker.groups.journal import owned_or_fail
+from broker.internal_topics import CONSUMER_OFFSETS
 from broker.runtime.contain import DEFECTS
-from broker.runtime.turn import TurnEnd
 from broker.runtime.workers import Workers
 from broker.settings.config import load_config
 from broker.stores import bulk_flush
 from broker.stores.local import LocalStore
 from broker.stores.topic_logs import LocalTopicStore
 from broker.topics.partitions import FAILED, GONE, OPENING, Partition, Partitions
-from broker.topics.registry import Topic, Topics
-from protocol.batch import read_header
 from storage import AppendFailed, HeldBy, LogId, OsDisk, OwnedLog, Unreadable
-from tests.broker.groups.test_journal import LATE_MS, turn_by_hand
-from tests.broker.stores.test_local import Threads
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import batch, overwrite, read
-
-SETTINGS = {"segment.bytes": str(1 << 20)}
-
-
-class Timer:
-    def cancel(self) -> None: ...
-
-
-class Loop:
-    """A loop whose time passes when the test says so."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.later: list[tuple[float, Callable[..., None], tuple[Any, ...]]] = []
-
-    def time(self) -> float:
-        return self.now
-
-    def call_soon(self, call: Callable[..., None], *given: Any) -> None:
-        self.call_later(0, call, *given)
-
-    def call_later(self, seconds: float, call: Callable[..., None], *given: Any) -> Timer:
-        self.later.append((self.now + seconds, call, given))
-        return Timer()
-
-    def pass_time(self, seconds: float) -> None:
-        self.now += seconds
-        due = [one for one in self.later if one[0] <= self.now]
-        self.later = [one for one in self.later if one[0] > self.now]
-        for _, call, given in due:
-            call(*given)
-
-
-REGISTRY = LogId(REGISTRY_LOG, 0)
-
-
-class Broker:
-    """A store, a registry and the partitions, without a network."""
-
-    def __init__(self, disk: FaultyDisk | OsDisk, path: str = "/data") -> None:
-        self.disk = cast(FaultyDisk, disk)
-        self.path = path
-        self.ids = 0
-        self.start()
-
-    def _new_id(self) -> bytes:
-        self.ids += 1
-        return md5(self.ids.to_bytes(16, "big"), usedforsecurity=False).digest()  # two ids are as different as random ones
-
-    def start(self) -> None:
-        self.loop = Loop()
-        self.threads = Threads()
-        loop = cast(asyncio.AbstractEventLoop, self.loop)
-        self.store = LocalStore(load_config(data=[self.path], settings=["offsets.flush=never"], environ={}), loop, self.disk)
-        self.store.workers = self.store.topic_workers = self.store.bulk_flusher.workers = self.store.checkpoint_worker = cast(Workers, self.threads)
-        acquired: list[OwnedLog | HeldBy | Unreadable] = []
-        self.store.acquire(REGISTRY, acquired.append)
-        self.threads.run_all()
-        self.topics = Topics(self._new_id)
-        self.touched: list[TurnEnd] = []
-        turn = turn_by_hand(Clock(lambda: 0, lambda: 0), self.touched)
-        self.registry = Journal(REGISTRY_LOG, self.topics, owned_or_fail("registry", acquired[0]), turn, LATE_MS)
-        self.registry.start()
-        self.partitions = Partitions(self.topics, self.registry, LocalTopicStore(self.store), loop, {})
-
-    def settle(self) -> None:
-        """Turns end, threads and what was to come at once are done."""
-        for _ in range(20):
-            touched, self.touched[:] = list(dict.fromkeys(self.touched)), []
-            for journal in touched:
-                journal.end_turn()
-            self.threads.run_all()
-            self.loop.pass_time(0)
-
-    def restart(self, clean: bool = False) -> None:
-        """After an orderly stop, or after the process alone was killed."""
-        if clean:
-            self.partitions.stop()
-            said: list[str] = []
-            self.store.finish(True, said.append)
-            self.threads.run_all()
-            assert said == [""]
-        self.store.close()
-        self.start()
-
-    def topic(self, name: str, partitions: int = 1, **settings: str) -> Topic:
-        given = {name.replace("_", "."): value for name, value in settings.items()}
-        topic = self.topics.create(name, partitions, SETTINGS | given, 0)
-        self.partitions.created(topic)
-        self.touched.append(self.registry)
-        return topic
-
-    def delete(self, name: str) -> Topic:
-        topic = self.topics.delete(name, 0)
-        self.partitions.deleted(topic)
-        self.touched.append(self.registry)
-        return topic
-
-    def find(self, name: str, index: int = 0) -> Partition:
-        found = self.partitions.find(name, index)
-        assert found is not None
-        return found
-
-    def folders(self, name: str = "") -> list[str]:
-        return [one for one in self.disk.list(self.path) if one.startswith(name) and one[-1].isdigit() and not one.startswith("__")]
-
-    def set_aside(self, ending: str = "delete") -> list[str]:
-        return [one for one in self.disk.list(self.path) if one.endswith(f"-{ending}")]
+from tests.support.topic_broker import REGISTRY, TopicBroker, put
+from tests.support.topic_logs import disk_log
 
 
 @pytest.fixture
-def broker() -> Broker:
-    return Broker(FaultyDisk(Random(7)))
+def broker() -> TopicBroker:
+    return TopicBroker(FaultyDisk(Random(7)))
 
 
 class Listener:
@@ -152,12 +38,7 @@ class Listener:
         self.heard += 1
 
 
-def put(partition: Partition, name: str, padding: int = 0) -> int:
-    data = bytearray(batch(name, padding=padding))
-    return partition.append(data, read_header(data, 0))
-
-
-def test_a_new_topic_serves_at_once_and_touches_no_disk_before_its_first_append(broker: Broker) -> None:
+def test_a_new_topic_serves_at_once_and_touches_no_disk_before_its_first_append(broker: TopicBroker) -> None:
     broker.topic("orders", 3)
     assert broker.find("orders", 1).error == 0
     assert not [name for name in broker.disk.list("/data") if name.startswith("orders")]
@@ -168,7 +49,7 @@ def test_a_new_topic_serves_at_once_and_touches_no_disk_before_its_first_append(
     assert not broker.disk.exists("/data/orders-0")
 
 
-def test_what_there_is_not_is_not_found(broker: Broker) -> None:
+def test_what_there_is_not_is_not_found(broker: TopicBroker) -> None:
     topic = broker.topic("orders", 3)
     assert broker.partitions.find("orders", 3) is None
     assert broker.partitions.find("orders", -1) is None
@@ -177,7 +58,7 @@ def test_what_there_is_not_is_not_found(broker: Broker) -> None:
     assert broker.partitions.find_by_id(bytes(16), 0) is None
 
 
-def test_an_append_wakes_who_waits_for_it(broker: Broker) -> None:
+def test_an_append_wakes_who_waits_for_it(broker: TopicBroker) -> None:
     broker.topic("orders")
     partition = broker.find("orders")
     listener = Listener()
@@ -186,7 +67,7 @@ def test_an_append_wakes_who_waits_for_it(broker: Broker) -> None:
     assert listener.heard == 1
 
 
-def test_what_somebody_asks_for_is_opened_first(broker: Broker) -> None:
+def test_what_somebody_asks_for_is_opened_first(broker: TopicBroker) -> None:
     broker.topic("orders", 20)
     for index in range(20):
         put(broker.find("orders", index), "a")
@@ -202,7 +83,7 @@ def test_what_somebody_asks_for_is_opened_first(broker: Broker) -> None:
     assert [partition.error for partition in broker.partitions.of(broker.topics.by_name["orders"])] == [0] * 20
 
 
-def test_a_failed_flush_suspends_one_partition_alone_until_writing_works_again(broker: Broker) -> None:
+def test_a_failed_flush_suspends_one_partition_alone_until_writing_works_again(broker: TopicBroker) -> None:
     broker.topic("orders", 2)
     partition, other = broker.find("orders", 0), broker.find("orders", 1)
     put(partition, "a", 800_000)
@@ -227,7 +108,7 @@ def test_a_failed_flush_suspends_one_partition_alone_until_writing_works_again(b
     assert put(partition, "c") == 2
 
 
-def test_a_full_disk_refuses_appends_alone_and_the_next_one_finds_the_room_that_came(broker: Broker) -> None:
+def test_a_full_disk_refuses_appends_alone_and_the_next_one_finds_the_room_that_came(broker: TopicBroker) -> None:
     broker.topic("orders")
     partition = broker.find("orders")
     put(partition, "a")
@@ -240,7 +121,7 @@ def test_a_full_disk_refuses_appends_alone_and_the_next_one_finds_the_room_that_
     assert put(partition, "b") == 1
 
 
-def test_what_was_written_is_there_after_a_kill_and_after_a_stop(broker: Broker) -> None:
+def test_what_was_written_is_there_after_a_kill_and_after_a_stop(broker: TopicBroker) -> None:
     broker.topic("orders")
     put(broker.find("orders"), "a")
     broker.settle()
@@ -255,7 +136,7 @@ def test_what_was_written_is_there_after_a_kill_and_after_a_stop(broker: Broker)
     assert partition.leader_epoch == 3
 
 
-def test_a_deleted_topic_gives_up_its_folders_when_that_is_durable_and_its_files_later(broker: Broker) -> None:
+def test_a_deleted_topic_gives_up_its_folders_when_that_is_durable_and_its_files_later(broker: TopicBroker) -> None:
     broker.topic("orders", 2, file_delete_delay_ms="60000")
     put(broker.find("orders"), "a")
     broker.settle()
@@ -274,7 +155,7 @@ def test_a_deleted_topic_gives_up_its_folders_when_that_is_durable_and_its_files
     assert not broker.set_aside()
 
 
-def test_a_topic_of_the_same_name_begins_anew(broker: Broker) -> None:
+def test_a_topic_of_the_same_name_begins_anew(broker: TopicBroker) -> None:
     broker.topic("orders")
     put(broker.find("orders"), "a")
     put(broker.find("orders"), "b")
@@ -294,7 +175,7 @@ def test_a_topic_of_the_same_name_begins_anew(broker: Broker) -> None:
     assert (partition.start_offset, partition.end_offset) == (0, 1)
 
 
-def test_a_deletion_that_the_registry_could_not_write_did_not_happen(broker: Broker) -> None:
+def test_a_deletion_that_the_registry_could_not_write_did_not_happen(broker: TopicBroker) -> None:
     broker.topic("orders")
     put(broker.find("orders"), "a")
     broker.settle()
@@ -308,7 +189,7 @@ def test_a_deletion_that_the_registry_could_not_write_did_not_happen(broker: Bro
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_broker_that_was_killed_while_it_deleted_goes_on_at_the_next_start(broker: Broker, again: bool) -> None:
+def test_a_broker_that_was_killed_while_it_deleted_goes_on_at_the_next_start(broker: TopicBroker, again: bool) -> None:
     old = broker.topic("orders", 2)
     put(broker.find("orders", 0), "a")
     put(broker.find("orders", 1), "a")
@@ -333,7 +214,7 @@ def test_a_broker_that_was_killed_while_it_deleted_goes_on_at_the_next_start(bro
     assert not broker.set_aside()
 
 
-def test_folders_of_another_topic_are_kept_but_not_in_the_way_of_ours(broker: Broker) -> None:
+def test_folders_of_another_topic_are_kept_but_not_in_the_way_of_ours(broker: TopicBroker) -> None:
     broker.topic("orders")
     put(broker.find("orders"), "theirs")
     broker.settle()
@@ -360,7 +241,7 @@ def test_folders_of_another_topic_are_kept_but_not_in_the_way_of_ours(broker: Br
     assert broker.find("orders").start_offset == 0
 
 
-def test_a_new_partition_count_and_new_settings_apply_at_once(broker: Broker) -> None:
+def test_a_new_partition_count_and_new_settings_apply_at_once(broker: TopicBroker) -> None:
     topic = broker.topic("orders")
     partition = broker.find("orders")
     put(partition, "a")
@@ -368,11 +249,11 @@ def test_a_new_partition_count_and_new_settings_apply_at_once(broker: Broker) ->
     assert broker.partitions.find("orders", 2) is not None
     broker.partitions.altered(broker.topics.alter("orders", {"segment.bytes": "2000000", "segment.ms": "5", "max.message.bytes": "7"}))
     assert broker.find("orders") is partition
-    assert (partition.log.segment_bytes, partition.log.segment_ms, partition.settings.max_message_bytes) == (2_000_000, 5, 7)
+    assert (disk_log(partition).segment_bytes, disk_log(partition).segment_ms, partition.settings.max_message_bytes) == (2_000_000, 5, 7)
     assert partition.topic.id == topic.id
 
 
-def test_what_the_registry_refused_is_not_served(broker: Broker) -> None:
+def test_what_the_registry_refused_is_not_served(broker: TopicBroker) -> None:
     broker.topic("orders")
     broker.settle()
     broker.disk.room = 0
@@ -385,7 +266,7 @@ def test_what_the_registry_refused_is_not_served(broker: Broker) -> None:
     assert broker.find("orders").settings.retention_ms == 604_800_000
 
 
-def test_the_partitions_of_a_deleted_topic_tell_who_waits(broker: Broker) -> None:
+def test_the_partitions_of_a_deleted_topic_tell_who_waits(broker: TopicBroker) -> None:
     topic = broker.topic("orders")
     partition = broker.find("orders")
     listener = Listener()
@@ -394,7 +275,7 @@ def test_the_partitions_of_a_deleted_topic_tell_who_waits(broker: Broker) -> Non
     assert (partition.error, listener.heard) == (GONE, 1)
 
 
-def test_the_log_of_groups_is_read_as_far_as_it_is_durable(broker: Broker) -> None:
+def test_the_log_of_groups_is_read_as_far_as_it_is_durable(broker: TopicBroker) -> None:
     config = load_config(data=["/other"], settings=["offsets.flush=always"], environ={})
     store = LocalStore(config, cast(asyncio.AbstractEventLoop, broker.loop), broker.disk)
     store.workers = cast(Workers, broker.threads)
@@ -419,7 +300,7 @@ def test_the_log_of_groups_is_read_as_far_as_it_is_durable(broker: Broker) -> No
         put(partition, "b")
 
 
-def test_a_damaged_log_refuses_alone(broker: Broker) -> None:
+def test_a_damaged_log_refuses_alone(broker: TopicBroker) -> None:
     broker.topic("orders", 2)
     for index in range(2):
         put(broker.find("orders", index), "a")
@@ -435,7 +316,7 @@ def test_a_damaged_log_refuses_alone(broker: Broker) -> None:
     assert put(broker.find("orders", 1), "b") == 1
 
 
-def test_a_log_that_cannot_be_read_is_tried_again(broker: Broker) -> None:
+def test_a_log_that_cannot_be_read_is_tried_again(broker: TopicBroker) -> None:
     broker.topic("orders")
     put(broker.find("orders"), "a")
     broker.settle()
@@ -451,7 +332,7 @@ def test_a_log_that_cannot_be_read_is_tried_again(broker: Broker) -> None:
     assert broker.find("orders").end_offset == 1
 
 
-def test_a_topic_deleted_while_it_is_opened_leaves_nothing(broker: Broker) -> None:
+def test_a_topic_deleted_while_it_is_opened_leaves_nothing(broker: TopicBroker) -> None:
     broker.topic("orders", 4)
     for index in range(4):
         put(broker.find("orders", index), "a")
@@ -471,7 +352,7 @@ def test_a_topic_deleted_while_it_is_opened_leaves_nothing(broker: Broker) -> No
 
 def test_many_logs_are_flushed_together_by_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_flush, "SYNCFS_LOGS_MIN", 3)
-    broker = Broker(OsDisk(), str(tmp_path))
+    broker = TopicBroker(OsDisk(), str(tmp_path))
     broker.topic("orders", 5)
     for index in range(5):
         put(broker.find("orders", index), "a")
@@ -480,16 +361,16 @@ def test_many_logs_are_flushed_together_by_a_stop(tmp_path: Path, monkeypatch: p
     assert broker.store.directory.clean
     broker.partitions.open_all()
     broker.threads.run_all()
-    assert [broker.find("orders", index).log.flushed_offset for index in range(5)] == [1] * 5
+    assert [disk_log(broker.find("orders", index)).flushed_offset for index in range(5)] == [1] * 5
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_power_failure_behind_a_flush_leaves_a_folder_that_belongs_to_its_topic(seed: int) -> None:
-    broker = Broker(FaultyDisk(Random(seed)))
+    broker = TopicBroker(FaultyDisk(Random(seed)))
     broker.topic("orders")
     put(broker.find("orders"), "a")
     broker.settle()
-    broker.find("orders").log.flush()
+    disk_log(broker.find("orders")).flush()
     registry = broker.store.owned(REGISTRY)
     assert registry is not None
     registry.log.flush()
@@ -503,7 +384,7 @@ def test_a_power_failure_behind_a_flush_leaves_a_folder_that_belongs_to_its_topi
 
 @pytest.mark.parametrize("at", [10, 15, 21, 30, 42])
 @pytest.mark.parametrize("bit", [0, 3, 6])
-def test_a_flipped_bit_in_a_topic_id_does_not_take_the_log_away(broker: Broker, at: int, bit: int) -> None:
+def test_a_flipped_bit_in_a_topic_id_does_not_take_the_log_away(broker: TopicBroker, at: int, bit: int) -> None:
     broker.topic("orders")
     put(broker.find("orders"), "a")
     broker.settle()
@@ -521,7 +402,7 @@ def test_a_flipped_bit_in_a_topic_id_does_not_take_the_log_away(broker: Broker, 
     assert broker.disk.read_text(path).endswith(sound[-22:])
 
 
-def test_a_topic_id_that_was_torn_belongs_to_no_other_topic(broker: Broker) -> None:
+def test_a_topic_id_that_was_torn_belongs_to_no_other_topic(broker: TopicBroker) -> None:
     broker.topic("orders")
     put(broker.find("orders"), "a")
     broker.settle()
@@ -536,7 +417,7 @@ def test_a_topic_id_that_was_torn_belongs_to_no_other_topic(broker: Broker) -> N
         assert read(broker.disk, path) == whole
 
 
-def test_settings_that_change_while_a_log_is_opened_apply_to_it(broker: Broker) -> None:
+def test_settings_that_change_while_a_log_is_opened_apply_to_it(broker: TopicBroker) -> None:
     broker.topic("orders")
     put(broker.find("orders"), "a")
     broker.settle()
@@ -550,10 +431,10 @@ def test_settings_that_change_while_a_log_is_opened_apply_to_it(broker: Broker) 
     broker.threads.jobs = opening
     broker.threads.run_all()
     assert broker.find("orders") is partition
-    assert (partition.log.segment_bytes, partition.log.segment_ms, partition.settings.retention_ms) == (2_000_000, 5, 7)
+    assert (disk_log(partition).segment_bytes, disk_log(partition).segment_ms, partition.settings.retention_ms) == (2_000_000, 5, 7)
 
 
-def test_two_thousand_partitions_without_a_folder_open_when_they_are_asked_for_while_others_open(broker: Broker) -> None:
+def test_two_thousand_partitions_without_a_folder_open_when_they_are_asked_for_while_others_open(broker: TopicBroker) -> None:
     broker.topic("orders", 2_000)
     for index in range(5):
         put(broker.find("orders", index), "a")

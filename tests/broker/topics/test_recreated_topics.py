@@ -28,8 +28,9 @@ from broker.topics.registry import Topics
 from protocol.batch import Record, build, facts_of, read_header
 from storage import HeldBy, OsDisk, OwnedLog, Unreadable
 from storage.checkpoints import CLEANER_POINTS, read_offsets
-from tests.broker.groups.test_journal import LATE_MS, turn_by_hand
-from tests.broker.topics.test_partitions import REGISTRY
+from tests.support.journals import LATE_MS, turn_by_hand
+from tests.support.topic_broker import REGISTRY
+from tests.support.topic_logs import disk_log
 
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0"}
 
@@ -106,7 +107,7 @@ def write(partition: Partition, names: str, count: int) -> None:
 
 
 def values(partition: Partition) -> list[str]:
-    log = partition.log
+    log = disk_log(partition)
     return [value.rstrip(b"\0").decode() for chunk in log.scan(log.start_offset) for _, value in facts_of(chunk) if value is not None]
 
 
@@ -180,7 +181,7 @@ def test_a_topic_made_again_while_the_log_of_the_first_is_compacted_keeps_all_th
         expected = [f"new{number}" for number in range(70)]
         assert values(again) == expected
         await until(lambda: place.cleaning._compacted is None)
-        assert not [name for name in place.disk.list(again.log.folder) if name.endswith((".cleaned", ".swap", ".deleted"))]
+        assert not [name for name in place.disk.list(disk_log(again).folder) if name.endswith((".cleaned", ".swap", ".deleted"))]
         assert ("orders", 0) not in read_offsets(place.disk, f"{tmp_path}/{CLEANER_POINTS}")
         await place.stop(clean)
         place = Place(tmp_path)

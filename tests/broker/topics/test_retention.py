@@ -2,62 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import cast
-
 import pytest
 
-from broker.settings.config import load_config
-from broker.stores.topic_logs import LocalTopicStore
-from broker.topics.partition import Partition
-from broker.topics.retention import Retention
 from protocol.batch import Record, build, read_header
 from storage.checkpoints import LOG_STARTS, RECOVERY_POINTS, read_offsets
-from tests.broker.topics.test_partitions import Broker, put
 from tests.storage.faulty_disk import FaultyDisk
-
-MINUTE = 60_000
-
-
-class Keeping(Broker):
-    """With what looks after its logs, at a time that the test sets."""
-
-    def __init__(self, disk: FaultyDisk, *settings: str) -> None:
-        self.settings = settings
-        self.now = 0
-        super().__init__(disk)
-
-    def start(self) -> None:
-        super().start()
-        config = load_config(data=["/data"], settings=list(self.settings), environ={})
-        self.retention = Retention(config, self.partitions, LocalTopicStore(self.store), cast(asyncio.AbstractEventLoop, self.loop), lambda: self.now)
-
-    def pass_time(self, ms: int) -> None:
-        """All rounds come by; threads do what they are given."""
-        self.now += ms
-        self.loop.pass_time(ms / 1000)
-        for _ in range(20):
-            self.loop.pass_time(0.01)
-            self.threads.run_all()
+from tests.support.topic_broker import MINUTE, RetainingBroker, files, put, write
+from tests.support.topic_logs import disk_log
 
 
 @pytest.fixture
-def broker() -> Keeping:
-    return Keeping(FaultyDisk(), "log.retention.check.interval.ms=1000")
+def broker() -> RetainingBroker:
+    return RetainingBroker(FaultyDisk(), "log.retention.check.interval.ms=1000")
 
 
-def write(broker: Keeping, partition: Partition, count: int, size: int = 400_000) -> None:
-    """One record each, made now; two of this size fill a segment."""
-    for _ in range(count):
-        data = bytearray(build([Record(0, broker.now, b"k", bytes(size), [])]))
-        partition.append(data, read_header(data, 0))
-
-
-def files(broker: Keeping, ending: str = ".log") -> list[str]:
-    return [name for name in broker.disk.list("/data/orders-0") if name.endswith(ending)]
-
-
-def test_segments_in_which_everything_is_too_old_are_dropped_and_their_files_removed_later(broker: Keeping) -> None:
+def test_segments_in_which_everything_is_too_old_are_dropped_and_their_files_removed_later(broker: RetainingBroker) -> None:
     broker.topic("orders", retention_ms=str(5 * MINUTE), file_delete_delay_ms=str(MINUTE))
     partition = broker.find("orders")
     write(broker, partition, 4)
@@ -73,7 +32,7 @@ def test_segments_in_which_everything_is_too_old_are_dropped_and_their_files_rem
     assert not files(broker, ".deleted")
 
 
-def test_the_segment_that_grows_goes_too_when_everything_in_it_is_too_old(broker: Keeping) -> None:
+def test_the_segment_that_grows_goes_too_when_everything_in_it_is_too_old(broker: RetainingBroker) -> None:
     broker.topic("orders", retention_ms=str(MINUTE))
     partition = broker.find("orders")
     write(broker, partition, 1, 10)
@@ -83,7 +42,7 @@ def test_the_segment_that_grows_goes_too_when_everything_in_it_is_too_old(broker
     assert partition.end_offset == 2
 
 
-def test_a_log_that_is_too_large_loses_its_oldest_segments(broker: Keeping) -> None:
+def test_a_log_that_is_too_large_loses_its_oldest_segments(broker: RetainingBroker) -> None:
     broker.topic("orders", retention_bytes="900000")
     partition = broker.find("orders")
     write(broker, partition, 8)
@@ -92,7 +51,7 @@ def test_a_log_that_is_too_large_loses_its_oldest_segments(broker: Keeping) -> N
     assert partition.log.size >= 900_000
 
 
-def test_what_is_compacted_alone_is_not_dropped(broker: Keeping) -> None:
+def test_what_is_compacted_alone_is_not_dropped(broker: RetainingBroker) -> None:
     broker.topic("orders", retention_ms="1", retention_bytes="1", cleanup_policy="compact")
     partition = broker.find("orders")
     write(broker, partition, 4)
@@ -100,17 +59,17 @@ def test_what_is_compacted_alone_is_not_dropped(broker: Keeping) -> None:
     assert partition.start_offset == 0
 
 
-def test_records_that_were_given_up_go_whatever_the_policy(broker: Keeping) -> None:
+def test_records_that_were_given_up_go_whatever_the_policy(broker: RetainingBroker) -> None:
     broker.topic("orders", cleanup_policy="compact")
     partition = broker.find("orders")
     write(broker, partition, 5)
-    partition.log.delete_before(3)
+    disk_log(partition).delete_before(3)
     broker.pass_time(1000)
     assert partition.start_offset == 3
     assert len(files(broker)) == 2
 
 
-def test_a_change_of_settings_applies_to_the_next_round(broker: Keeping) -> None:
+def test_a_change_of_settings_applies_to_the_next_round(broker: RetainingBroker) -> None:
     broker.topic("orders")
     partition = broker.find("orders")
     write(broker, partition, 4)
@@ -121,7 +80,7 @@ def test_a_change_of_settings_applies_to_the_next_round(broker: Keeping) -> None
     assert partition.start_offset == 4
 
 
-def test_a_segment_that_nobody_writes_to_is_closed_in_the_end(broker: Keeping) -> None:
+def test_a_segment_that_nobody_writes_to_is_closed_in_the_end(broker: RetainingBroker) -> None:
     broker.topic("orders", segment_ms=str(MINUTE))
     partition = broker.find("orders")
     write(broker, partition, 1, 10)
@@ -130,10 +89,10 @@ def test_a_segment_that_nobody_writes_to_is_closed_in_the_end(broker: Keeping) -
     assert len(files(broker)) == 1
     broker.pass_time(3000)
     assert len(files(broker)) == 2
-    assert broker.find("orders").log.flushed_offset == 1
+    assert disk_log(broker.find("orders")).flushed_offset == 1
 
 
-def test_while_the_clock_is_not_to_be_trusted_nothing_goes_for_its_age(broker: Keeping) -> None:
+def test_while_the_clock_is_not_to_be_trusted_nothing_goes_for_its_age(broker: RetainingBroker) -> None:
     broker.topic("orders", retention_ms=str(10 * MINUTE), segment_ms=str(MINUTE))
     partition = broker.find("orders")
     write(broker, partition, 9)
@@ -149,7 +108,7 @@ def test_while_the_clock_is_not_to_be_trusted_nothing_goes_for_its_age(broker: K
     assert partition.start_offset == 9
 
 
-def test_limits_in_bytes_need_no_clock(broker: Keeping) -> None:
+def test_limits_in_bytes_need_no_clock(broker: RetainingBroker) -> None:
     broker.topic("orders", retention_bytes="900000")
     partition = broker.find("orders")
     write(broker, partition, 9)
@@ -158,7 +117,7 @@ def test_limits_in_bytes_need_no_clock(broker: Keeping) -> None:
     assert partition.start_offset == 6
 
 
-def test_producers_that_fell_silent_are_forgotten(broker: Keeping) -> None:
+def test_producers_that_fell_silent_are_forgotten(broker: RetainingBroker) -> None:
     broker.topic("orders")
     partition = broker.find("orders")
     data = bytearray(build([Record(0, 0, b"k", b"v", [])]))
@@ -172,7 +131,7 @@ def test_producers_that_fell_silent_are_forgotten(broker: Keeping) -> None:
     assert len(partition.producers) == 0
 
 
-def test_checkpoints_say_where_logs_begin_and_how_far_they_are_flushed(broker: Keeping) -> None:
+def test_checkpoints_say_where_logs_begin_and_how_far_they_are_flushed(broker: RetainingBroker) -> None:
     broker.topic("orders", retention_bytes="900000")
     partition = broker.find("orders")
     write(broker, partition, 9)
@@ -187,10 +146,10 @@ def test_checkpoints_say_where_logs_begin_and_how_far_they_are_flushed(broker: K
     assert broker.find("orders").start_offset == 6
 
 
-def test_where_records_were_given_up_is_known_after_a_kill(broker: Keeping) -> None:
+def test_where_records_were_given_up_is_known_after_a_kill(broker: RetainingBroker) -> None:
     broker.topic("orders")
     write(broker, broker.find("orders"), 2, 10)
-    broker.find("orders").log.delete_before(1)
+    disk_log(broker.find("orders")).delete_before(1)
     broker.settle()
     broker.pass_time(60_000)
     broker.restart()
@@ -199,7 +158,7 @@ def test_where_records_were_given_up_is_known_after_a_kill(broker: Keeping) -> N
     assert broker.find("orders").start_offset == 1
 
 
-def test_a_disk_that_refuses_suspends_and_the_next_round_goes_on(broker: Keeping) -> None:
+def test_a_disk_that_refuses_suspends_and_the_next_round_goes_on(broker: RetainingBroker) -> None:
     broker.topic("orders", retention_ms=str(MINUTE))
     partition = broker.find("orders")
     write(broker, partition, 4)
@@ -213,12 +172,13 @@ def test_a_disk_that_refuses_suspends_and_the_next_round_goes_on(broker: Keeping
     assert partition.start_offset == 4
 
 
-def test_a_deleted_topic_is_left_alone(broker: Keeping) -> None:
+def test_a_deleted_topic_is_left_alone(broker: RetainingBroker) -> None:
     broker.topic("orders", retention_ms="1000")
     write(broker, broker.find("orders"), 4)
     broker.settle()
     broker.delete("orders")
-    put(broker.topic("others") and broker.find("others"), "a")
+    broker.topic("others")
+    put(broker.find("others"), "a")
     broker.settle()
     broker.pass_time(MINUTE)
     assert broker.folders() == ["others-0"]

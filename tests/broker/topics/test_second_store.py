@@ -24,9 +24,9 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from storage import LogId, Unreadable
-from tests.broker.topics.test_partitions import Loop
 from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
 from tests.support.produce_desk import Caller, Desk
+from tests.support.topic_broker import Loop
 
 VERSION = 9
 

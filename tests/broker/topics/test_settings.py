@@ -53,7 +53,7 @@ def test_values_that_kafka_refuses_are_refused_with_its_words(name: str, value: 
 
 def test_nulls_come_first_then_unknown_names_then_values_then_contradictions() -> None:
     bad, unknown = ("retention.ms", "x"), ("nope", "1")
-    lags = [("min.compaction.lag.ms", "10"), ("max.compaction.lag.ms", "5")]
+    lags: list[tuple[str, str | None]] = [("min.compaction.lag.ms", "10"), ("max.compaction.lag.ms", "5")]
     assert settings_problem([bad, unknown, ("b", None), ("a", None)]) == "Null value not supported for topic configs: b,a"
     assert settings_problem([*lags, bad, unknown]) == "Unknown topic config name: nope"
     assert settings_problem([*lags, bad]) == "Invalid value x for configuration retention.ms: Not a number of type LONG"

@@ -1,0 +1,107 @@
+"""One connection over a transport in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import pack
+
+from broker.net.connection import Connection, Host
+from broker.runtime.clock import Clock
+from broker.runtime.turn import TurnEnd
+from protocol.errors import ProtocolError
+
+UNREAD_MAX = 10_000
+WAITING_MAX = 1_000
+FRAME_MAX = 5_000
+
+
+class Wire:
+    """The transport: what was written, and whether we read. Calls back like asyncio's when its buffer is full."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.unread = 0
+        self.reading = True
+        self.open = True
+        self.aborted = False
+        self.connection: Connection | None = None
+        self.high = 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high = high or 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def write(self, data: bytes, /) -> None:
+        self.written += data
+        self.unread += len(data)
+        if self.unread > self.high and self.connection is not None:
+            self.connection.pause_writing()
+
+    def peer_reads_everything(self) -> None:
+        self.unread = 0
+        assert self.connection is not None
+        self.connection.resume_writing()
+
+    def close(self) -> None:
+        self.open = False
+
+    def abort(self) -> None:
+        self.open = False
+        self.aborted = True
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+
+class Bench:
+    """A connection with a broker that answers `echo` at once and keeps everything else until told."""
+
+    def __init__(self) -> None:
+        self.later: list[TurnEnd] = []
+        self.seen: list[bytes] = []
+        self.ended: list[str] = []
+        self.answer: Callable[[bytes], bytes | None] = lambda frame: frame if frame.startswith(b"echo") else None
+        self.wire = Wire()
+        host = Host(
+            Clock(lambda: 0, lambda: 0),
+            self,  # type: ignore[arg-type]
+            self.dispatch,
+            lambda connection, reason: self.ended.append(reason),
+            FRAME_MAX,
+            UNREAD_MAX,
+            WAITING_MAX,
+        )
+        host.turn = Turns(self.later)
+        self.connection = Connection(host, "PLAINTEXT", "127.0.0.1")
+        self.wire.connection = self.connection
+        self.connection.connection_made(self.wire)
+
+    def dispatch(self, connection: Connection, data: bytes, at: int) -> bytes | None:
+        frame = data[at:]
+        self.seen.append(frame)
+        if frame == b"nonsense":
+            raise ProtocolError("nonsense")
+        return self.answer(frame)
+
+    def arrives(self, *frames: bytes) -> None:
+        self.connection.data_received(b"".join(pack(">i", len(frame)) + frame for frame in frames))
+
+    def end_turn(self) -> None:
+        later, self.later[:] = list(self.later), []
+        for connection in later:
+            connection.end_turn()
+
+
+class Turns:
+    def __init__(self, later: list[TurnEnd]) -> None:
+        self._later = later
+
+    def schedule_end_turn(self, connection: TurnEnd) -> None:
+        self._later.append(connection)

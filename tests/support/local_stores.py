@@ -1,0 +1,132 @@
+"""A store of groups' logs on a disk that fails, and threads that run, when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from broker.groups.journal import Journal, owned_or_fail
+from broker.runtime.clock import Clock
+from broker.runtime.turn import TurnEnd
+from broker.runtime.workers import Workers
+from broker.settings.config import Config, load_config
+from broker.stores.local import LocalStore
+from broker.stores.owned import LocalLog
+from storage import HeldBy, LogId, OwnedLog, Unreadable
+from tests.storage.faulty_disk import FaultyDisk
+from tests.support.journals import LATE_MS, Reply, Values, turn_by_hand
+
+VALUES = LogId("values", 0)
+LOG = "/data/values-0/00000000000000000000.log"
+
+
+class Threads:
+    """Workers whose jobs run when the test says so."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self.jobs.append((work, done))
+
+    def run(self) -> None:
+        """One job, to its end."""
+        work, done = self.jobs.pop(0)
+        try:
+            result = work()
+        except Exception as error:
+            result = error
+        done(result)
+
+    def run_all(self) -> None:
+        while self.jobs:
+            self.run()
+
+    def close(self) -> None: ...
+
+
+class Loop:
+    """What a store asks of a loop: soon, and later."""
+
+    def __init__(self) -> None:
+        self.soon: list[Callable[[], None]] = []
+        self.later: list[tuple[float, Callable[[], None]]] = []
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        self.soon.append(call)
+
+    def end_turn(self) -> None:
+        soon, self.soon = self.soon, []
+        for call in soon:
+            call()
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        self.later.append((seconds, call))
+
+    def pass_time(self) -> None:
+        later, self.later = self.later, []
+        for _, call in later:
+            call()
+
+
+def config(policy: str, data: str = "/data") -> Config:
+    return load_config(data=[data], settings=[f"offsets.flush={policy}"], environ={})
+
+
+class StoreBench:
+    """A store, one log of it, and a shard whose journal writes there."""
+
+    def __init__(self, disk: FaultyDisk, policy: str) -> None:
+        self.disk = disk
+        self.policy = policy
+        self.seconds = 0.0
+        self.start()
+
+    def start(self) -> None:
+        self.clock = Clock(lambda: round(self.seconds * 1e9), lambda: round(self.seconds * 1e9))
+        self.loop = Loop()
+        self.threads = Threads()
+        self.store = LocalStore(config(self.policy), cast(asyncio.AbstractEventLoop, self.loop), self.disk)
+        workers = cast(Workers, self.threads)
+        self.store.workers = self.store.background_flusher = self.store.checkpoint_worker = self.store.bulk_flusher.workers = self.store.turn_flushes.workers = workers
+        acquired: list[OwnedLog | HeldBy | Unreadable] = []
+        self.store.acquire(VALUES, acquired.append)
+        self.threads.run_all()
+        self.owned = cast(LocalLog, owned_or_fail("values-0", acquired[0]))
+        self.touched: list[TurnEnd] = []
+        self.shard = Values()
+        self.journal = Journal("values-0", self.shard, self.owned, turn_by_hand(self.clock, self.touched), LATE_MS)
+        self.journal.start()
+
+    def more_logs(self, count: int) -> list[LocalLog]:
+        logs: list[LocalLog] = []
+        for number in range(count):
+            self.store.acquire(LogId("values", number + 1), lambda log: logs.append(cast(LocalLog, log)))
+            self.threads.run_all()
+        return logs
+
+    def put(self, key: bytes, value: bytes = b"1") -> Reply:
+        """A request that changes something, and the end of its turn."""
+        reply = Reply()
+        self.shard.put(key, value)
+        self.journal.reply(reply)
+        self.end_turn()
+        return reply
+
+    def end_turn(self) -> None:
+        touched, self.touched[:] = list(dict.fromkeys(self.touched)), []
+        for journal in touched:
+            journal.end_turn()
+        self.loop.end_turn()
+
+    def retry(self) -> None:
+        """Time passes until a suspended log is tried again."""
+        self.seconds += 20
+        self.journal.advance(self.clock.tick())
+        self.threads.run_all()
+
+    def restart_after_crash(self) -> dict[bytes, bytes | None]:
+        self.disk.crash()
+        self.start()
+        return self.shard.values

@@ -1,0 +1,65 @@
+"""Notes over logs that do what the test says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from broker.groups.group_journal import GroupJournal
+from broker.groups.notes import GATHER_MS, Notes
+from broker.runtime.clock import Clock
+from coordinator import Note
+from coordinator.group import Group
+from coordinator.notes import Cause, Kind
+from coordinator.states import State
+from protocol.messages.coordinator_notes import NoteHeader, NoteKey, RoundEnd, StateChange
+from protocol.records import read_note, read_record
+from storage import LogId
+from tests.support.group_logs import Loop, Store
+from tests.support.journals import ScriptedLog
+
+
+@dataclass
+class Partition:
+    partition: int = 0
+    epoch: int = 4
+    replayed: int = 10
+    load_ms: int = 12
+    groups: dict[str, object] = field(default_factory=lambda: {"g": Group("g", 0, 0)})
+
+    @property
+    def shard(self) -> Partition:
+        return self
+
+
+class NoteDesk:
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.store = Store()
+        clock = Clock(lambda: int(self.loop.ms) * 1_000_000, lambda: int(self.loop.ms) * 1_000_000)
+        self.notes = Notes(self.store, self.loop, clock)  # type: ignore[arg-type]
+
+    def tell(self, *notes: Note, partition: int = 0, epoch: int = 4, offset: int = -1) -> None:
+        self.notes.tell(cast(GroupJournal, Partition(partition, epoch)), list(notes), offset)
+
+    def log(self, partition: int = 0) -> ScriptedLog:
+        return self.store.log(LogId("__coordinator_notes", partition))
+
+    def passes(self, ms: int = GATHER_MS, partitions: int = 1) -> None:
+        """Time, with logs that take what they get."""
+        self.loop.pass_ms(ms)
+        for partition in range(partitions):
+            while self.log(partition).pending:
+                self.log(partition).succeed()
+
+    def written(self, partition: int = 0) -> list[tuple[str, NoteHeader, Any]]:
+        return [(read_record(NoteKey, key).group, *read_note(value or b"")) for facts in self.log(partition).stored for key, value in facts]
+
+
+def change(group: str = "g", generation: int = 3, dropped: int = 0) -> Note:
+    body = StateChange(State.STABLE, State.PREPARING, Cause.SESSION_EXPIRED, "m-1", 5, 0)
+    return Note(group, Kind.STATE_CHANGE, 77, generation, State.PREPARING, body, dropped)
+
+
+def ended(group: str = "g") -> Note:
+    return Note(group, Kind.ROUND_END, 78, 3, State.STABLE, RoundEnd(0, 1, 2, []))

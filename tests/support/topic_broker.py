@@ -1,0 +1,176 @@
+"""The registry of topics and its partitions over a store, without a network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from hashlib import md5
+from typing import Any, cast
+
+from broker.groups.journal import Journal, owned_or_fail
+from broker.internal_topics import REGISTRY_LOG
+from broker.runtime.clock import Clock
+from broker.runtime.turn import TurnEnd
+from broker.runtime.workers import Workers
+from broker.settings.config import load_config
+from broker.stores.local import LocalStore
+from broker.stores.topic_logs import LocalTopicStore
+from broker.topics.partition import Partition
+from broker.topics.partitions import Partitions
+from broker.topics.registry import Topic, Topics
+from broker.topics.retention import Retention
+from protocol.batch import Record, build, read_header
+from storage import HeldBy, LogId, OsDisk, OwnedLog, Unreadable
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.logs import batch
+from tests.support.journals import LATE_MS, turn_by_hand
+from tests.support.local_stores import Threads
+
+SETTINGS = {"segment.bytes": str(1 << 20)}
+
+
+class Timer:
+    def cancel(self) -> None: ...
+
+
+class Loop:
+    """A loop whose time passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.later: list[tuple[float, Callable[..., None], tuple[Any, ...]]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon(self, call: Callable[..., None], *given: Any) -> None:
+        self.call_later(0, call, *given)
+
+    def call_later(self, seconds: float, call: Callable[..., None], *given: Any) -> Timer:
+        self.later.append((self.now + seconds, call, given))
+        return Timer()
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        due = [one for one in self.later if one[0] <= self.now]
+        self.later = [one for one in self.later if one[0] > self.now]
+        for _, call, given in due:
+            call(*given)
+
+
+REGISTRY = LogId(REGISTRY_LOG, 0)
+
+
+class TopicBroker:
+    """A store, a registry and the partitions, without a network."""
+
+    def __init__(self, disk: FaultyDisk | OsDisk, path: str = "/data") -> None:
+        self.disk = cast(FaultyDisk, disk)
+        self.path = path
+        self.ids = 0
+        self.start()
+
+    def _new_id(self) -> bytes:
+        self.ids += 1
+        return md5(self.ids.to_bytes(16, "big"), usedforsecurity=False).digest()  # two ids are as different as random ones
+
+    def start(self) -> None:
+        self.loop = Loop()
+        self.threads = Threads()
+        loop = cast(asyncio.AbstractEventLoop, self.loop)
+        self.store = LocalStore(load_config(data=[self.path], settings=["offsets.flush=never"], environ={}), loop, self.disk)
+        self.store.workers = self.store.topic_workers = self.store.bulk_flusher.workers = self.store.checkpoint_worker = cast(Workers, self.threads)
+        acquired: list[OwnedLog | HeldBy | Unreadable] = []
+        self.store.acquire(REGISTRY, acquired.append)
+        self.threads.run_all()
+        self.topics = Topics(self._new_id)
+        self.touched: list[TurnEnd] = []
+        turn = turn_by_hand(Clock(lambda: 0, lambda: 0), self.touched)
+        self.registry = Journal(REGISTRY_LOG, self.topics, owned_or_fail("registry", acquired[0]), turn, LATE_MS)
+        self.registry.start()
+        self.partitions = Partitions(self.topics, self.registry, LocalTopicStore(self.store), loop, {})
+
+    def settle(self) -> None:
+        """Turns end, threads and what was to come at once are done."""
+        for _ in range(20):
+            touched, self.touched[:] = list(dict.fromkeys(self.touched)), []
+            for journal in touched:
+                journal.end_turn()
+            self.threads.run_all()
+            self.loop.pass_time(0)
+
+    def restart(self, clean: bool = False) -> None:
+        """After an orderly stop, or after the process alone was killed."""
+        if clean:
+            self.partitions.stop()
+            said: list[str] = []
+            self.store.finish(True, said.append)
+            self.threads.run_all()
+            assert said == [""]
+        self.store.close()
+        self.start()
+
+    def topic(self, name: str, partitions: int = 1, **settings: str) -> Topic:
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        topic = self.topics.create(name, partitions, SETTINGS | given, 0)
+        self.partitions.created(topic)
+        self.touched.append(self.registry)
+        return topic
+
+    def delete(self, name: str) -> Topic:
+        topic = self.topics.delete(name, 0)
+        self.partitions.deleted(topic)
+        self.touched.append(self.registry)
+        return topic
+
+    def find(self, name: str, index: int = 0) -> Partition:
+        found = self.partitions.find(name, index)
+        assert found is not None
+        return found
+
+    def folders(self, name: str = "") -> list[str]:
+        return [one for one in self.disk.list(self.path) if one.startswith(name) and one[-1].isdigit() and not one.startswith("__")]
+
+    def set_aside(self, ending: str = "delete") -> list[str]:
+        return [one for one in self.disk.list(self.path) if one.endswith(f"-{ending}")]
+
+
+def put(partition: Partition, name: str, padding: int = 0) -> int:
+    data = bytearray(batch(name, padding=padding))
+    return partition.append(data, read_header(data, 0))
+
+
+MINUTE = 60_000
+
+
+class RetainingBroker(TopicBroker):
+    """With what looks after its logs, at a time that the test sets."""
+
+    def __init__(self, disk: FaultyDisk, *settings: str) -> None:
+        self.settings = settings
+        self.now = 0
+        super().__init__(disk)
+
+    def start(self) -> None:
+        super().start()
+        config = load_config(data=["/data"], settings=list(self.settings), environ={})
+        self.retention = Retention(config, self.partitions, LocalTopicStore(self.store), cast(asyncio.AbstractEventLoop, self.loop), lambda: self.now)
+
+    def pass_time(self, ms: int) -> None:
+        """All rounds come by; threads do what they are given."""
+        self.now += ms
+        self.loop.pass_time(ms / 1000)
+        for _ in range(20):
+            self.loop.pass_time(0.01)
+            self.threads.run_all()
+
+
+def write(broker: RetainingBroker, partition: Partition, count: int, size: int = 400_000) -> None:
+    """One record each, made now; two of this size fill a segment."""
+    for _ in range(count):
+        data = bytearray(build([Record(0, broker.now, b"k", bytes(size), [])]))
+        partition.append(data, read_header(data, 0))
+
+
+def files(broker: RetainingBroker, ending: str = ".log") -> list[str]:
+    return [name for name in broker.disk.list("/data/orders-0") if name.endswith(ending)]
