@@ -44,8 +44,12 @@ class FakeLoop:
         return self.soon[-1]
 
     def call_later(self, seconds: float, call: Callable[..., None], *arguments: Any) -> Timer:
-        self.timers.append(Timer(self.monotonic + seconds, call, arguments))
+        self.timers.append(Timer(self._after(seconds), call, arguments))
         return self.timers[-1]
+
+    def _after(self, seconds: float) -> float:
+        """Rounded, so that many steps of time add up to what they say."""
+        return round(self.monotonic + seconds, 9)
 
     # What the test calls.
 
@@ -62,8 +66,8 @@ class FakeLoop:
 
     def advance(self, seconds: float) -> None:
         """Move both clocks; nothing runs."""
-        self.monotonic += seconds
-        self.wall += seconds
+        self.monotonic = self._after(seconds)
+        self.wall = round(self.wall + seconds, 9)
 
     def turn(self) -> None:
         """Run what was called soon, but not what that calls soon."""
@@ -92,7 +96,7 @@ class FakeLoop:
 
     def pass_ms(self, ms: float) -> None:
         """Time passes; timers fire at their moments."""
-        until = self.monotonic + ms / 1000
+        until = self._after(ms / 1000)
         self.run()
         while due := [timer for timer in self.timers if timer.at <= until and not timer.cancelled]:
             first = min(due, key=lambda timer: timer.at)

@@ -11,7 +11,6 @@ from broker.api import list_offsets, offset_for_leader_epoch
 from broker.net.connection import Connection, Host
 from broker.net.dispatch import Dispatch
 from broker.net.long_requests import Looks
-from broker.runtime.clock import Clock
 from broker.runtime.node import Address, Node
 from broker.runtime.turn import Turn
 from broker.security.authorizer import AllowAll, Authorizer
@@ -26,7 +25,7 @@ from protocol.headers import encode_request, response_header_version
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from storage import Handles, Log, LogId
 from tests.storage.faulty_disk import FaultyDisk
-from tests.support.fake_loop import Crank
+from tests.support.fake_loop import FakeLoop
 
 FOLDER = "/data"
 NO_ID = bytes(16)
@@ -149,7 +148,7 @@ class Consumer:
         """The answer, which has to come without waiting; long ones take some turns."""
         self.send(request, version)
         for _ in range(1_000):
-            if not self.desk.crank.soon:
+            if not self.desk.loop.soon:
                 break
             self.desk.turn_ends()
         (reply,) = self.replies()
@@ -167,9 +166,9 @@ class Consumer:
 
 class FetchDesk:
     def __init__(self, segment_bytes: int = 1 << 30, authorizer: Authorizer | None = None, bytes_max: int = 57_671_680) -> None:
-        self.crank = Crank()
-        self.clock = Clock(lambda: int(self.crank.wall * 1e9), lambda: int(self.crank.monotonic * 1e9))
-        self.turn = Turn(cast(Any, self.crank), self.clock)
+        self.loop = FakeLoop(monotonic=100.0)
+        self.clock = self.loop.clock()
+        self.turn = Turn(cast(Any, self.loop), self.clock)
         self.disk = FaultyDisk()
         self.disk.make_folder(FOLDER)
         self._ids = 0
@@ -221,14 +220,14 @@ class FetchDesk:
         return epoch
 
     def turn_ends(self) -> None:
-        self.crank.pass_once()
+        self.loop.pass_once()
 
     def lives(self, ms: int) -> None:
         """Time goes by, and whatever is due in it happens."""
         for _ in range(ms):
-            self.crank.lives(0.001)
-            self.crank.pass_once()
-        self.crank.pass_once()
+            self.loop.advance(0.001)
+            self.loop.pass_once()
+        self.loop.pass_once()
 
 
 def fetch(*topics: FetchTopic, wait: int = 0, least: int = 1, most: int = 1 << 20, level: int = 0, replica: int = -1, **more: Any) -> FetchRequest:

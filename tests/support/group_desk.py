@@ -25,31 +25,12 @@ from coordinator import Fact, GroupConfig
 from protocol.apis import APIS
 from protocol.headers import encode_request, response_header_version
 from storage import Acquired, AppendFailed, ClusterView, LogId, NodeInfo
+from tests.support.fake_loop import FakeLoop
 
 PARTITIONS = 5
 LATE_MS = 5_000
 TOPICS = {"t": 3, "u": 2, "v": 200}
 DIALLED = Address("PLAIN", "here.example", 9092)
-
-
-class Steps:
-    """The event loop: what is to be done soon is done when the test runs it; what is later never comes by itself."""
-
-    def __init__(self) -> None:
-        self.soon: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-
-    def call_soon(self, call: Callable[..., None], *arguments: Any) -> None:
-        self.soon.append((call, arguments))
-
-    def call_later(self, delay: float, call: Callable[..., None], *arguments: Any) -> Steps:
-        return self
-
-    def cancel(self) -> None: ...
-
-    def run(self) -> None:
-        while self.soon:
-            call, arguments = self.soon.popleft()
-            call(*arguments)
 
 
 class MemoryLog:
@@ -172,7 +153,7 @@ class Desk:
         topics: dict[str, int] = TOPICS,
     ) -> None:
         self.ms = 1_000_000
-        self.loop = Steps()
+        self.loop = FakeLoop()
         self.clock = Clock(lambda: self.ms * 1_000_000, lambda: self.ms * 1_000_000)
         self.turn = Turn(self.loop, self.clock)  # type: ignore[arg-type]
         self.store = MemoryStore()

@@ -2,74 +2,22 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
 from typing import Any, cast
 
 from broker.groups.group_journal import GroupJournal
 from broker.groups.shards import Shards
-from broker.runtime.clock import Clock
 from broker.runtime.turn import Turn
 from coordinator import Commit, GroupConfig, JoinReply, JoinRequest, Note, SyncReply, SyncRequest
 from coordinator.notes import Coordinator
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from storage import Acquired, ClusterView, HeldBy, LogId, Unreadable
+from tests.support.fake_loop import FakeLoop
 from tests.support.journals import LATE_MS, ScriptedLog
 
 START_MS = 1_000_000
 CONFIG = GroupConfig(group_initial_rebalance_delay_ms=0)
 SESSION_MS = 10_000
-
-
-class Timer:
-    def __init__(self, at: float, call: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        self.at = at
-        self.call = call
-        self.arguments = arguments
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-class Loop:
-    """As much of an event loop as the broker's parts ask for."""
-
-    def __init__(self) -> None:
-        self.ms: float = START_MS
-        self.soon: deque[Timer] = deque()
-        self.timers: list[Timer] = []
-
-    def call_soon(self, call: Callable[..., None], *arguments: Any) -> Timer:
-        self.soon.append(Timer(self.ms, call, arguments))
-        return self.soon[-1]
-
-    def call_later(self, seconds: float, call: Callable[..., None], *arguments: Any) -> Timer:
-        self.timers.append(Timer(self.ms + seconds * 1000, call, arguments))
-        return self.timers[-1]
-
-    def turn(self) -> None:
-        """What was to be done soon, but not what it asks for in turn."""
-        for _ in range(len(self.soon)):
-            timer = self.soon.popleft()
-            if not timer.cancelled:
-                timer.call(*timer.arguments)
-
-    def run(self) -> None:
-        while self.soon:
-            self.turn()
-
-    def pass_ms(self, ms: float) -> None:
-        until = self.ms + ms
-        self.run()
-        while due := [timer for timer in self.timers if timer.at <= until and not timer.cancelled]:
-            first = min(due, key=lambda timer: timer.at)
-            self.timers.remove(first)
-            self.ms = max(self.ms, first.at)
-            first.call(*first.arguments)
-            self.run()
-        self.ms = until
 
 
 class Store:
@@ -148,8 +96,8 @@ class World:
     """Partitions, their logs and a clock."""
 
     def __init__(self, partitions: int = 1, load: bool = True, config: GroupConfig = CONFIG) -> None:
-        self.loop = Loop()
-        self.clock = Clock(lambda: int(self.loop.ms) * 1_000_000, lambda: int(self.loop.ms) * 1_000_000)
+        self.loop = FakeLoop()
+        self.clock = self.loop.clock()
         self.turn = Turn(self.loop, self.clock)  # type: ignore[arg-type]
         self.store = Store()
         self.told = Told()
@@ -175,8 +123,8 @@ class World:
             self.loop.run()
 
     def _monotonic(self) -> float:
-        self.loop.ms += self.slice_seconds * 1000
-        return self.loop.ms / 1000
+        self.loop.advance(self.slice_seconds)
+        return self.loop.monotonic
 
     def _loading(self) -> None:
         self.begun += 1

@@ -223,7 +223,7 @@ class World(TopicBroker):
 
     def _pass_time(self, name: str) -> None:
         self.now += EVERY_MS
-        self.loop.pass_time(EVERY_MS / 1000)
+        self.loop.jump(EVERY_MS / 1000)
         for _ in range(self.chance.randint(0, 20)):
             self._work()
 
@@ -254,12 +254,12 @@ class World(TopicBroker):
         touched, self.touched[:] = list(dict.fromkeys(self.touched)), []
         for journal in touched:
             journal.end_turn()
-        self.loop.pass_time(0.05)
+        self.loop.jump(0.05)
 
     def settle(self) -> None:
         for _ in range(4):
             super().settle()
-            self.loop.pass_time(0.05)
+            self.loop.jump(0.05)
 
     # What has to be true
 

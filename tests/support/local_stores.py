@@ -15,6 +15,7 @@ from broker.stores.local import LocalStore
 from broker.stores.owned import LocalLog
 from storage import HeldBy, LogId, OwnedLog, Unreadable
 from tests.storage.faulty_disk import FaultyDisk
+from tests.support.fake_loop import FakeLoop
 from tests.support.journals import LATE_MS, Reply, Values, turn_by_hand
 
 VALUES = LogId("values", 0)
@@ -46,30 +47,6 @@ class Threads:
     def close(self) -> None: ...
 
 
-class Loop:
-    """What a store asks of a loop: soon, and later."""
-
-    def __init__(self) -> None:
-        self.soon: list[Callable[[], None]] = []
-        self.later: list[tuple[float, Callable[[], None]]] = []
-
-    def call_soon(self, call: Callable[[], None]) -> None:
-        self.soon.append(call)
-
-    def end_turn(self) -> None:
-        soon, self.soon = self.soon, []
-        for call in soon:
-            call()
-
-    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
-        self.later.append((seconds, call))
-
-    def pass_time(self) -> None:
-        later, self.later = self.later, []
-        for _, call in later:
-            call()
-
-
 def config(policy: str, data: str = "/data") -> Config:
     return load_config(data=[data], settings=[f"offsets.flush={policy}"], environ={})
 
@@ -85,7 +62,7 @@ class StoreBench:
 
     def start(self) -> None:
         self.clock = Clock(lambda: round(self.seconds * 1e9), lambda: round(self.seconds * 1e9))
-        self.loop = Loop()
+        self.loop = FakeLoop()
         self.threads = Threads()
         self.store = LocalStore(config(self.policy), cast(asyncio.AbstractEventLoop, self.loop), self.disk)
         workers = cast(Workers, self.threads)
@@ -118,7 +95,7 @@ class StoreBench:
         touched, self.touched[:] = list(dict.fromkeys(self.touched)), []
         for journal in touched:
             journal.end_turn()
-        self.loop.end_turn()
+        self.loop.turn()
 
     def retry(self) -> None:
         """Time passes until a suspended log is tried again."""

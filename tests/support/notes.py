@@ -15,7 +15,8 @@ from coordinator.states import State
 from protocol.messages.coordinator_notes import NoteHeader, NoteKey, RoundEnd, StateChange
 from protocol.records import read_note, read_record
 from storage import LogId
-from tests.support.group_logs import Loop, Store
+from tests.support.fake_loop import FakeLoop
+from tests.support.group_logs import Store
 from tests.support.journals import ScriptedLog
 
 
@@ -34,7 +35,7 @@ class Partition:
 
 class NoteDesk:
     def __init__(self) -> None:
-        self.loop = Loop()
+        self.loop = FakeLoop()
         self.store = Store()
         clock = Clock(lambda: int(self.loop.ms) * 1_000_000, lambda: int(self.loop.ms) * 1_000_000)
         self.notes = Notes(self.store, self.loop, clock)  # type: ignore[arg-type]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from hashlib import md5
-from typing import Any, cast
+from typing import cast
 
 from broker.groups.journal import Journal, owned_or_fail
 from broker.internal_topics import REGISTRY_LOG
@@ -23,39 +22,11 @@ from protocol.batch import Record, build, read_header
 from storage import HeldBy, LogId, OsDisk, OwnedLog, Unreadable
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import batch
+from tests.support.fake_loop import FakeLoop
 from tests.support.journals import LATE_MS, turn_by_hand
 from tests.support.local_stores import Threads
 
 SETTINGS = {"segment.bytes": str(1 << 20)}
-
-
-class Timer:
-    def cancel(self) -> None: ...
-
-
-class Loop:
-    """A loop whose time passes when the test says so."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.later: list[tuple[float, Callable[..., None], tuple[Any, ...]]] = []
-
-    def time(self) -> float:
-        return self.now
-
-    def call_soon(self, call: Callable[..., None], *given: Any) -> None:
-        self.call_later(0, call, *given)
-
-    def call_later(self, seconds: float, call: Callable[..., None], *given: Any) -> Timer:
-        self.later.append((self.now + seconds, call, given))
-        return Timer()
-
-    def pass_time(self, seconds: float) -> None:
-        self.now += seconds
-        due = [one for one in self.later if one[0] <= self.now]
-        self.later = [one for one in self.later if one[0] > self.now]
-        for _, call, given in due:
-            call(*given)
 
 
 REGISTRY = LogId(REGISTRY_LOG, 0)
@@ -75,7 +46,7 @@ class TopicBroker:
         return md5(self.ids.to_bytes(16, "big"), usedforsecurity=False).digest()  # two ids are as different as random ones
 
     def start(self) -> None:
-        self.loop = Loop()
+        self.loop = FakeLoop()
         self.threads = Threads()
         loop = cast(asyncio.AbstractEventLoop, self.loop)
         self.store = LocalStore(load_config(data=[self.path], settings=["offsets.flush=never"], environ={}), loop, self.disk)
@@ -97,7 +68,7 @@ class TopicBroker:
             for journal in touched:
                 journal.end_turn()
             self.threads.run_all()
-            self.loop.pass_time(0)
+            self.loop.jump(0)
 
     def restart(self, clean: bool = False) -> None:
         """After an orderly stop, or after the process alone was killed."""
@@ -159,9 +130,9 @@ class RetainingBroker(TopicBroker):
     def pass_time(self, ms: int) -> None:
         """All rounds come by; threads do what they are given."""
         self.now += ms
-        self.loop.pass_time(ms / 1000)
+        self.loop.jump(ms / 1000)
         for _ in range(20):
-            self.loop.pass_time(0.01)
+            self.loop.jump(0.01)
             self.threads.run_all()
 
 

@@ -87,7 +87,7 @@ def test_a_connection_that_ends_ends_the_looking(desk: FetchDesk) -> None:
     desk.consumer.lose()
     desk.turn_ends()
     desk.turn_ends()
-    assert not desk.crank.soon
+    assert not desk.loop.soon
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_a_connection_that_ends_lets_go_of_the_segments_that_it_read(slow: Fetch
     slow.consumer.lose()
     slow.turn_ends()
     assert segment.readers == 0
-    assert not slow.crank.soon
+    assert not slow.loop.soon
 
 
 def test_a_look_that_fails_inside_is_answered(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,7 +179,7 @@ def test_who_fell_due_in_the_very_moment_a_slow_append_ends_is_spared_too(world:
     member_id = settled(world)
     world.loop.pass_ms(SESSION_MS - 300)
     world.commit("h")
-    world.loop.ms += 400  # the process stood still: no timer has fired
+    world.loop.advance(400 / 1000)  # the process stood still: no timer has fired
     world.log().succeed()
     world.loop.run()
     world.loop.pass_ms(0)
@@ -189,7 +189,7 @@ def test_who_fell_due_in_the_very_moment_a_slow_append_ends_is_spared_too(world:
 @pytest.mark.plain
 def test_a_defect_at_the_end_of_a_slow_append_is_replayed_behind_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.commit("g", 8)
-    world.loop.ms += STALLED_MS + 1
+    world.loop.advance((STALLED_MS + 1) / 1000)
 
     def fails(now: int, wall: int, steady_ms: int) -> None:
         monkeypatch.undo()

@@ -72,7 +72,7 @@ def test_a_flush_that_fails_behind_a_defect_is_left_to_the_next_append(world: Wo
 
 
 def clock_raises(world: World, patched: pytest.MonkeyPatch) -> None:
-    world.loop.ms += STALLED_MS + 1
+    world.loop.advance((STALLED_MS + 1) / 1000)
     patched.setattr(Clock, "tick", raising)
 
 
@@ -126,10 +126,10 @@ def test_a_defect_at_a_deadline_is_counted_once_and_spares_nobody_afterwards(wor
     defects = DEFECTS.count
     with monkeypatch.context() as patched:
         patched.setattr(world.journal.shard, "advance", raising)
-        world.loop.ms += SESSION_MS
+        world.loop.advance(SESSION_MS / 1000)
         world.turn.wake_by(world.loop.ms)  # type: ignore[arg-type]
         world.commit("h", 1)  # under way
-        world.loop.ms += STALLED_MS + 1
+        world.loop.advance((STALLED_MS + 1) / 1000)
         world.loop.pass_ms(0)
     assert DEFECTS.count == defects + 1
     assert ", a deadline failed inside the broker: ZeroDivisionError: planted" in DEFECTS.last

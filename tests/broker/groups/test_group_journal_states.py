@@ -182,7 +182,7 @@ def test_an_append_is_slow_from_more_than_so_many_milliseconds_on(world: World, 
     world.loop.pass_ms(group.members[member].deadline - waited - world.clock.tick())
     world.commit("h")  # stays under way
     world.journal.advance(world.clock.tick())
-    world.loop.ms += waited
+    world.loop.advance(waited / 1000)
     world.journal.advance(world.clock.tick())
     assert (member in group.members) == spared
     assert not world.journal.shard.stalled
@@ -194,7 +194,7 @@ def test_an_append_that_ends_slowly_spares_who_fell_due_from_as_many_millisecond
     group = world.journal.shard.groups["g"]
     world.loop.pass_ms(group.members[member].deadline - waited - world.clock.tick())
     world.commit("h")
-    world.loop.ms += waited
+    world.loop.advance(waited / 1000)
     world.log().succeed()
     world.journal.advance(world.clock.tick())
     assert (member in group.members) == spared
@@ -207,7 +207,7 @@ def test_an_append_that_ended_at_once_spares_nobody_however_long_it_took(world: 
     world.loop.pass_ms(group.members[member].deadline - world.clock.tick() - 10)
 
     def slow(batch: bytes, records: int, done: Any) -> None:
-        world.loop.ms += STALLED_MS + 100
+        world.loop.advance((STALLED_MS + 100) / 1000)
         done(7)
 
     monkeypatch.setattr(world.log(), "append", slow)

@@ -254,7 +254,7 @@ def test_how_far_it_is_is_said_now_and_then(monkeypatch: pytest.MonkeyPatch) -> 
 
     def say(event: str, **values: object) -> None:
         said.append(str(values.get("progress", event)))
-        moments.append(world.loop.ms / 1000)
+        moments.append(world.loop.monotonic)
 
     monkeypatch.setattr("broker.groups.shards.log.info", say)
     world = World(2, load=False)
@@ -328,8 +328,8 @@ def test_a_partition_that_was_asked_for_twice_is_read_once(begun: bool) -> None:
     world.log().stored += [commits("g", 3), commits("g", 4)]
     reads = world.log().reads
     world.slice_seconds = SLICE_SECONDS  # it is read in pieces
-    world.loop.ms += 500  # both are due
-    first, second = [timer for timer in world.loop.timers if timer.at <= world.loop.ms and not timer.cancelled]
+    world.loop.advance(500 / 1000)  # both are due
+    first, second = [timer for timer in world.loop.timers if timer.at <= world.loop.monotonic and not timer.cancelled]
     first.call(*first.arguments)
     if begun:
         world.loop.turn()

@@ -94,8 +94,8 @@ class Case(NamedTuple):
 # What is asked where nothing is extreme.
 
 
-def fetch(place: Place) -> FetchRequest:
-    return fetching(place, wanted(place, "full", from_(2)))
+def fetch(place: Place) -> Any:
+    return asking(wanted("full", from_(2)))(place)
 
 
 def list_offsets(place: Place) -> ListOffsetsRequest:
@@ -110,13 +110,25 @@ def epochs(place: Place) -> OffsetForLeaderEpochRequest:
     return OffsetForLeaderEpochRequest(-1, [OffsetForLeaderTopic("aged", [OffsetForLeaderPartition(0, 4, 0)])])
 
 
-def fetching(place: Place, *topics: FetchTopic, wait: int = WAIT_MS, least: int = 1, most: int = 1 << 20, level: int = 0, replica: int = -1) -> FetchRequest:
-    forgotten = [ForgottenTopic(place.ids["full"], "full", [1])]
-    return FetchRequest(None, ReplicaState(replica, -1), replica, wait, least, most, level, 0, -1, list(topics), forgotten, "rack")
+def wanted(name: str, *partitions: FetchPartition) -> Callable[[Place], FetchTopic]:
+    return lambda place: FetchTopic(place.ids.get(name, UNKNOWN_ID), name, list(partitions))
 
 
-def wanted(place: Place, name: str, *partitions: FetchPartition) -> FetchTopic:
-    return FetchTopic(place.ids.get(name, UNKNOWN_ID), name, list(partitions))
+def asking(
+    *topics: Callable[[Place], FetchTopic],
+    wait: int = WAIT_MS,
+    least: int = 1,
+    most: int = 1 << 20,
+    level: int = 0,
+    replica: int = -1,
+    session: tuple[int, int] = (0, -1),
+) -> Request:
+    def request(place: Place) -> FetchRequest:
+        forgotten = [ForgottenTopic(place.ids["full"], "full", [1])]
+        listed = [topic(place) for topic in topics]
+        return FetchRequest(None, ReplicaState(replica, -1), replica, wait, least, most, level, *session, listed, forgotten, "rack")
+
+    return request
 
 
 def from_(offset: int, partition: int = 0, most: int = 1 << 20, current: int = -1, fetched: int = -1) -> FetchPartition:
@@ -162,38 +174,38 @@ CHANGES = {"str": texts, "int": numbers, "bytes": ids, "list": lists}
 
 
 def fetches() -> Iterator[Case]:
-    def fetch(name: str, ask: Callable[[Place], FetchRequest], *versions: int) -> Iterator[Case]:
+    def fetch(name: str, ask: Request, *versions: int) -> Iterator[Case]:
         for version in versions or (17, 12):
             yield Case(f"fetching v{version}: {name}", ask, version)
 
-    yield from fetch("nothing", lambda at: fetching(at))
+    yield from fetch("nothing", asking())
     for level in (0, 1):
         for offset in (0, 1, 6, 11, 12, 13, -1):
-            yield from fetch(f"offset {offset}, level {level}", lambda at, o=offset, i=level: fetching(at, wanted(at, "full", from_(o)), level=i))
-        yield from fetch(f"an empty log, level {level}", lambda at, i=level: fetching(at, wanted(at, "full", from_(0, 1)), level=i))
+            yield from fetch(f"offset {offset}, level {level}", asking(wanted("full", from_(offset)), level=level))
+        yield from fetch(f"an empty log, level {level}", asking(wanted("full", from_(0, 1)), level=level))
         for offset in (0, 4, 5, 6, 11, 12):
-            yield from fetch(f"trimmed from {offset}, level {level}", lambda at, o=offset, i=level: fetching(at, wanted(at, "trimmed", from_(o)), level=i))
+            yield from fetch(f"trimmed from {offset}, level {level}", asking(wanted("trimmed", from_(offset)), level=level))
         for offset in (0, 3, 4, 5):
-            yield from fetch(f"emptied from {offset}, level {level}", lambda at, o=offset, i=level: fetching(at, wanted(at, "emptied", from_(o)), level=i))
+            yield from fetch(f"emptied from {offset}, level {level}", asking(wanted("emptied", from_(offset)), level=level))
     for level in (2, -1):
-        yield from fetch(f"level {level} of nothing known", lambda at, i=level: fetching(at, wanted(at, "?", from_(0)), level=i))
-        yield from fetch(f"level {level} of something", lambda at, i=level: fetching(at, wanted(at, "?", from_(0)), wanted(at, "full", from_(0)), level=i), 17, 12, 6, 4)
+        yield from fetch(f"level {level} of nothing known", asking(wanted("?", from_(0)), level=level))
+        yield from fetch(f"level {level} of something", asking(wanted("?", from_(0)), wanted("full", from_(0)), level=level), 17, 12, 6, 4)
     for current in (-2, -1, 0, 1, 2, 3, 4, 5, 1 << 30):
         for replica in (-1, 3):
             yield from fetch(
                 f"current epoch {current} as {replica}",
-                lambda at, c=current, r=replica: fetching(at, wanted(at, "full", from_(0, 0, current=c), from_(0, 1, current=c)), replica=r),
+                asking(wanted("full", from_(0, 0, current=current), from_(0, 1, current=current)), replica=replica),
                 17, 16, 15, 12, 9,
             )
     for fetched in (-2, -1, 0, 1, 2, 3, 4, 5, 1 << 30):
         for offset in (-1, 0, 3, 4, 5, 8, 9):
-            yield from fetch(f"fetched epoch {fetched}, offset {offset}", lambda at, f=fetched, o=offset: fetching(at, wanted(at, "aged", from_(o, fetched=f))))
-        yield from fetch(f"fetched epoch {fetched} of nothing", lambda at, f=fetched: fetching(at, wanted(at, "full", from_(0, 1, fetched=f)), level=1), 12)
+            yield from fetch(f"fetched epoch {fetched}, offset {offset}", asking(wanted("aged", from_(offset, fetched=fetched))))
+        yield from fetch(f"fetched epoch {fetched} of nothing", asking(wanted("full", from_(0, 1, fetched=fetched)), level=1), 12)
         for offset in (3, 4, 5, 10):
-            yield from fetch(f"fetched epoch {fetched} of trimmed, offset {offset}", lambda at, f=fetched, o=offset: fetching(at, wanted(at, "trimmed", from_(o, fetched=f))), 12)
-            yield from fetch(f"fetched epoch {fetched} of emptied, offset {offset}", lambda at, f=fetched, o=offset: fetching(at, wanted(at, "emptied", from_(o, fetched=f))), 12)
+            yield from fetch(f"fetched epoch {fetched} of trimmed, offset {offset}", asking(wanted("trimmed", from_(offset, fetched=fetched))), 12)
+            yield from fetch(f"fetched epoch {fetched} of emptied, offset {offset}", asking(wanted("emptied", from_(offset, fetched=fetched))), 12)
     for replica in (-1, -2, -3, 0, 1, 2):
-        yield from fetch(f"as replica {replica}", lambda at, r=replica: fetching(at, wanted(at, "full", from_(0)), wanted(at, "?", from_(0)), replica=r), 17, 15, 14, 4)
+        yield from fetch(f"as replica {replica}", asking(wanted("full", from_(0)), wanted("?", from_(0)), replica=replica), 17, 15, 14, 4)
     yield from limited_fetches(fetch)
     yield from ordered_fetches(fetch)
 
@@ -201,50 +213,49 @@ def fetches() -> Iterator[Case]:
 def limited_fetches(fetch: Any) -> Iterator[Case]:
     size = len(SMALL[0])
     for most in (0, 1, size - 1, size, size + 1, 3 * size, 6 * size, -1):
-        yield from fetch(f"{most} bytes of a partition", lambda at, m=most: fetching(at, wanted(at, "full", from_(0, 0, m), from_(0, 1, m), from_(0, 2, m))))
-        yield from fetch(f"{most} bytes in all", lambda at, m=most: fetching(at, wanted(at, "full", from_(0, 1), from_(0, 0), from_(0, 2)), most=m))
-        yield from fetch(f"{most} bytes at the end", lambda at, m=most: fetching(at, wanted(at, "full", from_(12, 0, m)), most=m))
-        yield from fetch(f"at least {most} bytes", lambda at, m=most: fetching(at, wanted(at, "full", from_(10)), least=m))
-        yield from fetch(f"at least {most} of no bytes", lambda at, m=most: fetching(at, wanted(at, "full", from_(12)), least=m))
+        yield from fetch(f"{most} bytes of a partition", asking(wanted("full", from_(0, 0, most), from_(0, 1, most), from_(0, 2, most))))
+        yield from fetch(f"{most} bytes in all", asking(wanted("full", from_(0, 1), from_(0, 0), from_(0, 2)), most=most))
+        yield from fetch(f"{most} bytes at the end", asking(wanted("full", from_(12, 0, most)), most=most))
+        yield from fetch(f"at least {most} bytes", asking(wanted("full", from_(10)), least=most))
+        yield from fetch(f"at least {most} of no bytes", asking(wanted("full", from_(12)), least=most))
     for most in (39_000, 40_000, 41_000, 70_000, 81_000, 120_000, 130_000, 1 << 30):
-        yield from fetch(f"{most} bytes of large batches", lambda at, m=most: fetching(at, wanted(at, "full", from_(0, 2, m), from_(0))))
-        yield from fetch(f"{most} bytes of large batches in all", lambda at, m=most: fetching(at, wanted(at, "full", from_(1, 2), from_(0)), most=m))
-        yield from fetch(f"{most} bytes of large batches behind others", lambda at, m=most: fetching(at, wanted(at, "full", from_(0), from_(0, 2)), most=m))
-    yield from fetch("too few for those that are wanted at least", lambda at: fetching(at, wanted(at, "full", from_(0)), least=1000, most=500))
-    yield from fetch("more wanted than the partition may give", lambda at: fetching(at, wanted(at, "full", from_(0, 0, size)), least=2 * size))
-    yield from fetch("a batch that is cut is enough", lambda at: fetching(at, wanted(at, "full", from_(0, 0, size + 5)), least=size + 1))
+        yield from fetch(f"{most} bytes of large batches", asking(wanted("full", from_(0, 2, most), from_(0))))
+        yield from fetch(f"{most} bytes of large batches in all", asking(wanted("full", from_(1, 2), from_(0)), most=most))
+        yield from fetch(f"{most} bytes of large batches behind others", asking(wanted("full", from_(0), from_(0, 2)), most=most))
+    yield from fetch("too few for those that are wanted at least", asking(wanted("full", from_(0)), least=1000, most=500))
+    yield from fetch("more wanted than the partition may give", asking(wanted("full", from_(0, 0, size)), least=2 * size))
+    yield from fetch("a batch that is cut is enough", asking(wanted("full", from_(0, 0, size + 5)), least=size + 1))
     for wait in (0, -1):
-        yield from fetch(f"waiting {wait} ms", lambda at, w=wait: fetching(at, wanted(at, "full", from_(12)), wait=w))
+        yield from fetch(f"waiting {wait} ms", asking(wanted("full", from_(12)), wait=wait))
 
 
 def ordered_fetches(fetch: Any) -> Iterator[Case]:
-    yield from fetch("twice the same", lambda at: fetching(at, wanted(at, "full", from_(0), from_(8)), wanted(at, "full", from_(0, 1), from_(10))))
-    yield from fetch("twice the same, between others", lambda at: fetching(at, wanted(at, "full", from_(0)), wanted(at, "aged", from_(0)), wanted(at, "full", from_(10))))
-    yield from fetch("a topic in parts", lambda at: fetching(at, wanted(at, "full", from_(0)), wanted(at, "aged", from_(0)), wanted(at, "full", from_(0, 1))))
+    yield from fetch("twice the same", asking(wanted("full", from_(0), from_(8)), wanted("full", from_(0, 1), from_(10))))
+    yield from fetch("twice the same, between others", asking(wanted("full", from_(0)), wanted("aged", from_(0)), wanted("full", from_(10))))
+    yield from fetch("a topic in parts", asking(wanted("full", from_(0)), wanted("aged", from_(0)), wanted("full", from_(0, 1))))
     yield from fetch(
         "unknown ones between others",
-        lambda at: fetching(at, wanted(at, "?", from_(0)), wanted(at, "full", from_(0, 9), from_(0), from_(0, -1)), wanted(at, "?", from_(0, 1), from_(0, 0))),
+        asking(wanted("?", from_(0)), wanted("full", from_(0, 9), from_(0), from_(0, -1)), wanted("?", from_(0, 1), from_(0, 0))),
     )
-    yield from fetch("an error beside what is not there yet", lambda at: fetching(at, wanted(at, "full", from_(12), from_(99, 2)), wait=100_000))
-    yield from fetch("unknown beside what is not there yet", lambda at: fetching(at, wanted(at, "full", from_(12)), wanted(at, "?", from_(0))))
-    yield from fetch("deleted", lambda at: fetching(at, wanted(at, "deleted", from_(0))))
-    yield from fetch("a topic without partitions", lambda at: fetching(at, wanted(at, "full"), wanted(at, "?")))
+    yield from fetch("an error beside what is not there yet", asking(wanted("full", from_(12), from_(99, 2)), wait=100_000))
+    yield from fetch("unknown beside what is not there yet", asking(wanted("full", from_(12)), wanted("?", from_(0))))
+    yield from fetch("deleted", asking(wanted("deleted", from_(0))))
+    yield from fetch("a topic without partitions", asking(wanted("full"), wanted("?")))
     for session, epoch in ((0, 0), (0, -1), (5, 0), (5, -1), (0, 1), (5, 1), (-1, 2), (0, -2), (0, (1 << 31) - 1)):
-        yield from fetch(f"session {session}, epoch {epoch}", lambda at, s=session, e=epoch: in_session(fetching(at, wanted(at, "full", from_(0))), s, e), 17, 12, 7)
-        yield from fetch(f"session {session}, epoch {epoch} of nothing", lambda at, s=session, e=epoch: in_session(fetching(at), s, e), 12)
+        yield from fetch(f"session {session}, epoch {epoch}", asking(wanted("full", from_(0)), session=(session, epoch)), 17, 12, 7)
+        yield from fetch(f"session {session}, epoch {epoch} of nothing", asking(session=(session, epoch)), 12)
 
 
-def in_session(request: FetchRequest, id: int, epoch: int) -> FetchRequest:
-    request.session_id = id
-    request.session_epoch = epoch
-    return request
+def always(request: Any) -> Request:
+    """The same request, whatever the ids of topics."""
+    return lambda place: request
 
 
 def listings() -> Iterator[Case]:
     def listing(name: str, *topics: tuple[str, list[tuple[int, int, int]]], versions: tuple[int, ...] = (10,), level: int = 0, replica: int = -1) -> Iterator[Case]:
         for version in versions:
             asked = [ListOffsetsTopic(topic, [ListOffsetsPartition(*one) for one in parts]) for topic, parts in topics]
-            yield Case(f"listing v{version}: {name}", lambda at, asked=asked: ListOffsetsRequest(replica, level, asked, 500), version)
+            yield Case(f"listing v{version}: {name}", always(ListOffsetsRequest(replica, level, asked, 500)), version)
 
     logs = [(name, index) for name, parts in APPENDED.items() for index in range(len(parts))]
     for timestamp in (-1, -2, -3, -4, -5, -6, -7):
@@ -273,7 +284,7 @@ def listings() -> Iterator[Case]:
 def epoch_questions() -> Iterator[Case]:
     def question(name: str, *topics: tuple[str, list[tuple[int, int, int]]], version: int = 4) -> Case:
         asked = [OffsetForLeaderTopic(topic, [OffsetForLeaderPartition(*one) for one in parts]) for topic, parts in topics]
-        return Case(f"epoch v{version}: {name}", lambda at: OffsetForLeaderEpochRequest(-2, asked), version)
+        return Case(f"epoch v{version}: {name}", always(OffsetForLeaderEpochRequest(-2, asked)), version)
 
     for epoch in (-(1 << 31), -2, -1, 0, 1, 2, 3, 4, 5, (1 << 31) - 1):
         for name, parts in APPENDED.items():
@@ -385,23 +396,23 @@ class Kafka:
             for index, by_epoch in enumerate(parts):
                 for one in by_epoch[epoch]:
                     request = ProduceRequest(None, -1, 5000, [TopicProduceData(name, [PartitionProduceData(index, one)])])
-                    self._until_known(lambda request=request: self._client.ask(request, 9).responses[0].partition_responses[0].error_code)
+                    self._until_known(request, 9, lambda reply: reply.responses[0].partition_responses[0].error_code)
 
     def settle(self) -> None:
         """Every partition has its leader; logs are trimmed and a topic is deleted."""
         for name, parts in APPENDED.items():
             for index in range(len(parts)):
                 request = OffsetForLeaderEpochRequest(-2, [OffsetForLeaderTopic(name, [OffsetForLeaderPartition(index, EPOCHS[-1], 0)])])
-                self._until_known(lambda request=request: self._client.ask(request, 4).topics[0].partitions[0].error_code)
+                self._until_known(request, 4, lambda reply: reply.topics[0].partitions[0].error_code)
         for name, offset in TRIMMED.items():
             trimming = DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, offset)])], 5000)
             assert self._client.ask(trimming, 1).topics[0].partitions[0].error_code == 0
         assert self._client.ask(DeleteTopicsRequest([], ["deleted"], 5000), 5).responses[0].error_code == 0
         time.sleep(2)
 
-    def _until_known(self, ask: Callable[[], int]) -> None:
+    def _until_known(self, request: Any, version: int, error_of: Callable[[Any], int]) -> None:
         until = time.monotonic() + KNOWN_SECONDS
-        while error := ask():
+        while error := error_of(self._client.ask(request, version)):
             assert time.monotonic() < until, error
             time.sleep(0.05)
 

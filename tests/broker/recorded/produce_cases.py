@@ -70,11 +70,13 @@ def produce(
     timeout_ms: int = 1500,
     transactional_id: str | None = None,
     version: int = 9,
+    end: int | None = None,
+    behind: bytes = b"",
 ) -> Body:
     def body(topic: str, partition: int, now: int) -> bytes:
         data = records(now) if callable(records) else records
         request = ProduceRequest(transactional_id, acks, timeout_ms, [TopicProduceData(topic, [PartitionProduceData(partition, data)])])
-        return request.encode(version)
+        return request.encode(version)[:end] + behind
 
     return body
 
@@ -122,9 +124,8 @@ def of_requests() -> Iterator[Case]:
         yield one(f"transactional id of {len(id)} characters", plain_batch(), transactional_id=id)
         yield one(f"transactional id of {len(id)} characters, v3", plain_batch(), transactional_id=id, version=3)
     for version in (3, 8, 9, 12):
-        plain = produce(plain_batch(), version=version)
-        yield Case(f"v{version} cut short", "plain", version, (lambda t, p, now, plain=plain: plain(t, p, now)[:-80],))
-        yield Case(f"v{version} with bytes behind it", "plain", version, (lambda t, p, now, plain=plain: plain(t, p, now) + b"\0\1\2",))
+        yield Case(f"v{version} cut short", "plain", version, (produce(plain_batch(), version=version, end=-80),))
+        yield Case(f"v{version} with bytes behind it", "plain", version, (produce(plain_batch(), version=version, behind=b"\0\1\2"),))
         yield Case(f"v{version} empty", "plain", version, (lambda t, p, now: b"",))
     none = produce(None)
     yield Case("no topics: null", "plain", 9, (lambda t, p, now: none(t, p, now)[:7] + b"\0\0",))
@@ -134,14 +135,16 @@ def of_topics() -> Iterator[Case]:
     def named(name: str) -> Body:
         return to_topics(lambda t, p: [TopicProduceData(name, [PartitionProduceData(0, plain_batch())])])
 
+    def in_partition(index: int) -> Body:
+        return to_topics(lambda t, p: [TopicProduceData(t, [PartitionProduceData(index, plain_batch())])])
+
     for shown, name in {
         "unknown": "nothing", "empty": "", "of the greatest length": "n" * LONGEST, "of snowmen": "\N{SNOWMAN}" * 10_922,
         "not allowed": "a b/c", "control characters": "\0\n\x7f", "internal": INTERNAL, "of 249 characters": "n" * 249,
     }.items():  # fmt: skip
         yield Case(f"topic: {shown}", "plain", 9, (named(name),))
     for index in (-1, 1_000_000, *INT32):
-        at = to_topics(lambda t, p, index=index: [TopicProduceData(t, [PartitionProduceData(index, plain_batch())])])
-        yield Case(f"partition {index}", "plain", 9, (at,))
+        yield Case(f"partition {index}", "plain", 9, (in_partition(index),))
 
     def topics(name: str, make: Callable[[str, int], list[TopicProduceData]]) -> Case:
         return Case(name, "plain", 9, (to_topics(make),))

@@ -96,10 +96,10 @@ class Ours:
                 return CLOSED
             if wire.data:
                 break
-            if passed and not self.desk.crank.soon:
-                self.desk.crank.lives(0.001)
+            if passed and not self.desk.loop.soon:
+                self.desk.loop.advance(0.001)
             self.desk.turn_ends()
-        while self.desk.crank.soon:
+        while self.desk.loop.soon:
             self.desk.turn_ends()
         frames = wire.frames()
         return frames[0] if frames else NOTHING

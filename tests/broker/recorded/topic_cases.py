@@ -24,6 +24,7 @@ PARTITIONS = 3
 RETENTION_MS = "1000000"
 UNKNOWN_ID = bytes(range(16))
 NO_ID = bytes(16)
+OWN_ID = b"the id of its topic"
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
@@ -126,14 +127,19 @@ def special_cases() -> Iterator[Special]:
 NAMES = ("", ".", "..", "...", "a b", "x" * 249, "x" * 250, "é", "a/b", "-", "_")
 
 
+def filled(name: str, place: Place) -> str:
+    """`TOPIC` stands for the case's own topic, `DOTTED` for a name that collides with it."""
+    return name.replace("TOPIC", place.topic).replace("DOTTED", place.topic.replace("_", "."))
+
+
 def named(text: str) -> str:
     return repr(text) if len(text) < 20 else f"{text[0]} {len(text)} times"
 
 
 def creating() -> Iterator[Special]:
-    def one(name: str, partitions: int = 1, replicas: int = 1, assigned: Any = (), settings: Any = ()) -> CreatableTopic:
-        return CreatableTopic(
-            name,
+    def one(name: str, partitions: int = 1, replicas: int = 1, assigned: Any = (), settings: Any = ()) -> Callable[[Place], CreatableTopic]:
+        return lambda place: CreatableTopic(
+            filled(name, place),
             partitions,
             replicas,
             [CreatableReplicaAssignment(index, list(brokers)) for index, brokers in assigned],
@@ -144,18 +150,18 @@ def creating() -> Iterator[Special]:
         return lambda place: CreateTopicsRequest([topic(place) for topic in topics], timeout, validate)
 
     for name in (*NAMES, "__consumer_offsets"):
-        yield f"the name {named(name)}", 7, asking(lambda place, name=name: one(name), validate=True)
-    yield "the name '__cluster_metadata'", 7, asking(lambda place: one("__cluster_metadata"))
-    yield "again", 7, asking(lambda place: one(place.topic))
-    yield "again, only validated", 7, asking(lambda place: one(place.topic), validate=True)
-    yield "again, and colliding", 7, asking(lambda place: one(place.topic), lambda place: one(place.topic.replace("_", ".")))
-    yield "colliding", 7, asking(lambda place: one(place.topic.replace("_", ".")))
-    yield "two that collide", 7, asking(lambda place: one(f"{place.topic}.new"), lambda place: one(f"{place.topic}_new"))
-    yield "twice, and another", 7, asking(*[lambda place: one(f"{place.topic}-2")] * 2, lambda place: one(f"{place.topic}-3"))
+        yield f"the name {named(name)}", 7, asking(one(name), validate=True)
+    yield "the name '__cluster_metadata'", 7, asking(one("__cluster_metadata"))
+    yield "again", 7, asking(one("TOPIC"))
+    yield "again, only validated", 7, asking(one("TOPIC"), validate=True)
+    yield "again, and colliding", 7, asking(one("TOPIC"), one("DOTTED"))
+    yield "colliding", 7, asking(one("DOTTED"))
+    yield "two that collide", 7, asking(one("TOPIC.new"), one("TOPIC_new"))
+    yield "twice, and another", 7, asking(*[one("TOPIC-2")] * 2, one("TOPIC-3"))
     for partitions, replicas in ((0, 1), (-1, -1), (-2, 1), (1, 0), (1, 2), (1, -2), (10_001, 1), (3, -1)):
-        yield f"{partitions} partitions, {replicas} replicas", 7, asking(lambda place, p=partitions, r=replicas: one(f"{place.topic}-new", p, r))
+        yield f"{partitions} partitions, {replicas} replicas", 7, asking(one("TOPIC-new", partitions, replicas))
     for timeout in (0, -1, 1):
-        yield f"a timeout of {timeout}", 7, asking(lambda place: one(f"{place.topic}-new"), timeout=timeout if timeout < 1 else 30_000)
+        yield f"a timeout of {timeout}", 7, asking(one("TOPIC-new"), timeout=timeout if timeout < 1 else 30_000)
     for title, assigned in {
         "two": [(0, [1]), (1, [1])],
         "backwards": [(1, [1]), (0, [1])],
@@ -165,7 +171,7 @@ def creating() -> Iterator[Special]:
         "to nobody": [(0, [])],
         "of replicas of different numbers": [(0, [1]), (1, [1, 2])],
     }.items():
-        yield f"assignments {title}", 7, asking(lambda place, assigned=assigned: one(f"{place.topic}-new", -1, -1, assigned))
+        yield f"assignments {title}", 7, asking(one("TOPIC-new", -1, -1, assigned))
     for title, settings in {
         "null": [("retention.ms", None)],
         "unknown": [("nope", "1")],
@@ -174,21 +180,22 @@ def creating() -> Iterator[Special]:
         "contradicting": [("min.compaction.lag.ms", "10"), ("max.compaction.lag.ms", "5")],
         "several": [("cleanup.policy", "compact,delete"), ("compression.type", "zstd")],
     }.items():
-        yield f"settings {title}", 7, asking(lambda place, settings=settings: one(f"{place.topic}-new", 1, 1, (), settings))
+        yield f"settings {title}", 7, asking(one("TOPIC-new", 1, 1, (), settings))
 
 
 def growing() -> Iterator[Special]:
-    def one(name: str, count: int, assigned: list[list[int]] | None = None) -> CreatePartitionsTopic:
-        return CreatePartitionsTopic(name, count, None if assigned is None else [CreatePartitionsAssignment(list(one)) for one in assigned])
+    def one(name: str, count: int, assigned: list[list[int]] | None = None) -> Callable[[Place], CreatePartitionsTopic]:
+        brokers = None if assigned is None else [CreatePartitionsAssignment(list(one)) for one in assigned]
+        return lambda place: CreatePartitionsTopic(filled(name, place), count, brokers)
 
     def asking(*topics: Callable[[Place], CreatePartitionsTopic], timeout: int = 5000, validate: bool = False) -> Request:
         return lambda place: CreatePartitionsRequest([topic(place) for topic in topics], timeout, validate)
 
     for count in (-1, 0, 1, 2, 3, 4, 10_002, 10_003, 10_004, (1 << 31) - 1):
-        yield f"to {count}, only validated", 3, asking(lambda place, count=count: one(place.topic, count), validate=True)
+        yield f"to {count}, only validated", 3, asking(one("TOPIC", count), validate=True)
         if count < 10_000:  # more keep Kafka busy for minutes
-            yield f"to {count}", 3, asking(lambda place, count=count: one(place.topic, count))
-    for title, count, assigned in (
+            yield f"to {count}", 3, asking(one("TOPIC", count))
+    assignments: list[tuple[str, int, list[list[int]]]] = [
         ("no list", 4, []),
         ("too few", 5, [[1]]),
         ("too many", 4, [[1], [1]]),
@@ -200,54 +207,54 @@ def growing() -> Iterator[Special]:
         ("to nobody after one", 5, [[1], []]),
         ("while it stays as large", 3, [[1]]),
         ("while it shrinks", 2, [[1]]),
-    ):
-        yield f"assignments {title}", 3, asking(lambda place, count=count, assigned=assigned: one(place.topic, count, assigned))
-        yield f"assignments {title}, only validated", 3, asking(
-            lambda place, count=count, assigned=assigned: one(place.topic, count, assigned), validate=True
-        )
+    ]
+    for title, count, assigned in assignments:
+        yield f"assignments {title}", 3, asking(one("TOPIC", count, assigned))
+        yield f"assignments {title}, only validated", 3, asking(one("TOPIC", count, assigned), validate=True)
     for name in (*NAMES, "nowhere"):
-        yield f"the name {named(name)}", 3, asking(lambda place, name=name: one(name, 4))
-    yield "twice", 3, asking(*[lambda place: one(place.topic, 4)] * 2)
-    yield "twice with other counts, and another", 3, asking(
-        lambda place: one(place.topic, 4), lambda place: one("nowhere", 2), lambda place: one(place.topic, 5)
-    )
-    yield "one good and one unknown", 3, asking(lambda place: one("nowhere", 4), lambda place: one(place.topic, 4))
+        yield f"the name {named(name)}", 3, asking(one(name, 4))
+    yield "twice", 3, asking(*[one("TOPIC", 4)] * 2)
+    yield "twice with other counts, and another", 3, asking(one("TOPIC", 4), one("nowhere", 2), one("TOPIC", 5))
+    yield "one good and one unknown", 3, asking(one("nowhere", 4), one("TOPIC", 4))
     for timeout in (0, -1):
-        yield f"a timeout of {timeout}", 3, asking(lambda place: one(place.topic, 4), timeout=timeout)
+        yield f"a timeout of {timeout}", 3, asking(one("TOPIC", 4), timeout=timeout)
 
 
 def deleting() -> Iterator[Special]:
+    def one(name: str | None, id: bytes) -> Callable[[Place], DeleteTopicState]:
+        return lambda place: DeleteTopicState(name and filled(name, place), place.id if id == OWN_ID else id)
+
     def asking(*topics: Callable[[Place], DeleteTopicState], timeout: int = 5000) -> Request:
         return lambda place: DeleteTopicsRequest([topic(place) for topic in topics], [], timeout)
 
-    def names(*topics: Callable[[Place], str], timeout: int = 5000) -> Request:
-        return lambda place: DeleteTopicsRequest([], [topic(place) for topic in topics], timeout)
+    def names(*topics: str, timeout: int = 5000) -> Request:
+        return lambda place: DeleteTopicsRequest([], [filled(topic, place) for topic in topics], timeout)
 
-    yield "both name and id", 6, asking(lambda place: DeleteTopicState(place.topic, place.id))
-    yield "neither", 6, asking(lambda place: DeleteTopicState(None, NO_ID))
-    yield "neither, twice", 6, asking(*[lambda place: DeleteTopicState(None, NO_ID)] * 2)
-    yield "an empty name and no id", 6, asking(lambda place: DeleteTopicState("", NO_ID))
-    yield "an unknown id", 6, asking(lambda place: DeleteTopicState(None, UNKNOWN_ID))
-    yield "an unknown id twice", 6, asking(*[lambda place: DeleteTopicState(None, UNKNOWN_ID)] * 2)
-    yield "a wrong name beside an id", 6, asking(lambda place: DeleteTopicState("nowhere", place.id))
-    yield "the id twice", 6, asking(*[lambda place: DeleteTopicState(None, place.id)] * 2)
-    yield "the name twice", 6, asking(*[lambda place: DeleteTopicState(place.topic, NO_ID)] * 2)
-    yield "once by name, once by id", 6, asking(lambda place: DeleteTopicState(place.topic, NO_ID), lambda place: DeleteTopicState(None, place.id))
-    yield "once by name, once by both", 6, asking(lambda place: DeleteTopicState(place.topic, NO_ID), lambda place: DeleteTopicState(place.topic, place.id))
+    yield "both name and id", 6, asking(one("TOPIC", OWN_ID))
+    yield "neither", 6, asking(one(None, NO_ID))
+    yield "neither, twice", 6, asking(*[one(None, NO_ID)] * 2)
+    yield "an empty name and no id", 6, asking(one("", NO_ID))
+    yield "an unknown id", 6, asking(one(None, UNKNOWN_ID))
+    yield "an unknown id twice", 6, asking(*[one(None, UNKNOWN_ID)] * 2)
+    yield "a wrong name beside an id", 6, asking(one("nowhere", OWN_ID))
+    yield "the id twice", 6, asking(*[one(None, OWN_ID)] * 2)
+    yield "the name twice", 6, asking(*[one("TOPIC", NO_ID)] * 2)
+    yield "once by name, once by id", 6, asking(one("TOPIC", NO_ID), one(None, OWN_ID))
+    yield "once by name, once by both", 6, asking(one("TOPIC", NO_ID), one("TOPIC", OWN_ID))
     yield "by id, with unknown ones", 6, asking(
-        lambda place: DeleteTopicState("nowhere", NO_ID), lambda place: DeleteTopicState(None, UNKNOWN_ID), lambda place: DeleteTopicState(None, place.id)
+        one("nowhere", NO_ID), one(None, UNKNOWN_ID), one(None, OWN_ID)
     )
     for version in (6, 5, 1):
         for timeout in (0, -1):
             if version == 6:
-                yield f"a timeout of {timeout}, v6", 6, asking(lambda place: DeleteTopicState(place.topic, NO_ID), timeout=timeout)
+                yield f"a timeout of {timeout}, v6", 6, asking(one("TOPIC", NO_ID), timeout=timeout)
             else:
-                yield f"a timeout of {timeout}, v{version}", version, names(lambda place: place.topic, timeout=timeout)
+                yield f"a timeout of {timeout}, v{version}", version, names("TOPIC", timeout=timeout)
     for name in (*NAMES, "nowhere"):
-        yield f"the name {named(name)}", 6, asking(lambda place, name=name: DeleteTopicState(name, NO_ID))
-        yield f"the name {named(name)}, v5", 5, names(lambda place, name=name: name)
-    yield "the name twice, v5", 5, names(*[lambda place: place.topic] * 2)
-    yield "one good and one unknown, v1", 1, names(lambda place: "nowhere", lambda place: place.topic)
+        yield f"the name {named(name)}", 6, asking(one(name, NO_ID))
+        yield f"the name {named(name)}, v5", 5, names(name)
+    yield "the name twice, v5", 5, names(*["TOPIC"] * 2)
+    yield "one good and one unknown, v1", 1, names("nowhere", "TOPIC")
 
 
 def deleting_records() -> Iterator[Special]:

@@ -8,14 +8,14 @@ from typing import cast
 import pytest
 
 from broker.runtime.collector import CHECK_SECONDS, GROWTH_MEMBERS_MIN, Collector
-from tests.support.group_logs import Loop
+from tests.support.fake_loop import FakeLoop
 
 CHECK_MS = CHECK_SECONDS * 1000
 
 
 class Desk:
     def __init__(self) -> None:
-        self.loop = Loop()
+        self.loop = FakeLoop()
         self.members = 0
         self.collector = Collector(cast(asyncio.AbstractEventLoop, self.loop), lambda: self.members)
 

@@ -18,7 +18,7 @@ from broker.runtime.turn import NEVER, REST_MS_MAX, REST_MS_MIN, Turn
 from broker.topics.retention import Rounds
 from broker.topics.waiting_fetches import Fetches
 from coordinator.hold import Hold, Parts
-from tests.support.fake_loop import Crank
+from tests.support.fake_loop import FakeLoop
 
 
 class Planted(Exception):
@@ -29,12 +29,12 @@ class World:
     """A turn whose time the test moves."""
 
     def __init__(self) -> None:
-        self.loop = Crank()
+        self.loop = FakeLoop(monotonic=100.0)
         self.clock = Clock(lambda: int(self.loop.wall * 1e9), lambda: int(self.loop.monotonic * 1e9))
         self.turn = Turn(self.loop, self.clock)  # type: ignore[arg-type]
 
     def run(self, seconds: float = 0.0, passes: int = 6) -> None:
-        self.loop.lives(seconds)
+        self.loop.advance(seconds)
         for _ in range(passes):
             self.loop.pass_once()
 
@@ -349,40 +349,30 @@ class Listed:
             raise Planted
 
 
-class Timers:
-    """A loop that keeps what is to be called later."""
-
-    def __init__(self) -> None:
-        self.calls: list[Callable[[], None]] = []
-
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        self.calls.append(callback)
-
-    def run(self) -> None:
-        calls, self.calls = self.calls, []
-        assert len(calls) == 1, "there is always one next call"
-        calls[0]()
+def next_round(loop: FakeLoop) -> None:
+    assert len(loop.delays()) == 1, "there is always one next call"
+    loop.jump(loop.delays()[0])
 
 
 @pytest.mark.parametrize("sliced", [False, True])
 def test_a_round_that_raises_is_over_and_the_next_one_comes(planted: Callable[[], int], monkeypatch: pytest.MonkeyPatch, sliced: bool) -> None:
     if sliced:
         monkeypatch.setattr("broker.topics.retention.SLICE_SECONDS", -1.0)
-    loop, partitions = Timers(), Listed()
+    loop, partitions = FakeLoop(), Listed()
     worked: list[Part] = []
     Rounds(loop, partitions, 1_000, worked.append)  # type: ignore[arg-type]
     partitions.raising = True
     while partitions.rounds < 3:
-        loop.run()
+        next_round(loop)
     partitions.raising = False
     while partitions.rounds < 4:
-        loop.run()
+        next_round(loop)
     assert planted() in (2, 3)
     assert len(worked) >= 9
 
 
 def test_a_job_that_raises_for_one_partition_is_done_for_the_others(planted: Callable[[], int]) -> None:
-    loop, partitions = Timers(), Listed()
+    loop, partitions = FakeLoop(), Listed()
     worked: list[Part] = []
 
     def job(part: Part) -> None:
@@ -392,7 +382,7 @@ def test_a_job_that_raises_for_one_partition_is_done_for_the_others(planted: Cal
 
     Rounds(loop, partitions, 1_000, job)  # type: ignore[arg-type]
     while len(worked) < 3:  # a slice ends early on a busy machine
-        loop.run()
+        next_round(loop)
     assert planted() == 1
 
 

@@ -1,4 +1,4 @@
-"""The turn on a loop of hand-turned cranks: nothing here waits."""
+"""The turn on a loop whose passes are made by hand: nothing here waits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from broker.runtime.clock import Clock
 from broker.runtime.contain import DEFECTS
 from broker.runtime.turn import BUSY_LOGS, NEVER, Turn
-from tests.support.fake_loop import Crank, Timer
+from tests.support.fake_loop import FakeLoop, Timer
 
 
 class Session:
@@ -40,150 +40,150 @@ class Ends:
 
 
 @pytest.fixture
-def crank() -> Crank:
-    return Crank()
+def loop() -> FakeLoop:
+    return FakeLoop(monotonic=100.0)
 
 
 @pytest.fixture
-def turn(crank: Crank) -> Turn:
-    return Turn(crank, Clock(lambda: round(crank.wall * 1e9), lambda: round(crank.monotonic * 1e9)))  # type: ignore[arg-type]
+def turn(loop: FakeLoop) -> Turn:
+    return Turn(loop, loop.clock())  # type: ignore[arg-type]
 
 
-def test_a_busy_turn_reads_once_more_before_its_logs_are_written(turn: Turn, crank: Crank) -> None:
+def test_a_busy_turn_reads_once_more_before_its_logs_are_written(turn: Turn, loop: FakeLoop) -> None:
     story: list[str] = []
     journals = [Ends(str(number), story) for number in range(BUSY_LOGS + 1)]
     for journal in journals[:-1]:
         turn.schedule_append(journal)
-    crank.arrivals = [lambda: turn.schedule_append(journals[0]), lambda: turn.schedule_append(journals[-1])]
-    crank.pass_once()
+    loop.arrivals = [lambda: turn.schedule_append(journals[0]), lambda: turn.schedule_append(journals[-1])]
+    loop.pass_once()
     assert story == []
-    crank.arrivals = [lambda: turn.schedule_append(journals[0])]
-    crank.pass_once()
+    loop.arrivals = [lambda: turn.schedule_append(journals[0])]
+    loop.pass_once()
     assert story == [journal.name for journal in journals]  # what comes now belongs to the next turn
-    crank.pass_once()
+    loop.pass_once()
     assert story[len(journals) :] == ["0"]
 
 
-def test_the_end_of_a_turn_appends_before_it_answers_and_does_each_once(turn: Turn, crank: Crank) -> None:
+def test_the_end_of_a_turn_appends_before_it_answers_and_does_each_once(turn: Turn, loop: FakeLoop) -> None:
     story: list[str] = []
     connection, journal = Ends("connection", story), Ends("journal", story)
     turn.schedule_end_turn(connection)
     turn.schedule_append(journal)
     turn.schedule_append(journal)
     turn.schedule_end_turn(connection)
-    crank.pass_once()
+    loop.pass_once()
     assert story == ["journal", "connection"]
-    crank.pass_once()
+    loop.pass_once()
     assert story == ["journal", "connection"]
 
 
-def test_an_actor_is_advanced_when_it_is_due_and_not_before(turn: Turn, crank: Crank) -> None:
+def test_an_actor_is_advanced_when_it_is_due_and_not_before(turn: Turn, loop: FakeLoop) -> None:
     session = Session(turn, 500)
-    crank.lives(0.49)
-    crank.pass_once()
+    loop.advance(0.49)
+    loop.pass_once()
     assert session.expired_at is None
-    crank.lives(0.02)
-    crank.pass_once()
+    loop.advance(0.02)
+    loop.pass_once()
     assert session.expired_at == turn.clock.now
 
 
-def test_a_deadline_that_moved_later_is_met_at_its_new_time(turn: Turn, crank: Crank) -> None:
+def test_a_deadline_that_moved_later_is_met_at_its_new_time(turn: Turn, loop: FakeLoop) -> None:
     session = Session(turn, 500)
-    crank.lives(0.4)
+    loop.advance(0.4)
     session.heartbeat()
-    crank.lives(0.1)
-    crank.pass_once()
+    loop.advance(0.1)
+    loop.pass_once()
     assert session.expired_at is None
-    crank.lives(0.4)
-    crank.pass_once()
+    loop.advance(0.4)
+    loop.pass_once()
     assert session.expired_at is not None
 
 
-def test_a_deadline_that_moves_earlier_is_met_in_time(turn: Turn, crank: Crank) -> None:
+def test_a_deadline_that_moves_earlier_is_met_in_time(turn: Turn, loop: FakeLoop) -> None:
     session = Session(turn, 60_000)
     session.wake_at = turn.clock.now + 100
     turn.wake_by(session.wake_at)
-    crank.lives(0.11)
-    crank.pass_once()
+    loop.advance(0.11)
+    loop.pass_once()
     assert session.expired_at is not None
 
 
-def test_after_a_stop_of_the_process_what_clients_sent_is_read_before_anybody_is_expired(turn: Turn, crank: Crank) -> None:
+def test_after_a_stop_of_the_process_what_clients_sent_is_read_before_anybody_is_expired(turn: Turn, loop: FakeLoop) -> None:
     session = Session(turn, 500)
-    crank.lives(30)  # SIGSTOP, SIGCONT
-    crank.arrivals.append(session.heartbeat)
+    loop.advance(30)  # SIGSTOP, SIGCONT
+    loop.arrivals.append(session.heartbeat)
     for _ in range(6):
-        crank.pass_once()
+        loop.pass_once()
     assert session.expired_at is None
-    crank.lives(0.51)
+    loop.advance(0.51)
     for _ in range(6):
-        crank.pass_once()
+        loop.pass_once()
     assert session.expired_at is not None
 
 
-def test_after_a_stop_of_the_process_a_silent_member_is_expired(turn: Turn, crank: Crank) -> None:
+def test_after_a_stop_of_the_process_a_silent_member_is_expired(turn: Turn, loop: FakeLoop) -> None:
     session = Session(turn, 500)
-    crank.lives(30)
+    loop.advance(30)
     for _ in range(6):
-        crank.pass_once()
+        loop.pass_once()
     assert session.expired_at is not None
 
 
 @pytest.mark.parametrize("seconds", [-691_200, -61, 61, 691_200])
-def test_a_wall_clock_that_is_set_moves_no_deadline(turn: Turn, crank: Crank, seconds: int) -> None:
+def test_a_wall_clock_that_is_set_moves_no_deadline(turn: Turn, loop: FakeLoop, seconds: int) -> None:
     session = Session(turn, 500)
-    crank.lives(0.2)
-    crank.wall += seconds
-    crank.lives(0.29)
-    crank.pass_once()
+    loop.advance(0.2)
+    loop.wall += seconds
+    loop.advance(0.29)
+    loop.pass_once()
     assert session.expired_at is None
-    crank.lives(0.02)
-    crank.pass_once()
+    loop.advance(0.02)
+    loop.pass_once()
     assert session.expired_at == turn.clock.now
 
 
-def test_nothing_is_due_after_the_turn_is_closed(turn: Turn, crank: Crank) -> None:
+def test_nothing_is_due_after_the_turn_is_closed(turn: Turn, loop: FakeLoop) -> None:
     session = Session(turn, 500)
     turn.close()
-    crank.lives(1)
-    crank.pass_once()
+    loop.advance(1)
+    loop.pass_once()
     for at in (turn.clock.now, 0):
         turn.wake_by(at)
         for _ in range(6):
-            crank.pass_once()
+            loop.pass_once()
     assert session.expired_at is None
-    assert live(crank) == []
+    assert live(loop) == []
 
 
-def test_a_turn_that_nobody_has_a_deadline_in_may_be_closed(turn: Turn, crank: Crank) -> None:
+def test_a_turn_that_nobody_has_a_deadline_in_may_be_closed(turn: Turn, loop: FakeLoop) -> None:
     turn.close()
-    assert live(crank) == []
+    assert live(loop) == []
 
 
-def live(crank: Crank) -> list[Timer]:
+def live(loop: FakeLoop) -> list[Timer]:
     """Timers that will fire."""
-    return [timer for timer in crank.timers if not timer.cancelled]
+    return [timer for timer in loop.timers if not timer.cancelled]
 
 
-def test_the_next_deadline_is_the_earliest_of_all_that_are_left(turn: Turn, crank: Crank) -> None:
+def test_the_next_deadline_is_the_earliest_of_all_that_are_left(turn: Turn, loop: FakeLoop) -> None:
     begin = turn.clock.tick()
     sessions = [Session(turn, timeout) for timeout in (900, 100, 500, 700)]
     for session in sorted(sessions, key=lambda one: one.timeout_ms):
         assert turn.armed_at == begin + session.timeout_ms
-        pass_at(crank, turn, begin + session.timeout_ms)
+        pass_at(loop, turn, begin + session.timeout_ms)
         assert session.expired_at == begin + session.timeout_ms
-    assert (turn.armed_at, live(crank)) == (NEVER, [])
+    assert (turn.armed_at, live(loop)) == (NEVER, [])
 
 
-def test_eight_logs_make_a_busy_turn_and_seven_do_not(turn: Turn, crank: Crank) -> None:
+def test_eight_logs_make_a_busy_turn_and_seven_do_not(turn: Turn, loop: FakeLoop) -> None:
     for count, passes in ((7, 1), (8, 2), (8, 2)):
         story: list[str] = []
         for number in range(count):
             turn.schedule_append(Ends(str(number), story))
         turn.schedule_end_turn(Ends("connection", story))
-        crank.pass_once()
+        loop.pass_once()
         assert bool(story) == (passes == 1)
-        crank.pass_once()
+        loop.pass_once()
         assert len(story) == count + 1
 
 
@@ -212,21 +212,21 @@ class Unsure:
         self.endings += 1
 
 
-def test_an_actor_that_cannot_say_when_is_asked_again_after_a_rest(turn: Turn, crank: Crank) -> None:
+def test_an_actor_that_cannot_say_when_is_asked_again_after_a_rest(turn: Turn, loop: FakeLoop) -> None:
     begin = turn.clock.tick()
     unsure = Unsure(turn)
     turn.attend(unsure)
-    crank.pass_once()
+    loop.pass_once()
     assert (turn.armed_at, unsure.endings) == (begin + 250, 0)
-    pass_at(crank, turn, begin + 250)
+    pass_at(loop, turn, begin + 250)
     assert (turn.armed_at, unsure.endings) == (begin + 500, 1)
-    pass_at(crank, turn, begin + 500)
+    pass_at(loop, turn, begin + 500)
     assert (turn.armed_at, unsure.endings) == (begin + 1_000, 2)
 
 
 @pytest.mark.plain
 def test_where_the_clock_fails_all_deadlines_are_tried_again_after_a_quarter_of_a_second(
-    turn: Turn, crank: Crank, monkeypatch: pytest.MonkeyPatch
+    turn: Turn, loop: FakeLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = Session(turn, 500)
     late = Session(turn, 10_000)
@@ -234,34 +234,34 @@ def test_where_the_clock_fails_all_deadlines_are_tried_again_after_a_quarter_of_
     def fails(clock: Clock) -> int:
         raise ZeroDivisionError("planted")
 
-    crank.lives(0.6)  # late: input is read first
-    crank.pass_once()
-    crank.pass_once()
+    loop.advance(0.6)  # late: input is read first
+    loop.pass_once()
+    loop.pass_once()
     turn.wake_by(turn.armed_at - 1)  # what that input asks for
     defects = DEFECTS.count
     with monkeypatch.context() as patched:
         patched.setattr(Clock, "tick", fails)
-        crank.pass_once()
-        crank.pass_once()
+        loop.pass_once()
+        loop.pass_once()
     assert DEFECTS.count == defects + 2  # of that timer, and of what was late
     assert ", the timer of all deadlines failed inside the broker: ZeroDivisionError: planted" in DEFECTS.last
-    assert [round(timer.at - crank.monotonic, 6) for timer in live(crank)] == [0.25]
-    crank.lives(0.249)
+    assert loop.delays() == [0.25]
+    loop.advance(0.249)
     for _ in range(6):
-        crank.pass_once()
+        loop.pass_once()
     assert session.expired_at is None
-    crank.lives(0.001)
+    loop.advance(0.001)
     for _ in range(6):
-        crank.pass_once()
+        loop.pass_once()
     assert [one.expired_at for one in (session, late)] == [turn.clock.now, None]
-    assert len(live(crank)) == 1
+    assert len(live(loop)) == 1
 
 
-def pass_at(crank: Crank, turn: Turn, ms: int) -> None:
+def pass_at(loop: FakeLoop, turn: Turn, ms: int) -> None:
     """One pass of the loop at this moment of the clock."""
-    crank.lives((ms - turn.clock.tick()) / 1000)
+    loop.advance((ms - turn.clock.tick()) / 1000)
     assert turn.clock.tick() == ms
-    crank.pass_once()
+    loop.pass_once()
 
 
 class Raising:
@@ -282,75 +282,75 @@ class Raising:
         self.wake_at = NEVER
 
 
-def test_an_actor_that_raises_rests_twice_as_long_each_time_until_it_does_not_raise(turn: Turn, crank: Crank) -> None:
+def test_an_actor_that_raises_rests_twice_as_long_each_time_until_it_does_not_raise(turn: Turn, loop: FakeLoop) -> None:
     begin = turn.clock.tick()
     raising = Raising(turn)
     turn.attend(raising)
-    crank.pass_once()
+    loop.pass_once()
     expected = [begin]
     for pause in (250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000):
         at = expected[-1] + pause
         assert turn.armed_at == at
         turn.wake_by(at - 1)  # of another actor
-        pass_at(crank, turn, at - 1)
+        pass_at(loop, turn, at - 1)
         assert raising.advanced == expected
-        pass_at(crank, turn, at)
+        pass_at(loop, turn, at)
         expected.append(at)
         assert raising.advanced == expected
     raising.raises = False
-    pass_at(crank, turn, expected[-1] + 15_000)
+    pass_at(loop, turn, expected[-1] + 15_000)
     assert turn.armed_at == NEVER
     raising.raises, raising.wake_at = True, turn.clock.tick() + 10
     turn.wake_by(raising.wake_at)
-    pass_at(crank, turn, raising.wake_at)
+    pass_at(loop, turn, raising.wake_at)
     assert turn.armed_at == raising.advanced[-1] + 250
 
 
-def test_beside_an_actor_that_rests_the_others_are_advanced_in_time(turn: Turn, crank: Crank) -> None:
+def test_beside_an_actor_that_rests_the_others_are_advanced_in_time(turn: Turn, loop: FakeLoop) -> None:
     begin = turn.clock.tick()
     raising = Raising(turn)
     turn.attend(raising)
     first, second = Session(turn, 100), Session(turn, 260)
-    crank.pass_once()
+    loop.pass_once()
     assert turn.armed_at == begin + 100
-    pass_at(crank, turn, begin + 100)
+    pass_at(loop, turn, begin + 100)
     assert (first.expired_at, turn.armed_at) == (begin + 100, begin + 250)
-    pass_at(crank, turn, begin + 250)
+    pass_at(loop, turn, begin + 250)
     assert (raising.advanced, turn.armed_at) == ([begin, begin + 250], begin + 260)
-    pass_at(crank, turn, begin + 260)
+    pass_at(loop, turn, begin + 260)
     assert (second.expired_at, turn.armed_at) == (begin + 260, begin + 750)
 
 
 @pytest.mark.parametrize(("late_ms", "at_once"), [(0, True), (50, True), (51, False)])
 def test_a_timer_that_fires_more_than_fifty_milliseconds_late_lets_input_be_read_first(
-    turn: Turn, crank: Crank, late_ms: int, at_once: bool
+    turn: Turn, loop: FakeLoop, late_ms: int, at_once: bool
 ) -> None:
     session = Session(turn, 500)
-    pass_at(crank, turn, session.wake_at + late_ms)
+    pass_at(loop, turn, session.wake_at + late_ms)
     assert (session.expired_at is not None) == at_once
     for _ in range(3):
-        crank.pass_once()
+        loop.pass_once()
     assert session.expired_at is not None
 
 
-def test_one_timer_at_a_time_is_set_and_an_equal_deadline_sets_no_other(turn: Turn, crank: Crank) -> None:
+def test_one_timer_at_a_time_is_set_and_an_equal_deadline_sets_no_other(turn: Turn, loop: FakeLoop) -> None:
     session = Session(turn, 500)
-    live = [timer for timer in crank.timers if not timer.cancelled]
+    live = [timer for timer in loop.timers if not timer.cancelled]
     turn.wake_by(session.wake_at)
     turn.wake_by(session.wake_at + 1)
-    assert [timer for timer in crank.timers if not timer.cancelled] == live
+    assert [timer for timer in loop.timers if not timer.cancelled] == live
     turn.wake_by(session.wake_at - 1)
-    (earlier,) = [timer for timer in crank.timers if not timer.cancelled]
+    (earlier,) = [timer for timer in loop.timers if not timer.cancelled]
     assert live[0].cancelled
     assert earlier.at < live[0].at
-    pass_at(crank, turn, session.wake_at - 1)
-    assert [timer.cancelled for timer in crank.timers] == [False]
+    pass_at(loop, turn, session.wake_at - 1)
+    assert [timer.cancelled for timer in loop.timers] == [False]
     turn.close()
-    assert [timer.cancelled for timer in crank.timers] == [True]
+    assert [timer.cancelled for timer in loop.timers] == [True]
 
 
 @pytest.mark.plain
-def test_what_raises_in_a_turn_is_named_in_the_log(turn: Turn, crank: Crank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_raises_in_a_turn_is_named_in_the_log(turn: Turn, loop: FakeLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[object, str, dict[str, object]]] = []
     monkeypatch.setattr("broker.runtime.turn.broken", lambda owner, event, error, **details: told.append((owner, event, details)))
     raising = Raising(turn)
@@ -359,7 +359,7 @@ def test_what_raises_in_a_turn_is_named_in_the_log(turn: Turn, crank: Crank, mon
     journal, connection = Ends("journal", no_list), Ends("connection", no_list)
     turn.schedule_append(journal)
     turn.schedule_end_turn(connection)
-    crank.pass_once()
+    loop.pass_once()
     assert told == [
         (raising, "a deadline failed inside the broker", {"log": "groups-3"}),
         (journal, "the end of a turn failed inside the broker", {"part": "Ends"}),

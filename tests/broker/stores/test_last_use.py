@@ -17,7 +17,7 @@ def test_when_the_directory_was_in_use_is_noted_while_the_clock_can_be_trusted()
         """What is noted then."""
         nonlocal now
         now += ms
-        broker.loop.pass_time(ms / 1000)
+        broker.loop.jump(ms / 1000)
         broker.threads.run_all()
         return broker.store.directory.last_use()
 

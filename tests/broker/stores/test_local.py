@@ -20,7 +20,8 @@ from protocol.errors import ErrorCode
 from storage import AppendFailed, HeldBy, LogId, NodeInfo, OwnedLog, Unreadable
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
-from tests.support.local_stores import LOG, VALUES, Loop, StoreBench, Threads, config
+from tests.support.fake_loop import FakeLoop
+from tests.support.local_stores import LOG, VALUES, StoreBench, Threads, config
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_a_flush_that_cannot_begin_fails_and_the_next_one_is_tried(
     if behind:
         told: list[int | AppendFailed] = []
         always.owned.append(build_facts([(b"b", b"1")], 2), 1, told.append)
-        always.loop.end_turn()
+        always.loop.turn()
         plant()
         always.threads.run()
         assert isinstance(told[0], AppendFailed)
@@ -98,7 +99,7 @@ def test_flushes_of_few_logs_in_one_turn_are_side_by_side(always: StoreBench) ->
     for log in logs:
         log.append(build_facts([(b"key", b"value")], 1), 1, told.append)
     assert (always.threads.jobs, told) == ([], [])
-    always.loop.end_turn()
+    always.loop.turn()
     assert (len(always.threads.jobs), told) == (len(logs), [])
     always.threads.run_all()
     assert (told, [log.log.flushed_offset for log in logs]) == ([0] * len(logs), [1] * len(logs))
@@ -108,7 +109,7 @@ def test_with_interval_and_never_a_reply_waits_for_the_write_alone(relaxed: Stor
     assert relaxed.put(b"a").error == 0
     assert relaxed.put(b"b").error == 0
     assert relaxed.threads.jobs == []
-    assert len(relaxed.loop.later) == (1 if relaxed.policy == "interval" else 0)
+    assert len(relaxed.loop.timers) == (1 if relaxed.policy == "interval" else 0)
     relaxed.disk.locks.clear()
     relaxed.start()  # kill -9 takes nothing from the system's cache
     assert relaxed.shard.values == {b"a": b"1", b"b": b"1"}
@@ -117,11 +118,11 @@ def test_with_interval_and_never_a_reply_waits_for_the_write_alone(relaxed: Stor
 def test_with_interval_what_was_written_is_flushed_when_the_interval_is_over(disk: FaultyDisk) -> None:
     machine = StoreBench(disk, "interval")
     machine.put(b"a")
-    assert [seconds for seconds, _ in machine.loop.later] == [0.1]
-    machine.loop.pass_time()
+    assert machine.loop.delays() == [0.1]
+    machine.loop.jump(10)
     machine.threads.run_all()
     machine.put(b"b")
-    assert len(machine.loop.later) == 1
+    assert len(machine.loop.timers) == 1
     assert b"a" in machine.restart_after_crash()
 
 
@@ -160,11 +161,11 @@ def test_with_always_a_failed_flush_refuses_what_waited_and_is_cut_away(always: 
 def test_with_interval_a_failing_flush_in_the_background_suspends_and_loses_nothing(disk: FaultyDisk, loses: bool) -> None:
     machine = StoreBench(disk, "interval")
     machine.put(b"a")
-    machine.loop.pass_time()
+    machine.loop.jump(10)
     machine.threads.run_all()
     assert machine.put(b"b").error == 0
     machine.disk.fail_syncs, machine.disk.failed_sync_loses = 1, loses
-    machine.loop.pass_time()
+    machine.loop.jump(10)
     machine.threads.run_all()
     assert not machine.journal.writable
     assert machine.shard.values == {b"a": b"1", b"b": b"1"}
@@ -206,7 +207,7 @@ def test_a_full_disk_suspends_and_what_was_told_is_there_when_there_is_room_agai
 def test_a_repair_waits_for_the_flush_under_way(disk: FaultyDisk) -> None:
     machine = StoreBench(disk, "interval")
     machine.put(b"a")
-    machine.loop.pass_time()
+    machine.loop.jump(10)
     machine.disk.fail_writes = machine.disk.fail_truncates = 1
     assert machine.put(b"b").error == 56
     machine.seconds += 20
@@ -281,7 +282,7 @@ def test_a_log_that_was_given_back_can_be_had_again_at_a_newer_epoch(always: Sto
     told: list[int | AppendFailed] = []
     again.append(build_facts([(b"b", b"2")], 0), 1, told.append)
     always.owned.append(build_facts([(b"c", b"3")], 0), 1, told.append)
-    always.loop.end_turn()
+    always.loop.turn()
     always.threads.run_all()
     assert [type(result).__name__ for result in told] == ["Fenced", "int"]
     assert list(again.replay()) == [[(b"a", b"1"), (b"b", b"2")]]
@@ -290,13 +291,13 @@ def test_a_log_that_was_given_back_can_be_had_again_at_a_newer_epoch(always: Sto
 def test_one_flush_is_in_flight_whoever_owns_the_log(disk: FaultyDisk) -> None:
     machine = StoreBench(disk, "interval")
     machine.put(b"a")
-    machine.loop.pass_time()
+    machine.loop.jump(10)
     machine.owned.release()
     acquired: list[Any] = []
     machine.store.acquire(VALUES, acquired.append)
     (again,) = acquired
     again.append(build_facts([(b"b", b"2")], 0), 1, lambda result: None)
-    machine.loop.pass_time()
+    machine.loop.jump(10)
     assert len(machine.threads.jobs) == 1
     machine.threads.run_all()
     assert disk.syncs
@@ -323,7 +324,7 @@ def test_a_log_that_exists_is_opened_by_a_worker_and_a_new_one_at_once(always: S
     always.put(b"a")
     always.threads.run_all()
     always.disk.crash()
-    store = LocalStore(config("always"), cast(asyncio.AbstractEventLoop, Loop()), always.disk)
+    store = LocalStore(config("always"), cast(asyncio.AbstractEventLoop, FakeLoop()), always.disk)
     store.workers = cast(Workers, always.threads)
     acquired: list[Any] = []
     store.acquire(VALUES, acquired.append)
@@ -349,7 +350,7 @@ def test_a_log_that_cannot_be_opened_is_said_to_be(always: StoreBench, what: str
         always.disk.remove("/data/.kafka_cleanshutdown")  # so that it is read
     else:
         always.disk.unreadable = ".log"
-    store = LocalStore(config("always"), cast(asyncio.AbstractEventLoop, Loop()), always.disk)
+    store = LocalStore(config("always"), cast(asyncio.AbstractEventLoop, FakeLoop()), always.disk)
     store.workers = cast(Workers, always.threads)
     acquired: list[Any] = []
     store.acquire(VALUES, acquired.append)
@@ -372,7 +373,7 @@ def test_notes_are_written_by_rules_of_their_own(always: StoreBench) -> None:
     notes.append(build_facts([(b"k", b"v")], 0), 1, told.append)
     assert told == [0]  # before any flush
     assert always.threads.jobs == []
-    assert [seconds for seconds, _ in always.loop.later] == [5.0]
+    assert always.loop.delays() == [5.0]
     assert notes.log.segment_bytes == 1 << 20
 
 
@@ -436,7 +437,7 @@ def test_a_log_that_nobody_looked_at_since_a_crash_keeps_the_next_start_from_tru
     other = acquire(machine, LogId("__consumer_offsets", 7))
     assert isinstance(other, LocalLog)
     other.append(build_facts([(b"k", b"v")], 0), 1, lambda result: None)
-    machine.loop.end_turn()
+    machine.loop.turn()
     machine.threads.run_all()
     disk.crash()
     machine.start()
@@ -469,7 +470,7 @@ def test_what_is_opened_after_the_end_has_begun_is_nobodys(disk: FaultyDisk) -> 
 
 
 def test_a_store_of_no_logs_is_closed_in_order(disk: FaultyDisk) -> None:
-    store = LocalStore(config("always"), cast(asyncio.AbstractEventLoop, Loop()), disk)
+    store = LocalStore(config("always"), cast(asyncio.AbstractEventLoop, FakeLoop()), disk)
     threads = Threads()
     store.checkpoint_worker = threads  # type: ignore[assignment]
     told: list[str] = []

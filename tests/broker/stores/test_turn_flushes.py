@@ -46,7 +46,7 @@ class Writers(StoreBench):
                     self.told[which].append(key)
 
             self.logs[which].append(build_facts([(key, b"value")], 1), 1, heard)
-        self.loop.end_turn()
+        self.loop.turn()
 
     def crash(self) -> None:
         """The power goes; everything is opened anew."""

@@ -26,7 +26,8 @@ from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records import NOTE_KEY_VERSION, with_version, write_note
 from tests.running import Client, broker, environment
-from tests.support.group_logs import START_MS, Loop
+from tests.support.fake_loop import FakeLoop
+from tests.support.group_logs import START_MS
 from tests.support.notes import NoteDesk, Partition, change
 
 INTERVAL_MS = 10_000
@@ -64,7 +65,7 @@ class Served:
     refuses_first: bool = False
 
     def __post_init__(self) -> None:
-        self.loop = Loop()
+        self.loop = FakeLoop()
         clock = Clock(lambda: int(self.loop.ms) * 1_000_000, lambda: int(self.loop.ms) * 1_000_000)
         parts = cast(Any, self)
         self.notes = EndOffsetNotes(self.interval_ms, self.room, parts, parts, lambda name: cast(GroupJournal, name), self.tell, cast(Any, self.loop), clock)

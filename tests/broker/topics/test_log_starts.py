@@ -72,12 +72,12 @@ def test_a_deletion_in_the_middle_of_a_round_is_not_undone_by_what_the_round_saw
     before = delete(broker, "orders", 4)
     broker.threads.run_all()
     assert low_watermark(before) == 4
-    broker.loop.pass_time(1)  # the round begins, and sees the first topic
+    broker.loop.jump(1)  # the round begins, and sees the first topic
     call = delete(broker, "orders", 5)
     broker.threads.run_all()
     assert low_watermark(call) == 5
     for _ in range(10):
-        broker.loop.pass_time(0.01)
+        broker.loop.jump(0.01)
         broker.threads.run_all()
     assert stored(broker)["orders", 0] == 5
     reopened(broker)
@@ -142,7 +142,7 @@ def test_what_was_acknowledged_holds_through_rounds_and_power_failures_at_any_st
                 broker.threads.run()
             else:
                 broker.now += 1
-                broker.loop.pass_time(chance.choice((0.005, 1)))
+                broker.loop.jump(chance.choice((0.005, 1)))
             for name, call in waiting:
                 if call.released and call.reply.topics[0].partitions[0].error_code == 0:
                     acknowledged[name] = max(acknowledged[name], low_watermark(call))

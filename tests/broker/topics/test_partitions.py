@@ -98,11 +98,11 @@ def test_a_failed_flush_suspends_one_partition_alone_until_writing_works_again(b
     with pytest.raises(AppendFailed):
         put(partition, "c")
     put(other, "b")
-    broker.loop.pass_time(1)
+    broker.loop.jump(1)
     broker.threads.run_all()
     assert partition.error == FAILED
     broker.disk.fail_syncs = 0
-    broker.loop.pass_time(60)
+    broker.loop.jump(60)
     broker.threads.run_all()
     assert (partition.error, partition.end_offset, listener.heard) == (0, 2, 3)
     assert put(partition, "c") == 2
@@ -147,10 +147,10 @@ def test_a_deleted_topic_gives_up_its_folders_when_that_is_durable_and_its_files
     assert broker.folders() == []
     (folder,) = broker.set_aside()
     assert folder.startswith("orders-0.")
-    broker.loop.pass_time(59)
+    broker.loop.jump(59)
     broker.threads.run_all()
     assert broker.set_aside()
-    broker.loop.pass_time(1)
+    broker.loop.jump(1)
     broker.threads.run_all()
     assert not broker.set_aside()
 
@@ -209,7 +209,7 @@ def test_a_broker_that_was_killed_while_it_deleted_goes_on_at_the_next_start(bro
     assert not broker.topics.deleted
     if again:
         assert put(broker.find("orders", 1), "b") == 0
-    broker.loop.pass_time(60)
+    broker.loop.jump(60)
     broker.threads.run_all()
     assert not broker.set_aside()
 
@@ -292,7 +292,7 @@ def test_the_log_of_groups_is_read_as_far_as_it_is_durable(broker: TopicBroker) 
     partition.waiters[listener] = None
     owned.append(batch("a"), 1, lambda result: None)
     assert (partition.error, partition.end_offset, partition.read(0, 1000), listener.heard) == (0, 0, b"", 0)
-    broker.loop.pass_time(0)
+    broker.loop.jump(0)
     broker.threads.run_all()
     assert (partition.end_offset, listener.heard) == (1, 1)
     assert partition.read(0, 1000)
@@ -326,7 +326,7 @@ def test_a_log_that_cannot_be_read_is_tried_again(broker: TopicBroker) -> None:
     broker.threads.run_all()
     assert broker.find("orders").error == FAILED
     broker.disk.unreadable = ""
-    broker.loop.pass_time(15)
+    broker.loop.jump(15)
     broker.threads.run_all()
     assert broker.find("orders").error == 0
     assert broker.find("orders").end_offset == 1
@@ -341,11 +341,11 @@ def test_a_topic_deleted_while_it_is_opened_leaves_nothing(broker: TopicBroker) 
     broker.partitions.open_all()
     broker.delete("orders")
     broker.registry.end_turn()
-    broker.loop.pass_time(0)
+    broker.loop.jump(0)
     assert len(broker.folders()) == 3  # those that a thread is at work on
     for _ in range(5):
         broker.settle()
-        broker.loop.pass_time(1)
+        broker.loop.jump(1)
     assert broker.folders() == []
     assert not broker.store.owned(LogId("orders", 0))
 
@@ -446,6 +446,6 @@ def test_two_thousand_partitions_without_a_folder_open_when_they_are_asked_for_w
     assert wanted[-1].error == OPENING
     broker.settle()
     for _ in range(100):
-        broker.loop.pass_time(0)
+        broker.loop.jump(0)
     assert DEFECTS.count == defects
     assert {partition.error for partition in wanted} == {0}

@@ -24,9 +24,9 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from storage import LogId, Unreadable
+from tests.support.fake_loop import FakeLoop
 from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
 from tests.support.produce_desk import Caller, Desk
-from tests.support.topic_broker import Loop
 
 VERSION = 9
 
@@ -38,7 +38,7 @@ class SecondDesk(Desk):
 
     def __init__(self, store: MemoryTopicStore, **topics: int) -> None:
         self.store = store
-        self.loop = Loop()
+        self.loop = FakeLoop()
         super().__init__({name: (partitions, {}) for name, partitions in topics.items()}, ms=1_000)
         fetches = Fetches(cast(Any, self.turn), self.clock)
         self.fetches = fetches
@@ -164,7 +164,7 @@ def test_a_log_that_breaks_suspends_its_partition_until_it_is_recovered(immediat
     assert ask() == [[(ErrorCode.KAFKA_STORAGE_ERROR, -1)]]
     assert desk.find("t").error == ErrorCode.KAFKA_STORAGE_ERROR
     assert not desk.find("t", 1).error
-    desk.loop.pass_time(1)
+    desk.loop.jump(1)
     log.broken = ""
     log.recovering.pop()(None)
     assert ask() == [[(0, 1)]]
@@ -235,7 +235,7 @@ def test_a_partition_whose_log_is_unreadable_refuses_alone(immediate: bool) -> N
     desk = SecondDesk(store, t=2)
     assert (desk.find("t").error, desk.find("t", 1).error) == (0, ErrorCode.KAFKA_STORAGE_ERROR)
     store.unreadable.clear()
-    desk.loop.pass_time(15)
+    desk.loop.jump(15)
     assert not desk.find("t", 1).error
 
 
@@ -282,9 +282,9 @@ def test_retention_and_checkpoints_need_no_files() -> None:
     desk.partitions.altered(desk.topics.by_name["t"])
     config = load_config(settings=["log.retention.check.interval.ms=1000"], environ={})
     retention = Retention(config, desk.partitions, store, cast(Any, desk.loop), lambda: 2_000)
-    desk.loop.pass_time(1)
+    desk.loop.jump(1)
     assert (partition.start_offset, partition.end_offset) == (3, 5)
-    desk.loop.pass_time(60)
+    desk.loop.jump(60)
     assert store.points == {("t", 0): 5}
     assert store.durable_starts == {("t", 0): 3}
     retention.stop()
@@ -299,7 +299,7 @@ def test_the_log_of_a_deleted_topic_goes_when_nothing_is_at_work_in_it() -> None
     desk.partitions.deleted(desk.topics.delete("t", 0))
     desk.registry.release()
     assert store.gone == []
-    desk.loop.pass_time(1)
+    desk.loop.jump(1)
     assert store.gone == [LogId("t", 0)]
     assert store.logs == {}
 

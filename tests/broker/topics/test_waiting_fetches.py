@@ -162,7 +162,7 @@ def test_a_crowd_that_is_woken_or_due_at_once_leaves_turns_to_others(desk: Fetch
     assert [answered_in_one_turn() for _ in range(4)] == [ANSWERED_AT_ONCE, ANSWERED_AT_ONCE, 1, 0]
     for consumer in consumers:
         consumer.send(fetch(of("t", from_(3)), wait=500), 12)
-    desk.crank.lives(0.5)
+    desk.loop.advance(0.5)
     first = 0
     while not first:
         first = answered_in_one_turn()
@@ -203,7 +203,7 @@ def test_who_comes_later_and_waits_shorter_is_answered_first(desk: FetchDesk) ->
 
 def test_a_machine_that_slept_answers_when_the_time_has_passed_awake(desk: FetchDesk) -> None:
     desk.consumer.send(fetch(of("t", from_(2)), wait=40), 12)
-    desk.crank.wall += 3_600
+    desk.loop.wall += 3_600
     desk.lives(39)
     assert desk.consumer.replies() == []
     desk.lives(2)
