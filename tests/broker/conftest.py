@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import AsyncIterator
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,8 @@ import pytest_asyncio
 
 from tests.support.group_desk import Desk, Peer
 from tests.support.in_loop import Served
+
+DISK_KIB = 512
 
 
 @pytest_asyncio.fixture
@@ -36,3 +42,19 @@ def desk() -> Desk:
 def peer(desk: Desk) -> Peer:
     """A client of `desk`."""
     return Peer(desk)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of half a MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("a small disk of its own needs Linux, root and mount")
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_KIB}k", "tmpfs", folder], capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        pytest.skip(f"this system does not let us mount a small disk: {made.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)

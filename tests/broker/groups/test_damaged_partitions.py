@@ -24,10 +24,9 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.records import read_note, read_offsets_key, read_record
 from tests.running import ANSWER_SECONDS, ROOT, Broker, Client, environment
 from tests.support.lasting import Actor, LastingBroker, await_loaded, create_topic, described, fetch_code, list_code, settle, stored_offsets
-from tests.support.small_disk import fill, small_disk
+from tests.support.small_disk import fill
 
 pytestmark = pytest.mark.once
-__all__ = ["small_disk"]
 
 Making = Callable[..., Actor]
 
