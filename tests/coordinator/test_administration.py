@@ -15,6 +15,8 @@ from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadat
 from protocol.records import with_version
 from tests.coordinator.playbook import T0, Play, row, scenario, subscription
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 
 @scenario("AD-01")
 def test_a_group_that_is_not_there_has_no_offsets_to_delete(play: Play) -> None:

@@ -13,6 +13,8 @@ from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0_T1, Play, row, scenario
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 # What an append's failure is called: whatever the disk says and a fenced append 16, an undecided one 15.
 FAILURES = [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE]
 

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from coordinator.deadlines import NEVER, TICK_MS, Deadlines, Timed
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 ITEMS = 5
 BEGIN = 1_000_037
 

@@ -18,6 +18,8 @@ from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from protocol.records import with_version
 from tests.coordinator.playbook import Play, scenario
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 RETENTION = 100_000
 SWEEP = 10_000
 DAY = 24 * 3_600_000

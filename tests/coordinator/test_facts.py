@@ -26,6 +26,8 @@ from protocol.errors import ProtocolError
 from protocol.records import with_version
 from tests.coordinator.truths import replayed
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 MS = 1_700_000_000_000
 
 GROUP_KEY = bytes.fromhex("000200026731")

@@ -15,6 +15,8 @@ from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadat
 from protocol.records import with_version
 from tests.coordinator.playbook import T0, Play, image, row, scenario
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 KEY = group_key("g")
 
 

@@ -8,6 +8,8 @@ from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play, row, scenario
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 FENCED, UNKNOWN = ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNKNOWN_MEMBER_ID
 
 

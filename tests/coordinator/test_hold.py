@@ -14,6 +14,8 @@ from coordinator.hold import BATCH_OVERHEAD_BYTES
 from protocol.batch import facts_of
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 ROOMY = 1 << 20
 
 

@@ -8,6 +8,8 @@ from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0_T1, Play, row, scenario
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 
 @scenario("IR-01")
 def test_a_member_alone_waits_for_the_initial_delay(play: Play) -> None:

@@ -10,6 +10,8 @@ from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberJoin, RoundEnd
 from tests.coordinator.playbook import T0_T1, Play, scenario
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 
 @scenario("RB-01")
 def test_a_dynamic_member_that_only_heartbeats_is_out_when_the_join_phase_ends(play: Play) -> None:

@@ -9,6 +9,8 @@ from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play, scenario
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 
 @scenario("LV-01")
 def test_the_others_are_called_back_when_a_member_leaves(play: Play) -> None:

@@ -9,6 +9,8 @@ from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play, scenario
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 
 @pytest.fixture
 def two(play: Play) -> Play:

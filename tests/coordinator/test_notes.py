@@ -13,6 +13,8 @@ from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement, Ro
 from coordinator.states import State
 from protocol.messages.coordinator_notes import StateChange
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 BODY = StateChange(0, 1, 0, None, 1, 0)
 
 STORED: dict[type[IntEnum], str] = {

@@ -9,6 +9,8 @@ from coordinator.group import Group
 from coordinator.member import Member
 from coordinator.outcome import Outcome
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 KEPT = 4_096
 
 

@@ -8,6 +8,8 @@ from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0_T1, Play, row, scenario
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 
 @scenario("PR-01")
 def test_most_votes_win_over_the_leaders_preference(play: Play) -> None:

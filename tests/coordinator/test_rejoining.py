@@ -9,6 +9,8 @@ from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0_T1, Play
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 
 @pytest.mark.parametrize(("session", "rebalance"), [(30_000, 20_000), (10_000, 40_000), (30_000, 40_000), (10_000, 20_000)])
 def test_each_timeout_of_a_member_that_joins_again_counts_from_then_on(play: Play, session: int, rebalance: int) -> None:

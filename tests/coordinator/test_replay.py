@@ -17,6 +17,8 @@ from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from protocol.records import with_version
 from tests.coordinator.truths import replayed
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 MS = 1_700_000_000_000
 OLD_PREFIX = b"\0\0"  # of keys that Kafka wrote once; they name what those of version 1 name
 

@@ -13,6 +13,8 @@ from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0_T1, Play
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 STATES = [state for state in State if state != State.DEAD]  # no group is ever DEAD
 
 Case = Callable[[Play], None]

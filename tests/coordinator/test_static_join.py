@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play, scenario
+
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
 
 
 @scenario("SJ-01")

@@ -10,6 +10,8 @@ from protocol.errors import ErrorCode
 from tests.coordinator.asked import Bytes
 from tests.coordinator.playbook import T0, T0_T1, Play, row, scenario
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 
 @scenario("SR-01")
 def test_a_static_member_that_restarts_keeps_its_place(play: Play) -> None:

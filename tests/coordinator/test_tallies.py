@@ -12,6 +12,8 @@ from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import CommitRefused, Heartbeats
 from tests.coordinator.playbook import Play
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 
 def gaps(play: Play) -> list[dict[str, tuple[int, int]]]:
     bodies = [note.body for note in play.notes if isinstance(note.body, Heartbeats)]

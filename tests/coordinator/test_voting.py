@@ -6,6 +6,8 @@ import pytest
 
 from coordinator.voting import vote
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 FILLING = "mnqrstuvwxyzMNQRSTUVWXYZ"  # none of them is voted for twice, and none stands for a smaller bucket than those that are
 
 

@@ -8,6 +8,8 @@ from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play, scenario
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 
 @scenario("ZB-01", "E2E-06")
 @pytest.mark.parametrize("request_of", ["heartbeat", "join", "sync", "commit"])

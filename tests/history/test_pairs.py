@@ -6,6 +6,8 @@ import pytest
 
 from history.pairs import AWAY_MAX_MS, Stay, away, pairs_of, stem
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 POD = "checkout-7d9f8b6c5d-{}"
 
 

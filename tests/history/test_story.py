@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement, RoundResult
 from coordinator.states import State
 from history import End, Entry, Late, Moved, NoteRecord, Rebalance, Refused, Returned, Story, Went, avoidable, story_of
@@ -23,6 +25,8 @@ from protocol.messages.coordinator_notes import (
 )
 from tests.coordinator.playbook import T0_T1, Play
 from tests.history.conftest import told
+
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
 
 ReadStory = Callable[[], list[Entry]]
 

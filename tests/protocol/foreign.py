@@ -42,6 +42,14 @@ def cases() -> Iterator[tuple[str, int]]:
             yield name, version
 
 
+def versions() -> dict[str, list[int]]:
+    """The versions of each message that kio has too."""
+    found: dict[str, list[int]] = {}
+    for name, version in cases():
+        found.setdefault(name, []).append(version)
+    return found
+
+
 def our_class(name: str) -> Any:
     module, _ = MESSAGES[name]
     return getattr(importlib.import_module(f"protocol.messages.{module.name}"), name)

@@ -26,6 +26,8 @@ from protocol.batch_facts import FactReader
 from protocol.batch_record import VARINT_SHIFT_MAX, longer_varint
 from protocol.fact_layouts import ALIKE_MAX, read_facts
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 END = 1 << 40
 
 

@@ -13,6 +13,8 @@ from protocol.compression import Compression
 from tests.depth import DEPTH
 from tests.support.batch_bytes import sealed
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 END = 1 << 40
 
 

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from protocol.compression import SNAPPY_HEADER, Compression, compress, decompress
 from protocol.errors import ProtocolError
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 CODECS = list(Compression)
 PACKED = CODECS[1:]
 LIMIT = 1 << 20

@@ -15,6 +15,8 @@ from protocol.messages.metadata import MetadataRequest
 from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.offset_fetch import OffsetFetchRequest
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 
 @pytest.mark.parametrize(
     ("cls", "version", "data"),

@@ -17,6 +17,8 @@ from tests.sequences.shrinking import shrunk
 from tests.sequences.steps import Step
 from tests.sequences.traces import Naming, Trace
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 FILES = sorted((Path(__file__).parent / "recorded").glob("*.jsonl"))
 LEFT, ANSWERED = {"error_code": 25}, {"error_code": 0}
 LOOK: dict[str, Any] = {"g": ["Stable", "consumer", "range", []]}

@@ -13,6 +13,8 @@ from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
 from tests.storage.segments import BASE, NEXT, PATH, SOME, Batch, known, laid, one, opened
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 
 @pytest.mark.parametrize("from_start", [True, False])
 def test_what_is_known_of_a_segment_after_reading_it_is_what_its_writer_knew(disk: FaultyDisk, from_start: bool) -> None:

@@ -12,6 +12,8 @@ from storage import Handles, Log, compaction, segment, verifying
 from tests.storage.faulty_disk import FaultyDisk, data_disk
 from tests.storage.logs import FOLDER, clean, headers, names, overwrite, read, stop
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 PATH = f"/data/{FOLDER}"
 SIZES = (HEADER_BYTES, HEADER_BYTES + 1, 97, 150, 400, 1_000)
 

@@ -16,6 +16,8 @@ from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk, data_disk
 from tests.storage.logs import DUMP, FOLDER, clean, found, headers, overwrite, read, stop
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 COUNT = 60
 
 
@@ -169,7 +171,6 @@ def test_a_segment_of_emptied_batches_alone_is_as_old_as_what_was_in_it(disk: Fa
     assert log.retain(20_001, 0, 11_000, -1) == [0]
 
 
-@pytest.mark.once
 @pytest.mark.kafka
 def test_kafkas_dump_tool_has_nothing_to_say_of_compacted_directories(tmp_path: Path) -> None:
     files: list[Path] = []

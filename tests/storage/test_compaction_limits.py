@@ -16,6 +16,8 @@ from storage.swap import Closed
 from tests.storage.faulty_disk import FaultyDisk, FaultyFile
 from tests.storage.logs import FOLDER, overwrite, read
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 PATH = f"/data/{FOLDER}"
 FAR = (1 << 31) - 1
 

@@ -19,6 +19,8 @@ from tests.storage.conftest import Place
 from tests.storage.faulty_disk import Crashed, FaultyDisk, Folder, data_disk
 from tests.storage.logs import FOLDER, append_all, batch, fail_flush, names, overwrite, read, reopen
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 LOG = f"/data/{FOLDER}/00000000000000000000.log"
 
 

@@ -12,6 +12,8 @@ from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
 from tests.storage.turns import FOLDER, LOGS, OLD, TURNS, Written, first_version, keys, made, stamped, turn
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 
 def outcome(disk: FaultyDisk, name: str, has: int = 0) -> list[bytes] | None:
     """What a log has that was opened with its first few batches; None: it was refused."""
@@ -25,7 +27,6 @@ def outcome(disk: FaultyDisk, name: str, has: int = 0) -> list[bytes] | None:
     return keys(log)
 
 
-@pytest.mark.once
 def test_a_flipped_bit_anywhere_refuses_the_logs_that_lack_what_it_hides_and_no_others() -> None:
     written = Written()
     refused: dict[int, int] = dict.fromkeys(range(len(TURNS)), 0)

@@ -17,6 +17,8 @@ from storage.swap import remove_deleted
 from tests.storage.faulty_disk import Crashed, FaultyDisk
 from tests.storage.logs import contents, stop
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 FOLDER = "/data/orders-0"
 
 

@@ -12,6 +12,8 @@ from storage.index import BLOCK_ENTRIES, CHECKED_BYTES, INTERVAL_BYTES, MEMORY_E
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 BASE = 1_000
 PATH = "/data/segment"
 

@@ -13,6 +13,8 @@ from storage.index import INTERVAL_BYTES
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import found, overwrite, read
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 FOLDER = "/data/orders-0"
 SEGMENT_BYTES = 60_000
 

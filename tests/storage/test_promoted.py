@@ -16,6 +16,8 @@ from tests.storage.logs import FOLDER, clean, clean_and_promote, compaction, hea
 from tests.storage.small_segments import COUNT, KEYS, SEGMENT_BYTES, filled, left_over
 from tests.support.batch_bytes import patched
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 
 def another(disk: FaultyDisk, count: int, segment_bytes: int = SEGMENT_BYTES) -> Log:
     """A log that began in a folder of the same name; of the same keys, written later."""

@@ -13,6 +13,8 @@ from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
 from tests.storage.segments import BASE, NEXT, PATH, SOME, known, one, opened
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 
 def test_segments_are_files_of_twenty_digits_in_order(disk: FaultyDisk) -> None:
     for name in (segment_name(7), segment_name(12), segment_name(0)):

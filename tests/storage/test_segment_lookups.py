@@ -17,6 +17,8 @@ from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite
 from tests.storage.segments import BASE, NEXT, SOME, Batch, one, opened
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 
 def emptied(base: int, last: int) -> Batch:
     """As a compaction leaves a batch of which nothing stays: a header alone."""

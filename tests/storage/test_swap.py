@@ -27,6 +27,8 @@ from tests.storage.logs import (
 )
 from tests.storage.small_segments import COUNT, KEYS, SEGMENT_BYTES, filled, left_over
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 
 @pytest.mark.parametrize("segment_bytes", [SEGMENT_BYTES, 1_000, 1 << 20])
 @pytest.mark.parametrize("power", [True, False])

@@ -13,6 +13,8 @@ from tests.storage.faulty_disk import FaultyDisk, NothingSurvives
 from tests.storage.logs import FOLDER, batch, names, overwrite, read, stop
 from tests.support.batch_bytes import patched
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 LOG = f"/data/{FOLDER}/{0:020}.log"
 COUNT = 3
 

@@ -14,6 +14,8 @@ from storage.times import STEP_BYTES, STEP_RECORDS
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import FOLDER, batch, clean, found, overwrite, read, reopen, stop
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 LATEST = None
 
 

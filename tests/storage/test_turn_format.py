@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import google_crc32c
+import pytest
 
 from protocol.batch import HEADER_BYTES, LENGTH_FROM
 from storage.tearing import SECTOR
@@ -10,6 +11,8 @@ from storage.turn_format import FILE_BYTES, HEAD_BYTES, Kept, Lost, file_header,
 from storage.turn_log import PREFIX, TurnLog
 from tests.storage.logs import read
 from tests.storage.turns import FOLDER, OLD, Written, first_version, made, stamped, turn
+
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
 
 
 def test_a_header_counts_whole_or_not_at_all() -> None:

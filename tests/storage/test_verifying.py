@@ -15,6 +15,8 @@ from storage.segment import CHUNK_BYTES, Segment
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import FOLDER, batch, overwrite, reopen
 
+pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+
 PATH = "/data"
 LOG = f"{PATH}/{FOLDER}/{0:020}.log"
 
