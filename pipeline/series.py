@@ -36,7 +36,6 @@ ORIGINS: Final = ("notes", "live", "segments", "checkpoint")  # what comes first
 HOLD_MS: Final = 5 * 60_000
 # A commit may be ahead of the last sample by what was written since: no lag. Later than this it says that the sample is too old.
 AHEAD_MS: Final = 60_000
-FOR_EVER: Final = 1 << 62
 MOMENTS_TOGETHER: Final = 400_000
 LOOKBACK_MS: Final = 61 * 60_000  # so far before a moment its lag is made of
 

@@ -1,4 +1,4 @@
-"""What a partition's status is, as one reads it: the reference for `status.py`, which says the same of many moments at once.
+"""The rules of a partition's status, by name; `status.py` judges many moments at once by them.
 
 `burrow` is the evaluation of Burrow's wiki, to the second. `tenure` is ours. It differs where Burrow raises false alarms: a window
 has at least ten minutes, of one commit in 15 seconds; a partition without new records is not stopped; the time of rebalances and of
@@ -7,9 +7,7 @@ a coordinator that is away does not count; and what is not known is not OK.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 # From good to bad; the worst of its partitions is a group's.
 SEVERITY: Final = ("OK", "UNKNOWN", "WARN", "UNOWNED", "REWIND", "STALL", "STOP", "LOST")
@@ -33,88 +31,3 @@ UNKNOWN: Final = "UNKNOWN", "no-end-offset"
 UNOWNED: Final = "UNOWNED", "no-member-has-it"
 FEW: Final = "OK", "few-commits"
 VERDICTS: Final = (NO_LAG, NO_LAG_IN_WINDOW, REWIND, STOP, STALL, WARN, MOVING, LOST, UNKNOWN, UNOWNED, FEW)
-
-
-class Stored(NamedTuple):
-    """One commit of a window, with the lag that it had."""
-
-    committed: int
-    at_ms: int
-    lag: int | None
-
-
-def burrow(window: Sequence[Stored], lag: int, now_ms: int) -> Verdict:
-    """`window`: the last ten commits, one at least, of which the lag is known. `lag`: of the last one, now."""
-    first, last = window[0], window[-1]
-    now_ms -= now_ms % 1_000  # Burrow's clock has seconds
-    if lag == 0:
-        return NO_LAG
-    if any(commit.lag == 0 for commit in window):
-        return NO_LAG_IN_WINDOW
-    if any(after.committed < before.committed for before, after in pairwise(window)):
-        return REWIND
-    if now_ms - last.at_ms > last.at_ms - first.at_ms:
-        return STOP
-    if all(after.committed == before.committed for before, after in pairwise(window)):
-        return STALL
-    if all(after.lag >= before.lag for before, after in pairwise(window)):  # type: ignore[operator]
-        return WARN
-    return MOVING
-
-
-class View(NamedTuple):
-    """What there is to be known of a partition at one moment."""
-
-    window: Sequence[Stored]
-    committed: int
-    lag: int | None
-    log_start: int | None
-    owned: bool | None  # a member of the group has it
-    quiet_ms: int  # since the last commit, and since there was something to read, without excused time
-
-
-def tenure(view: View) -> Verdict:
-    window = view.window
-    if view.log_start is not None and view.committed < view.log_start:
-        return LOST
-    if view.lag is None:
-        return UNKNOWN
-    if view.lag == 0:
-        return NO_LAG
-    if view.owned is False:
-        return UNOWNED
-    if view.quiet_ms > patience_ms(window):
-        return STOP
-    if any(commit.lag == 0 for commit in window):
-        return NO_LAG_IN_WINDOW
-    if len(window) < 2:
-        return FEW
-    if any(after.committed < before.committed for before, after in pairwise(window)):
-        return REWIND
-    if all(after.committed == before.committed for before, after in pairwise(window)):
-        return STALL
-    if any(commit.lag is None for commit in window):
-        return FEW
-    if all(after.lag >= before.lag for before, after in pairwise(window)):  # type: ignore[operator]
-        return WARN
-    return MOVING
-
-
-def patience_ms(window: Sequence[Stored]) -> int:
-    """As in Burrow a silence is measured by the window, which has at least ten minutes and at most an hour."""
-    span = window[-1].at_ms - window[0].at_ms if window else 0
-    return min(max(span, WINDOW_MS_MIN), WINDOW_MS_MAX)
-
-
-def window_of(thinned: Sequence[Stored]) -> Sequence[Stored]:
-    """Ten minutes or ten commits, whichever is longer, and an hour at most, of commits that are thinned already."""
-    if not thinned:
-        return []
-    last = thinned[-1].at_ms
-    long = [commit for commit in thinned if commit.at_ms >= last - WINDOW_MS_MIN]
-    window = max(long, thinned[-COMMITS_MIN:], key=len)
-    return [commit for commit in window if commit.at_ms >= last - WINDOW_MS_MAX]
-
-
-def worst(statuses: Sequence[str]) -> str | None:
-    return max(statuses, key=SEVERITY.index, default=None)

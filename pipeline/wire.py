@@ -13,12 +13,11 @@ from typing import Any, Final, NamedTuple
 from pipeline.inputs import LOGS, WIRE, BadInput, NoAnswer
 from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import RETRIABLE, ErrorCode, ProtocolError
-from protocol.headers import encode_request, response_header_version
+from protocol.headers import encode_request, skip_response_header
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.wire import skip_tags
 
 CLIENT_ID: Final = "tenure-analyze"
 PATIENCE_S: Final = 60.0  # a broker that restarts, a leader that is elected
@@ -78,8 +77,9 @@ class Connection:
 
     def _exchange(self, request: Any, version: int) -> Any:
         self._correlation += 1
-        key = request.API_KEY
-        self._socket.sendall(encode_request(key, version, self._correlation, CLIENT_ID, request.encode(version)))
+        key, flexible_from = request.API_KEY, request.FLEXIBLE_FROM
+        body = request.encode(version)
+        self._socket.sendall(encode_request(key, version, version >= flexible_from, self._correlation, CLIENT_ID, body))
         (size,) = _size.unpack(self._read(_size.size))
         if not 4 <= size <= REPLY_BYTES_MAX:
             raise ProtocolError("no reply of a Kafka broker")
@@ -88,7 +88,7 @@ class Connection:
             raise ProtocolError("a reply to another request")
         if key == API_VERSIONS and body[4:6] == REFUSED:
             version = 0  # whatever was asked
-        at = skip_tags(body, 4) if response_header_version(key, version) else 4
+        at = skip_response_header(key, version >= flexible_from, body, 4)
         return APIS[key].response.decode(body, at, version)[0]
 
     def _read(self, size: int) -> bytes:

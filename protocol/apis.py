@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from protocol.headers import API_VERSIONS as API_VERSIONS
 from protocol.message import Message
 from protocol.messages.index import INDEX
 
@@ -34,9 +35,6 @@ class Api:
         self.served = served
         self.flexible_from = flexible_from
 
-    def serves(self, version: int) -> bool:
-        return self.served[0] <= version <= self.served[1]
-
     def __repr__(self) -> str:
         return f"Api({self.key}, {self.name})"
 
@@ -45,14 +43,3 @@ APIS: Final[dict[int, Api]] = {
     key: Api(key, name, request, response, advertised, request.VERSIONS, request.FLEXIBLE_FROM)
     for key, name, request, response, advertised in INDEX
 }
-API_VERSIONS: Final = 18
-
-FLEXIBLE_FROM: Final[dict[int, int]] = {key: api.flexible_from for key, api in APIS.items()}
-
-
-def by_name(name: str) -> Api:
-    """For people and tests: `by_name("Heartbeat")`."""
-    for api in APIS.values():
-        if api.name == name:
-            return api
-    raise KeyError(name)

@@ -60,7 +60,6 @@ _SPAN: Final = Struct(">iqq").unpack_from
 _OFFSET: Final = Struct(">q")
 _PLACE: Final = Struct(">qii").pack_into  # base offset, length and leader epoch
 _EPOCH: Final = Struct(">i")
-_CRC: Final = Struct(">I")
 _crc32c: Final = google_crc32c.value
 
 __all__ = [

@@ -157,12 +157,8 @@ class ErrorCode(IntEnum):
         """One sentence for people; empty for NONE."""
         return MESSAGES[int(self)]
 
-    @property
-    def retriable(self) -> bool:
-        """Whether Kafka's own clients try the same request again."""
-        return int(self) in RETRIABLE
 
-
+# Kafka's own clients send the same request again after these.
 RETRIABLE: frozenset[int] = frozenset(
     (
         2,

@@ -182,8 +182,3 @@ class FactLayouts:
             if at >= stop:
                 raise CorruptBatch("a record's fields are longer than the record")
             at = stop
-
-
-def read_facts(data: bytes, at: int, end: int, count: int, facts: list[Fact]) -> None:
-    """The same for who reads one batch alone."""
-    FactLayouts().read(data, at, end, count, facts)

@@ -1,68 +1,27 @@
-"""Request and response headers, and the length in front of both.
+"""The headers of a client: in front of its requests, and in front of their replies.
 
-Two exceptions of Kafka's: a request's client id is a legacy string even where the header is flexible, and the answer to
-ApiVersions always has the old header, because the client cannot know yet what the broker speaks.
+Two exceptions of Kafka's: a request's client id is a legacy string even where the header is flexible, and the reply to
+ApiVersions always has the old header, because the client cannot know yet what the broker speaks. The broker reads and
+writes headers in `broker/net/dispatch.py`. This module imports no table of APIs: a command imports only the APIs it uses.
 """
 
 from __future__ import annotations
 
-from protocol.apis import API_VERSIONS, FLEXIBLE_FROM
-from protocol.errors import EncodeError, ProtocolError
-from protocol.messages.fixed import pack_ihhih, pack_ii, pack_iib, unpack_hhih
-from protocol.wire import TEXT_BYTES_MAX, UNREADABLE, UNWRITABLE, skip_tags
+from typing import Final
+
+from protocol.errors import EncodeError
+from protocol.messages.fixed import pack_ihhih
+from protocol.wire import TEXT_BYTES_MAX, UNWRITABLE, skip_tags
+
+API_VERSIONS: Final = 18
 
 
-class RequestHeader:
-    __slots__ = ("api_key", "api_version", "client_id", "correlation_id")
-
-    def __init__(self, api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> None:
-        self.api_key = api_key
-        self.api_version = api_version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-
-    def __repr__(self) -> str:
-        return f"RequestHeader({self.api_key}, {self.api_version}, {self.correlation_id}, {self.client_id!r})"
-
-
-def request_header_version(key: int, version: int) -> int:
-    return 2 if version >= FLEXIBLE_FROM[key] else 1
-
-
-def response_header_version(key: int, version: int) -> int:
-    return 1 if version >= FLEXIBLE_FROM[key] and key != API_VERSIONS else 0
-
-
-def decode_request_header(frame: bytes) -> tuple[RequestHeader, int]:
-    """The header, and where the body begins. The version may be one that nobody serves; the key is known."""
-    try:
-        key, version, correlation_id, n = unpack_hhih(frame, 0)
-        at = 10
-        client_id: str | None = None
-        if n >= 0:
-            client_id = frame[10 : 10 + n].decode("utf-8", "replace")
-            at += n
-        flexible_from = FLEXIBLE_FROM.get(key)
-        if flexible_from is None:
-            raise ProtocolError(f"there is no api {key} here")
-        if version >= flexible_from:
-            if frame[at]:
-                at = skip_tags(frame, at)
-            else:
-                at += 1
-    except UNREADABLE as error:
-        raise ProtocolError("a request header is cut short") from error
-    if at > len(frame):
-        raise ProtocolError("a request header is cut short")
-    return RequestHeader(key, version, correlation_id, client_id), at
-
-
-def encode_request(key: int, version: int, correlation_id: int, client_id: str | None, body: bytes) -> bytes:
+def encode_request(key: int, version: int, flexible: bool, correlation_id: int, client_id: str | None, body: bytes) -> bytes:
     """A whole frame, with its length."""
     text = b"" if client_id is None else client_id.encode()
     if len(text) > TEXT_BYTES_MAX:
         raise EncodeError(f"a client id of {len(text)} bytes")
-    tags = b"\0" if request_header_version(key, version) == 2 else b""
+    tags = b"\0" if flexible else b""
     size = 10 + len(text) + len(tags) + len(body)
     try:
         return pack_ihhih(size, key, version, correlation_id, -1 if client_id is None else len(text)) + text + tags + body
@@ -70,8 +29,6 @@ def encode_request(key: int, version: int, correlation_id: int, client_id: str |
         raise EncodeError(f"a request header cannot be encoded: {error}") from error
 
 
-def encode_response(key: int, version: int, correlation_id: int, body: bytes) -> bytes:
-    """A whole frame, with its length."""
-    if version >= FLEXIBLE_FROM[key] and key != API_VERSIONS:
-        return pack_iib(len(body) + 5, correlation_id, 0) + body
-    return pack_ii(len(body) + 4, correlation_id) + body
+def skip_response_header(key: int, flexible: bool, data: bytes, at: int) -> int:
+    """Where the body of a reply begins; `at` is behind its correlation id."""
+    return skip_tags(data, at) if flexible and key != API_VERSIONS else at

@@ -330,12 +330,6 @@ class Log(Flushed):
             self._begins_at(max(self.start_offset, self._segments[0].base))
         self.usable = True
 
-    def recover(self, keep_unflushed: bool) -> None:
-        """All three steps here and now; raises as `Repair.run` does."""
-        repair = self.start_repair(self.next_offset if keep_unflushed else self.flushed_offset)
-        repair.run()
-        self.finish_repair(repair)
-
     def close(self, indexes: bool = True) -> None:
         """After a last flush: the indexes are written where they are not as stored, the files closed.
 

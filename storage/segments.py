@@ -115,22 +115,13 @@ class Segments:
                     return segment
         return segments[-1]
 
-    def scan(self, offset: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """Whole batches from the one that holds `offset` up to `end`, or to what is the end now; about a MiB at a time.
-
-        Raises DamagedLog where they are not as they were written.
-        """
-        stop = self.next_offset if end is None else end
-        segments = self._between(offset, stop)
-        return Reading(segments, chain.from_iterable([segment.chunks(offset, stop) for segment in segments]))
-
     def _between(self, offset: int, end: int) -> list[Segment]:
         return [segment for segment in self._segments if segment.next_offset > offset and segment.base < end]
 
     def facts(self, end: int | None = None) -> Iterator[list[Fact]]:
         """Key and value of every record of the log, up to `end`, or to what is the end now; some thousand at a time.
 
-        Raises DamagedLog as `scan` does, after what is before the damage or without some of it.
+        Raises DamagedLog where batches are not as they were written, after what is before the damage or without some of it.
         """
         stop = self.next_offset if end is None else end
         segments = self._between(0, stop)

@@ -21,7 +21,7 @@ from typing import Any, Self, TypeVar
 import cli
 from broker.runtime.build import compiled
 from protocol.apis import APIS
-from protocol.headers import encode_request, response_header_version
+from tests.support.headers import encode_request, response_header_version
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = Path(cli.__file__).resolve().parents[1]  # the code under test: this checkout's, or a compiled copy of it

@@ -87,7 +87,6 @@ class Shards:
         self._again: dict[GroupJournal, tuple[float, float]] = {}  # after a defect: until when another one has to wait, and for how long
         self._queue: deque[GroupJournal] = deque()
         self._current: GroupJournal | None = None
-        self._number = 0  # of the load under way: what was asked for another one comes too late
         self._steps: Iterator[None] | None = None
         self._scheduled = False
         self._busy = False
@@ -118,11 +117,6 @@ class Shards:
         return journal
 
     # How it is.
-
-    @property
-    def ready(self) -> bool:
-        """Every partition is loaded and can be written."""
-        return not any(journal.refusal for journal in self.journals)
 
     @property
     def progress(self) -> str:
@@ -218,18 +212,13 @@ class Shards:
 
     def _begin(self, journal: GroupJournal) -> None:
         self._current = journal
-        self._number += 1
         self._began = self._monotonic()
         if journal.owned:
             self._steps = journal.replay()
         else:
-            self._store.acquire(LogId(CONSUMER_OFFSETS, journal.partition), Contained(partial(self._acquired, journal, self._number), self._work_failed))
+            self._store.acquire(LogId(CONSUMER_OFFSETS, journal.partition), Contained(partial(self._acquired, journal), self._work_failed))
 
-    def _acquired(self, journal: GroupJournal, number: int, result: OwnedLog | HeldBy | Unreadable) -> None:
-        if number != self._number or self._current is None:  # unloaded meanwhile
-            if not isinstance(result, HeldBy | Unreadable):
-                result.release()
-            return
+    def _acquired(self, journal: GroupJournal, result: OwnedLog | HeldBy | Unreadable) -> None:
         if isinstance(result, HeldBy):
             self._refuse(journal, f"it is held by {result.who}", True)
         elif isinstance(result, Unreadable):
@@ -302,17 +291,7 @@ class Shards:
     def members(self) -> int:
         return sum(len(group.members) for journal in self.journals for group in journal.shard.groups.values())
 
-    # Unloading.
-
-    def unload(self, partition: int, done: Callable[[], None]) -> None:
-        """It is ours no more; `done` is called when nothing of it is on its way to the log."""
-        journal = self.journals[partition]
-        if journal in self._queue:
-            self._queue.remove(journal)
-        if journal is self._current:
-            self._current = self._steps = None
-            self._go_on()
-        journal.unload(done)
+    # Stopping.
 
     def stop(self) -> None:
         """Nothing is loaded any more."""

@@ -93,13 +93,8 @@ class Partitions:
     def find(self, name: str, index: int) -> Partition | None:
         """None: there is no such topic or partition. It is opened if it was not yet; until then its error says so."""
         topic = self._topics.by_name.get(name)
-        return self._find(topic, index) if topic is not None else None
-
-    def find_by_id(self, topic_id: bytes, index: int) -> Partition | None:
-        topic = self._topics.by_id.get(topic_id)
-        return self._find(topic, index) if topic is not None else None
-
-    def _find(self, topic: Topic, index: int) -> Partition | None:
+        if topic is None:
+            return None
         served = self._served.get(topic.id)
         if served is None or served.topic is not topic:
             served = self._take_up(topic)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from broker.settings.endpoints import format_endpoint
 from cli.arguments import TIMEOUT_DEFAULT, Address, bootstrap_of
 from cli.client.connection import Broken, Connection, api_name
 from cli.client.pool import Pool
@@ -388,7 +387,3 @@ def topic_info(topic: Any) -> TopicInfo:
         for entry in sorted(topic.partitions, key=lambda entry: entry.partition_index)
     }
     return TopicInfo(topic.topic_id if any(topic.topic_id) else None, topic.is_internal, topic.error_code, partitions)
-
-
-def endpoint(broker: Broker) -> str:
-    return format_endpoint(broker.host, broker.port)

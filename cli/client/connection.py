@@ -14,12 +14,11 @@ from cli.client import nature
 from cli.client.releases import lacking
 from cli.dial import UnknownHostError, dial, remaining
 from protocol.errors import ProtocolError
+from protocol.headers import encode_request, skip_response_header
 from protocol.message import Message
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.wire import skip_tags
 
-CLIENT_ID = b"tenure"
-SOFTWARE = "tenure"
+CLIENT_ID = "tenure"
 # Known to every Kafka since 2.4; whoever does not know it answers in version 0 (KIP-511).
 VERSIONS_VERSION = 3
 UNSUPPORTED_VERSION = 35
@@ -32,8 +31,6 @@ READ_BYTES = 1 << 18
 DOUBT_SECONDS = 3.0
 DOUBT_SHARE = 0.5
 
-pack_size = Struct(">i").pack
-pack_header = Struct(">hhih").pack
 unpack_int = Struct(">i").unpack_from
 
 
@@ -126,7 +123,7 @@ class Connection:
         return version
 
     def _learn_versions(self, deadline: float) -> None:
-        request = ApiVersionsRequest(SOFTWARE, VERSION)
+        request = ApiVersionsRequest(CLIENT_ID, VERSION)
         reply = self._versions_reply(request, VERSIONS_VERSION, deadline)
         if reply.error_code == UNSUPPORTED_VERSION:
             reply = self._versions_reply(request, 0, deadline)
@@ -192,7 +189,9 @@ class Connection:
         name = api_name(request)
         try:
             body = self._receive(correlation_id, deadline)
-            reply, _ = response_class(request).decode(body, self._header_size(request, version, body), version)
+            key: int = request.API_KEY  # type: ignore[attr-defined]
+            at = skip_response_header(key, version >= request.FLEXIBLE_FROM, body, 0)
+            reply, _ = response_class(request).decode(body, at, version)
         except BaseException as error:
             self.close()
             match error:
@@ -216,19 +215,12 @@ class Connection:
                 return Broken(f"{self.where} {nature.wants_sasl(mechanisms)}", final=True)
         return Broken(f"{self.where} closed the connection before it answered {name}", sent=True)
 
-    @staticmethod
-    def _header_size(request: Message, version: int, body: bytes) -> int:
-        if version < request.FLEXIBLE_FROM or isinstance(request, ApiVersionsRequest):
-            return 0
-        return 1 if body[:1] == b"\0" else skip_tags(body, 0)
-
     def _send(self, request: Message, version: int, deadline: float) -> int:
         key: int = request.API_KEY  # type: ignore[attr-defined]
         self._correlation_id += 1
-        tags = b"\0" if version >= request.FLEXIBLE_FROM else b""
-        frame = pack_header(key, version, self._correlation_id, len(CLIENT_ID)) + CLIENT_ID + tags + request.encode(version)
+        frame = encode_request(key, version, version >= request.FLEXIBLE_FROM, self._correlation_id, CLIENT_ID, request.encode(version))
         self._socket.settimeout(remaining(deadline))
-        self._socket.sendall(pack_size(len(frame)) + frame)
+        self._socket.sendall(frame)
         return self._correlation_id
 
     def _receive(self, correlation_id: int, deadline: float) -> bytes:

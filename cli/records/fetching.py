@@ -51,7 +51,6 @@ class Fetcher:
         self._stale = False
         self._look_at = 0.0
         self._trouble_since: float | None = None
-        self._trouble = Failure(EXIT.AGAIN, "no answer yet")
         self._gone_since: dict[str, float] = {}
 
     def assign(self, positions: Mapping[Place, int]) -> None:

@@ -20,7 +20,6 @@ class Output:
     def __init__(self, options: argparse.Namespace, screen: Screen) -> None:
         self.left: int | None = options.limit
         self._line = printer(options, screen)
-        self._to_terminal = sys.stdout.isatty()
 
     @property
     def done(self) -> bool:

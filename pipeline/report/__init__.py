@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,8 +58,3 @@ def _write(path: Path, text: str) -> Path:
         draft.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from None
     return path
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any, Final
 
 import jinja2
@@ -11,7 +10,6 @@ from markupsafe import Markup
 
 from pipeline.report import charts, words
 
-HERE: Final = Path(__file__).resolve().parent
 ROWS_SHOWN: Final = 100
 TIDY: Final = ("cluster", "group", "topic", "kind", "detail")
 

@@ -108,7 +108,6 @@ class Client:
         self.waits_for: Asked | None = None
         self.restart_number: int | None = None  # it has gone, or comes, because of this restart
         self.revoking = False  # it rejoins to let others have what it had (cooperative)
-        self.died_of = 0  # the code after which it gave up
         self.assigned: Callable[[Client], None] | None = None  # called when it got its partitions
         self.revoked: Callable[[Client], None] | None = None  # called before it rejoins, where it had some
         self.gave_up: Callable[[Client], None] | None = None  # called when it ended with an error
@@ -127,7 +126,6 @@ class Client:
         self.life += 1
         self.member_id = ""
         self.generation = -1
-        self.died_of = 0
         self._frozen_until = self._busy_until = 0
         self._reason = None
         self._join()
@@ -311,7 +309,6 @@ class Client:
         elif error in MOVED:
             self._rejoin_in(self.world.retry_ms)
         else:
-            self.died_of = error
             self._end(silent=False)
             if self.gave_up is not None:
                 self.gave_up(self)

@@ -27,10 +27,6 @@ class Field:
     def within(self, versions: Versions) -> bool:
         return self.versions[0] <= versions[1] and versions[0] <= self.versions[1]
 
-    @property
-    def of_structs(self) -> bool:
-        return self.kind == "array" and self.element == "struct"
-
 
 @dataclass
 class Struct:

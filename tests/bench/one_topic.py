@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, cast
 
 from bench.servers import Server
 from protocol.apis import APIS
-from protocol.headers import decode_request_header, response_header_version
 from protocol.messages import api_versions, create_topics, fetch, init_producer_id, metadata, produce
+from tests.support.headers import decode_request_header, response_header_version
 
 NAME = "kgdata-topic-0"
 TOPIC_ID = b"one-topic-server"

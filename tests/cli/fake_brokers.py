@@ -12,11 +12,11 @@ from typing import Any
 from cli.client.releases import since
 from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import ProtocolError
-from protocol.headers import decode_request_header, encode_response, response_header_version
 from protocol.message import Message
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from protocol.messages.find_coordinator import FindCoordinatorResponse
 from protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
+from tests.support.headers import decode_request_header, encode_response, response_header_version
 
 # What Apache Kafka 2.4 offers, of what we know.
 KAFKA_2_4 = {

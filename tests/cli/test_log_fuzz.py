@@ -11,6 +11,7 @@ import pytest
 from storage import DamagedLog, Handles, Log, OsDisk
 from storage.checkpoints import read_offsets
 from tests.cli.log_folders import Command, Folder
+from tests.storage.logs import scan
 
 pytestmark = pytest.mark.once  # bytes and disks
 
@@ -72,7 +73,7 @@ def opened(data: Path, log: str, clean: bool) -> str:
     points = read_offsets(OsDisk(), str(data / "recovery-point-offset-checkpoint"))
     try:
         read, recovery = Log.open(Handles(OsDisk()), str(data / "copies" / log), 1 << 20, points.get((name, int(partition)), 0), clean)
-        for _ in read.scan():
+        for _ in scan(read):
             pass
     except DamagedLog:
         return "damaged"

@@ -9,7 +9,6 @@ from typing import Any
 
 from protocol.apis import APIS
 from protocol.errors import ErrorCode
-from protocol.headers import response_header_version
 from protocol.message import Part, fields_of
 from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -17,6 +16,7 @@ from protocol.messages.metadata import MetadataRequest
 from tests.clients.group_questions import COMMIT, FETCH, JOIN, LEAVE, OFFSET_DELETE
 from tests.clients.questions import API_VERSIONS, CREATE_TOPICS, FIND_COORDINATOR, METADATA, NO_ID, Ids, Question
 from tests.running import Client
+from tests.support.headers import response_header_version
 
 KNOWN_SECONDS = 10
 REPLY_SECONDS = 10

@@ -10,7 +10,7 @@ from struct import pack
 from typing import Any, NamedTuple
 
 from broker.topics.settings import TOPIC_SETTINGS
-from protocol.apis import APIS, FLEXIBLE_FROM
+from protocol.apis import APIS
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -21,6 +21,7 @@ from protocol.messages.create_topics import (
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.support.headers import FLEXIBLE_FROM
 
 METADATA, FIND_COORDINATOR, API_VERSIONS, CREATE_TOPICS, DESCRIBE_CLUSTER = 3, 10, 18, 19, 60
 GROUP, TRANSACTION, SHARE = 0, 1, 2

@@ -12,7 +12,6 @@ from typing import Any
 
 from protocol.apis import APIS
 from protocol.errors import ErrorCode
-from protocol.headers import decode_request_header, encode_response
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.fetch import AbortedTransaction, FetchableTopicResponse, FetchResponse, PartitionData
@@ -22,6 +21,7 @@ from protocol.messages.metadata import MetadataResponse, MetadataResponseBroker,
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from tests import running
 from tests.pipeline.segments import next_offset
+from tests.support.headers import decode_request_header, encode_response
 
 TOPIC = "__consumer_offsets"
 ID = bytes(range(16))

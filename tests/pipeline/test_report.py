@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.report import json_schema, read_json, write_report
+from pipeline.report import json_schema, write_report
 from pipeline.report.first import recommendations
 from pipeline.report.stretches import highest, stretches
 from pipeline.report.words import brief, day, interval, plain, ranges, short_time
@@ -117,7 +117,7 @@ def test_members_that_poll_too_late_are_not_advised_to_be_static(tmp_path: Path)
 
 
 def test_the_culprit_of_a_bad_night_is_on_the_second_screen(warehouse: Warehouse, written: Path) -> None:
-    worst, *_ = read_json(written / "report.json")["moments"]
+    worst, *_ = json.loads((written / "report.json").read_text())["moments"]
     text = (written / "report.html").read_text()
     second = text[text.index("When it was worst</h2>") : text.index("<h2>Timeline")]
     assert second.index(day(worst["from_ms"])) < second.index(worst["who"] if worst["restarted"] is None else "a deploy")
@@ -217,7 +217,7 @@ def test_the_json_has_what_its_schema_says(written: Path) -> None:
 
     assert json_schema.FILE.read_text() == json_schema.text(), "python -m pipeline.report.json_schema"
     schema = json.loads(json_schema.FILE.read_text())
-    document = read_json(written / "report.json")
+    document = json.loads((written / "report.json").read_text())
     validate: Any = fastjsonschema.compile(schema)
     validate(document)
     changes: list[dict[str, object]] = [{"format": 2}, {"first": [{}]}, {"groups": [{"group": 1}]}]
@@ -227,7 +227,7 @@ def test_the_json_has_what_its_schema_says(written: Path) -> None:
 
 
 def test_numbers_of_the_page_are_those_of_the_tables(warehouse: Warehouse, written: Path) -> None:
-    document = read_json(written / "report.json")
+    document = json.loads((written / "report.json").read_text())
     episodes = warehouse.read("rebalances")
     numbers = {one["label"]: one["value"] for one in document["summary"]["numbers"]}
     assert numbers["rebalances"] == episodes.num_rows

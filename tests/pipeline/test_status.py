@@ -15,9 +15,9 @@ from pipeline.rows import TABLES, EndOffset, Generation, Member, Status
 from pipeline.schema import joined, schema_of, table_of
 from pipeline.series import LOOKBACK_MS, affected_since
 from pipeline.status import begin
-from pipeline.status_rules import Stored, View, burrow, tenure, window_of
 from tests.pipeline.ends import Part, ends_of
 from tests.pipeline.logs import Said, anything, commits_of, cuts, ends_table, records, spread
+from tests.pipeline.plain_status import Stored, View, burrow, tenure, window_of
 from tests.pipeline.statuses import Ranges, no_rows, statuses, stretched
 
 pytestmark = pytest.mark.once  # pure rules: one Python says it for all

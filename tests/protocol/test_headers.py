@@ -9,8 +9,8 @@ import pytest
 
 from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import EncodeError, ProtocolError
-from protocol.headers import decode_request_header, encode_request, encode_response, request_header_version, response_header_version
 from tests.protocol.foreign import cases, kio_bytes, kio_class
+from tests.support.headers import decode_request_header, encode_request, encode_response, request_header_version, response_header_version
 
 pytestmark = pytest.mark.once  # kio's answers, to one Python for all
 

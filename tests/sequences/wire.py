@@ -9,8 +9,8 @@ from struct import unpack_from
 from typing import Any
 
 from protocol.apis import APIS
-from protocol.headers import encode_request, response_header_version
 from protocol.messages.api_versions import ApiVersionsRequest
+from tests.support.headers import encode_request, response_header_version
 
 Arrived = Callable[[Any], None]
 CLOSED = "closed"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from protocol.apis import by_name
+from protocol.apis import APIS
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -27,7 +27,7 @@ WORLDS = {
 REBALANCES_IN = {"delayed": (440, 1640, 2840)}
 TOPICS = {"t0": 2, "t1": 1}
 READY_SECONDS = 20
-GROUP_APIS = [by_name(name).key for name in ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup")]
+GROUP_APIS = [api.key for api in APIS.values() if api.name in ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup")]
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from struct import unpack
 from typing import Any
 
 from protocol.apis import APIS
-from protocol.headers import encode_request, response_header_version
+from tests.support.headers import encode_request, response_header_version
 
 CONNECT_SECONDS = 5
 

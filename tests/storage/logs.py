@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from protocol.compression import Compression
 from storage import AppendFailed, Disk, Found, Handles, Log, Recovery
 from storage.compaction import Compaction
 from storage.flush import Flush
+from storage.reading import Reading
 from storage.segment import Segment
 from storage.swap import promote, remove_deleted
 from tests.storage.faulty_disk import FaultyDisk
@@ -61,9 +63,23 @@ def fail_flush(disk: FaultyDisk, log: Log) -> None:
         log.flush()
 
 
+def scan(log: Log, offset: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """Whole batches from the one that holds `offset` up to `end`, or to the end of the log; about a MiB at a time."""
+    stop = log.next_offset if end is None else end
+    segments = log._between(offset, stop)
+    return Reading(segments, chain.from_iterable([segment.chunks(offset, stop) for segment in segments]))
+
+
+def recover(log: Log, keep_unflushed: bool) -> None:
+    """Repair the log at once, in all its steps; raises as `Repair.run` does."""
+    repair = log.start_repair(log.next_offset if keep_unflushed else log.flushed_offset)
+    repair.run()
+    log.finish_repair(repair)
+
+
 def names(log: Log, offset: int = 0, end: int | None = None) -> list[str]:
     """The keys of what the log holds."""
-    return [key.decode() for chunk in log.scan(offset, end) for key, _ in facts_of(chunk)]
+    return [key.decode() for chunk in scan(log, offset, end) for key, _ in facts_of(chunk)]
 
 
 def found(steps: Iterator[Found | None]) -> Found | None:
@@ -72,7 +88,7 @@ def found(steps: Iterator[Found | None]) -> Found | None:
 
 
 def headers(log: Log, offset: int = 0) -> list[BatchHeader]:
-    return [header for chunk in log.scan(offset) for header in iterate(chunk, 0, len(chunk))]
+    return [header for chunk in scan(log, offset) for header in iterate(chunk, 0, len(chunk))]
 
 
 def read(disk: Disk, path: str) -> bytes:
@@ -117,7 +133,7 @@ def compaction(disk: Disk, log: Log, **settings: Any) -> Compaction:
 
 def contents(log: Log) -> list[Record]:
     found = []
-    for chunk in log.scan():
+    for chunk in scan(log):
         at = 0
         for header in iterate(chunk, 0, len(chunk)):
             if not header.is_control:

@@ -14,7 +14,7 @@ from storage import Disk, Handles, Log, OsDisk, Producers
 from tests.oracle import run_java
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk, data_disk
-from tests.storage.logs import DUMP, FOLDER, clean, found, headers, overwrite, read, stop
+from tests.storage.logs import DUMP, FOLDER, clean, found, headers, overwrite, read, scan, stop
 
 pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
 
@@ -54,7 +54,7 @@ def write(log: Log, producers: Producers, random: Random, count: int = COUNT) ->
 
 def all_records(log: Log) -> list[Known]:
     found = []
-    for chunk in log.scan(log.start_offset):
+    for chunk in scan(log, log.start_offset):
         at = 0
         for header in iterate(chunk, 0, len(chunk)):
             found += [Known(record.timestamp, record.offset) for record in records(chunk, at) if record.offset >= log.start_offset]

@@ -28,6 +28,7 @@ from tests.storage.logs import (
     reopen,
     replayed,
     rolled,
+    scan,
     shown,
     stop,
 )
@@ -67,7 +68,7 @@ def test_offsets_that_went_are_passed_over_by_whoever_asks_for_them(place: Place
     assert found == list(range(93, 100))
     for offset in range(101):
         expected = [one for one in found if one >= offset]
-        assert [record.offset for chunk in log.scan(offset) for record in records(chunk, 0)][:1] == expected[:1]
+        assert [record.offset for chunk in scan(log, offset) for record in records(chunk, 0)][:1] == expected[:1]
 
 
 def test_segments_of_which_little_stays_become_one(place: Place) -> None:
@@ -297,7 +298,7 @@ def test_nothing_stays_open_for_readers_that_have_gone(disk: FaultyDisk) -> None
     for number in range(60):
         log.append(keyed((f"k{number % 5}", "x" * 100)), 0)
     log.flush()
-    readers: list[Iterator[object]] = [log.facts(), log.scan(), log.facts()]
+    readers: list[Iterator[object]] = [log.facts(), scan(log), log.facts()]
     for reader in readers:
         next(reader)
     log.close()

@@ -18,7 +18,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from storage import Handles, Log, OsDisk, Producers
 from tests.clients.lasting_kafka import LastingKafka
 from tests.running import Client
-from tests.storage.logs import clean, headers
+from tests.storage.logs import clean, headers, scan
 
 pytestmark = [pytest.mark.once, pytest.mark.kafka]
 
@@ -60,7 +60,7 @@ def batches(now: int) -> Iterator[bytes]:
 def stored(log: Log) -> list[tuple[Any, ...]]:
     """Everything but when tombstones may go, which depends on when the cleaning was."""
     found = []
-    for chunk in log.scan():
+    for chunk in scan(log):
         at = 0
         for header in iterate(chunk, 0, len(chunk)):
             kept = [(record.offset, record.timestamp, record.key, record.value, record.headers) for record in records(chunk, at)]

@@ -17,7 +17,7 @@ from storage.opening import probe_path
 from tests.depth import DEPTH
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import Crashed, FaultyDisk, Folder, data_disk
-from tests.storage.logs import FOLDER, append_all, batch, fail_flush, names, overwrite, read, reopen
+from tests.storage.logs import FOLDER, append_all, batch, fail_flush, names, overwrite, read, recover, reopen
 
 pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
 
@@ -173,7 +173,7 @@ class Run:
             self.kept.pop()
             self.disk.fail_writes = self.disk.fail_truncates = 0
             if not self.log.usable:
-                self.log.recover(keep_unflushed=True)
+                recover(self.log, keep_unflushed=True)
         elif step == "stop":
             self.flushed = self.log.flush()
             self.log.close()
@@ -199,7 +199,7 @@ class Run:
         with pytest.raises(AppendFailed):
             self.log.flush()
         assert not self.log.usable
-        self.log.recover(keep_unflushed=keep)
+        recover(self.log, keep_unflushed=keep)
         if not keep:
             del self.kept[self.flushed :]
         assert names(self.log) == self.kept
@@ -246,7 +246,7 @@ def test_a_crash_at_each_step_of_a_repair_loses_nothing_that_was_told(flushed: i
             log.flush()
         disk.crash_at = step
         try:
-            log.recover(keep_unflushed=True)
+            recover(log, keep_unflushed=True)
         except Crashed:
             disk.crash()
             log, _ = reopen(disk, "/data", recovery_point=flushed)
@@ -278,7 +278,7 @@ def test_a_repair_that_fails_anywhere_can_be_tried_again(disk: FaultyDisk) -> No
                 repair.run()
             assert not log.usable
         disk.fail_syncs = disk.fail_folder_syncs = 0
-        log.recover(keep_unflushed=True)
+        recover(log, keep_unflushed=True)
         assert names(log) == ["b0.0", "b1.0", "b2.0"]
         disk.crash()
         assert names(reopen(disk, "/data")[0]) == ["b0.0", "b1.0", "b2.0"]
@@ -292,9 +292,9 @@ def test_a_repair_that_cannot_find_what_was_told_says_so(disk: FaultyDisk) -> No
         log.flush()
     overwrite(disk, LOG, read(disk, LOG)[:-5])
     with pytest.raises(DamagedLog, match="ends before offset 4"):
-        log.recover(keep_unflushed=True)
+        recover(log, keep_unflushed=True)
     assert not log.usable
-    log.recover(keep_unflushed=False)
+    recover(log, keep_unflushed=False)
     assert names(log) == ["b0.0", "b1.0", "b2.0"]
 
 
@@ -348,7 +348,7 @@ def test_a_half_batch_that_cannot_be_cut_makes_it_unusable_until_it_is_repaired(
     with pytest.raises(AppendFailed, match="repaired"):
         log.start_flush()
     assert names(log) == ["b0.0", "b1.0", "b2.0"]
-    log.recover(keep_unflushed=True)
+    recover(log, keep_unflushed=True)
     assert log.append(batch("b3"), log.epoch) == 3
 
 
@@ -361,7 +361,7 @@ def test_a_roll_that_fails_halfway_loses_nothing(disk: FaultyDisk, fails: str) -
         log.append(batch("b1"), 0)
     assert log.usable == (fails == "fail_folder_syncs")
     if not log.usable:
-        log.recover(keep_unflushed=True)
+        recover(log, keep_unflushed=True)
     assert log.append(batch("b1"), 0) == 1
     log.flush()
     disk.crash()
@@ -381,7 +381,7 @@ def test_a_flush_for_which_there_is_no_descriptor_has_failed(disk: FaultyDisk, m
         log.flush()
     monkeypatch.undo()
     assert not log.usable
-    log.recover(keep_unflushed=True)
+    recover(log, keep_unflushed=True)
     assert names(log) == ["b0.0", "b1.0", "b2.0", "b3.0"]
 
 
@@ -412,8 +412,8 @@ def test_every_descriptor_comes_back_after_failures(disk: FaultyDisk) -> None:
     fail_flush(disk, log)
     disk.fail_syncs = 1
     with pytest.raises(OSError, match="error"):
-        log.recover(keep_unflushed=True)
-    log.recover(keep_unflushed=True)
+        recover(log, keep_unflushed=True)
+    recover(log, keep_unflushed=True)
     log.close()
     handles.close()
     assert disk.opened == 0

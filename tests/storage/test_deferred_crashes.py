@@ -15,7 +15,7 @@ from protocol.batch import Record, build, read_header
 from storage import AppendFailed, Handles, Log, Producers, Recovery
 from storage.swap import remove_deleted
 from tests.storage.faulty_disk import Crashed, FaultyDisk
-from tests.storage.logs import contents, stop
+from tests.storage.logs import contents, recover, stop
 
 pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
 
@@ -151,11 +151,11 @@ def test_the_disk_may_refuse_at_any_step(seed: int) -> None:
             pass
         if not run.log.usable:
             with pytest.raises(OSError, match="Input/output error"):
-                run.log.recover(keep_unflushed=True)
+                recover(run.log, keep_unflushed=True)
         run.disk.refuse_at = -1
         run.clean = False
         if not run.log.usable:
-            run.log.recover(keep_unflushed=True)
+            recover(run.log, keep_unflushed=True)
         run.point = min(run.point, run.log.flushed_offset)
         run.check()
         run.append()
@@ -172,7 +172,7 @@ def test_a_full_disk_leaves_everything_as_it_was(room: int) -> None:
         run.append_on()
     run.disk.room = None
     if not run.log.usable:
-        run.log.recover(keep_unflushed=True)
+        recover(run.log, keep_unflushed=True)
     run.check()
     run.append()
     run.check()

@@ -9,7 +9,7 @@ import pytest
 from storage import AppendFailed, Handles, Log
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk, NothingSurvives, data_disk
-from tests.storage.logs import FOLDER, append_all, batch, fail_flush, names, reopen, run_flush
+from tests.storage.logs import FOLDER, append_all, batch, fail_flush, names, recover, reopen, run_flush
 
 
 def opened(disk: FaultyDisk | None = None, deferred: bool = False) -> Log:
@@ -132,7 +132,7 @@ def test_a_flush_that_failed_is_not_tried_again(disk: FaultyDisk, deferred: bool
             attempt()
     assert (disk.syncs, log.flushed_offset) == (syncs, 0)
     disk.changes.clear()
-    log.recover(keep_unflushed=True)
+    recover(log, keep_unflushed=True)
     assert any(path.endswith(".rewriting") for path in disk.changes)
     assert (log.usable, log.flushed_offset, names(log)) == (True, 1, ["a.0"])
 
@@ -149,7 +149,7 @@ def test_a_failed_sync_of_a_roll_is_a_failed_flush(disk: FaultyDisk, early: bool
     with pytest.raises(AppendFailed, match="repaired"):
         log.append(batch("b"), 0)
     disk.changes.clear()
-    log.recover(keep_unflushed=True)
+    recover(log, keep_unflushed=True)
     assert any(path.endswith(".rewriting") for path in disk.changes)
 
 
@@ -157,10 +157,10 @@ def test_a_repaired_log_is_written_anew_no_more_than_once(disk: FaultyDisk) -> N
     log = opened(disk)
     log.append(batch("a"), 0)
     fail_flush(disk, log)
-    log.recover(keep_unflushed=True)
+    recover(log, keep_unflushed=True)
     log.append(batch("b"), 0)
     disk.changes.clear()
-    log.recover(keep_unflushed=True)  # of something else than a flush that failed
+    recover(log, keep_unflushed=True)  # of something else than a flush that failed
     assert not any(path.endswith(".rewriting") for path in disk.changes)
     assert names(log) == ["a.0", "b.0"]
 

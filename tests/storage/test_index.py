@@ -12,7 +12,7 @@ from storage.checking import cut
 from storage.index import INTERVAL_BYTES, MEMORY_ENTRIES, Index
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, append_all, batch, found, headers, names, overwrite, read, reopen, stop
+from tests.storage.logs import FOLDER, append_all, batch, found, headers, names, overwrite, read, recover, reopen, stop
 
 BASE = "00000000000000000000"
 COUNT = 40
@@ -187,7 +187,7 @@ def test_what_is_cut_from_a_log_is_cut_from_its_index(disk: FaultyDisk) -> None:
         log.append(batch(f"b{number}", padding=1000, timestamp=1000 + number), 0)
         if number == 19:
             log.flush()
-    log.recover(keep_unflushed=False)
+    recover(log, keep_unflushed=False)
     assert (log.next_offset, log.newest_timestamp) == (20, 1019)
     segment = log._segments[0]
     assert max(segment.index.positions) < log.size
@@ -223,7 +223,7 @@ def test_after_an_orderly_stop_the_index_files_are_those_of_the_log(place: Place
     check_index_files(place, 10_000_000)
     log, _ = reopen(place.disk, place.path, clean=True)
     log.append(batch("unflushed", timestamp=20_000_000), log.epoch)
-    log.recover(keep_unflushed=False)
+    recover(log, keep_unflushed=False)
     log.close()
     check_index_files(place, 10_000_000)
     path = f"{place.path}/{FOLDER}/{BASE}.log"

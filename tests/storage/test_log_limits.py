@@ -10,7 +10,21 @@ from storage.epochs import read_epochs, write_epochs
 from storage.index import RELATIVE_OFFSET_MAX
 from storage.log import SEGMENT_BYTES_MAX
 from tests.storage.faulty_disk import FaultyDisk, data_disk
-from tests.storage.logs import FOLDER, append_all, batch, fail_flush, headers, names, overwrite, read, reopen, run_flush, stop
+from tests.storage.logs import (
+    FOLDER,
+    append_all,
+    batch,
+    fail_flush,
+    headers,
+    names,
+    overwrite,
+    read,
+    recover,
+    reopen,
+    run_flush,
+    scan,
+    stop,
+)
 from tests.storage.turns import stamped
 from tests.support.batch_bytes import holed
 
@@ -335,8 +349,8 @@ def test_a_log_that_is_retired_or_set_aside_takes_nothing_more_and_its_readers_r
     for retired in (True, False):
         log = opened(disk, segment_bytes=len(batch("a")))
         append_all(log, "abc")
-        expected = b"".join(log.scan())
-        reader = log.scan()
+        expected = b"".join(scan(log))
+        reader = scan(log)
         if retired:
             log.retire()
             disk.rename(PATH, f"{PATH}.{'0' * 32}-stray")
@@ -371,7 +385,7 @@ def test_a_log_whose_file_cannot_be_looked_at_after_a_failure_waits_for_a_repair
         log.append(batch("b"), 0)
     assert not log.usable
     disk.read_only = False
-    log.recover(keep_unflushed=True)
+    recover(log, keep_unflushed=True)
     assert log.append(batch("b"), 0) == 1
 
 
@@ -385,7 +399,7 @@ def test_a_flush_that_finds_no_file_leaves_none_open(disk: FaultyDisk) -> None:
         log.start_flush()
     assert (log.usable, log.busy) == (False, False)
     disk.rename(f"{second}.away", second)
-    log.recover(keep_unflushed=True)
+    recover(log, keep_unflushed=True)
     assert names(log) == ["a.0", "b.0"]
     log.close()
     assert disk.opened == 0
@@ -414,7 +428,7 @@ def test_after_a_repair_nothing_of_the_failure_is_left(disk: FaultyDisk) -> None
     log.append(batch("a"), 0)
     fail_flush(disk, log)
     assert not log.usable
-    log.recover(keep_unflushed=True)
+    recover(log, keep_unflushed=True)
     assert (log.usable, log.flushed_offset, names(log)) == (True, 1, ["a.0"])
     assert log.start_flush().files == []  # everything is on the disk
     log._flushing = False
@@ -434,7 +448,7 @@ def test_after_a_repair_everything_counts_as_flushed(disk: FaultyDisk, deferred:
         assert log.roll(1 << 20)
     log.append(batch("d", padding=500), 0)
     fail_flush(disk, log)
-    log.recover(keep_unflushed=True)
+    recover(log, keep_unflushed=True)
     log.append(batch("e"), 0)
     assert [segment.base for segment in log.start_flush().segments] == [3]
     log._flushing = False

@@ -13,7 +13,7 @@ from storage.opening import probe_path
 from storage.removal import STRAY, folders_set_aside, remove_folder, set_folder_aside
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import batch, clean, names
+from tests.storage.logs import batch, clean, names, recover
 
 TOPIC = "t" * 249
 TOKEN = "0" * 32
@@ -58,7 +58,7 @@ def test_a_log_of_the_longest_name_does_everything_that_others_do(
     with pytest.raises(AppendFailed):
         log.flush()
     assert not log.usable
-    log.recover(True)
+    recover(log, True)
     assert names(log) == [*kept, "more.0"]
     log.append(batch("again"), 0)
     log.close()
@@ -86,7 +86,7 @@ def test_logs_whose_names_differ_at_their_end_have_probes_of_their_own() -> None
 
 def test_a_repair_of_a_log_without_a_folder_leaves_nothing(place: Place) -> None:
     log, _ = Log.open(Handles(place.disk), f"{place.path}/{TOPIC}-0", 400, 0, False)
-    log.recover(True)
+    recover(log, True)
     assert log.usable
     assert place.disk.list(place.path) == []
 

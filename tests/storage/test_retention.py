@@ -9,7 +9,7 @@ from storage import AppendFailed, DamagedLog, Handles, Log, Recovery, folders_se
 from storage.swap import remove_deleted
 from tests.storage.conftest import Place, in_memory
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, batch, found, names, overwrite, read, run_flush
+from tests.storage.logs import FOLDER, batch, found, names, overwrite, read, recover, run_flush, scan
 
 ONE = len(batch("b00", padding=100))
 
@@ -195,7 +195,7 @@ def test_a_failure_while_segments_are_set_aside_loses_nothing_that_stays() -> No
         except AppendFailed:
             disk.refuse_at = -1
             assert not log.usable
-            log.recover(keep_unflushed=True)
+            recover(log, keep_unflushed=True)
             assert log.start_offset == bases(log)[0]
         else:
             assert step > 5
@@ -310,7 +310,7 @@ def test_after_a_failed_flush_everything_told_is_written_anew(disk: FaultyDisk, 
         log.flush()
     with pytest.raises(AppendFailed, match="waits to be repaired"):
         log.append(batch("b"), log.epoch)
-    log.recover(keep_unflushed=True)
+    recover(log, keep_unflushed=True)
     assert (log.flushed_offset, bases(log)) == (18, [0, 4, 8, 12, 16])
     disk.crash()
     log, recovery = opened(Place(disk, "/data"), recovery_point=18)
@@ -332,7 +332,7 @@ def test_an_opening_after_a_kill_waits_for_no_disk(disk: FaultyDisk, point: int)
 def test_a_folder_that_is_not_wanted_any_more_is_set_aside_as_kafka_does(place: Place) -> None:
     log = filled(place)
     token = "0123456789abcdef" * 2
-    reader = log.scan()
+    reader = scan(log)
     moved = log.set_folder_aside(token)
     assert moved == f"{place.path}/orders-0.{token}-delete"
     assert folders_set_aside(place.disk, place.path) == [moved]

@@ -19,9 +19,11 @@ from tests.storage.logs import (
     names,
     overwrite,
     read,
+    recover,
     reopen,
     replayed,
     run_flush,
+    scan,
     shown,
     stop,
 )
@@ -123,7 +125,7 @@ def test_a_disk_that_refuses_halfway_leaves_a_log_that_a_repair_finishes(disk: F
     with pytest.raises(AppendFailed):
         log.append(keyed(("new", "1")), log.epoch)
     assert log.half_exchanged
-    log.recover(keep_unflushed=True)
+    recover(log, keep_unflushed=True)
     assert not log.half_exchanged
     assert left_over(disk) == []
     log.append(keyed(("new", "1")), log.epoch)
@@ -152,7 +154,7 @@ def test_a_repair_takes_a_new_segment_for_the_old_one_of_its_size_in_no_case(dis
         log.exchange(job.cleaned, [promoted])
     except AppendFailed:
         disk.refuse_at = -1
-        log.recover(keep_unflushed=True)
+        recover(log, keep_unflushed=True)
         assert [header.base_offset for header in headers(log)] == [1, 2]
         assert log.segments == 2
 
@@ -396,12 +398,12 @@ def test_what_gave_way_is_removed_when_the_name_of_the_new_segment_is_safe(disk:
 
 def test_readers_of_segments_that_a_repair_left_alone_read_on_when_these_give_way(disk: FaultyDisk) -> None:
     log = filled(disk)
-    reader = log.scan()
+    reader = scan(log)
     seen = next(reader)
-    expected = b"".join(log.scan())
+    expected = b"".join(scan(log))
     log.append(keyed(("more", "1")), log.epoch)
     fail_flush(disk, log)
-    log.recover(keep_unflushed=True)
+    recover(log, keep_unflushed=True)
     while bases := log.drop_first():
         remove_deleted(disk, log.folder, bases)
     assert log.segments == 1
@@ -428,13 +430,13 @@ def test_no_index_stands_without_its_log() -> None:
 
 def test_a_part_between_two_that_are_not_promoted_does_not_count(disk: FaultyDisk) -> None:
     log = filled(disk, 20)
-    expected = b"".join(log.scan())
+    expected = b"".join(scan(log))
     job = compaction(disk, log, segment_bytes=400)
     assert list(job.steps())
     assert len(job.cleaned) > 2
     promote(disk, log.folder, job.cleaned[1:2], "0")
     again, _ = reopen(disk, "/data")
-    assert b"".join(again.scan()) == expected
+    assert b"".join(scan(again)) == expected
     assert left_over(disk) == []
 
 

@@ -12,7 +12,7 @@ from storage import DamagedLog, Found, Handles, Log
 from storage.segment import LOOK_BYTES
 from storage.times import STEP_BYTES, STEP_RECORDS
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, batch, clean, found, overwrite, read, reopen, stop
+from tests.storage.logs import FOLDER, batch, clean, found, overwrite, read, reopen, scan, stop
 
 pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
 
@@ -22,7 +22,7 @@ LATEST = None
 def readable(log: Log) -> list[Found]:
     """Every record from the start of the log on."""
     kept: list[Found] = []
-    for chunk in log.scan():
+    for chunk in scan(log):
         at = 0
         for header in iterate(chunk, 0, len(chunk)):
             kept += [Found(one.timestamp, one.offset, header.leader_epoch) for one in records(chunk, at) if one.offset >= log.start_offset]

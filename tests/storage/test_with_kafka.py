@@ -11,7 +11,7 @@ import pytest
 from protocol.batch import Compression, Record, build, build_facts, iterate, records
 from storage import Handles, Log, OsDisk
 from tests.oracle import run_java
-from tests.storage.logs import DUMP, FOLDER, batch, clean, contents, reopen, stop
+from tests.storage.logs import DUMP, FOLDER, batch, clean, contents, reopen, scan, stop
 
 pytestmark = pytest.mark.once
 
@@ -26,13 +26,13 @@ def test_a_segment_that_kafka_wrote_opens_and_goes_on(tmp_path: Path, clean: boo
     shutil.copytree(WRITTEN, folder)
     log, recovery = Log.open(Handles(OsDisk()), str(folder), 1 << 20, 65, clean)
     assert (recovery.cut_bytes, log.next_offset, log.epoch) == (0, 65, 1)
-    found = [record for chunk in log.scan() for header in batches(chunk) for record in records(chunk, header)]
+    found = [record for chunk in scan(log) for header in batches(chunk) for record in records(chunk, header)]
     assert [record.offset for record in found] == list(range(65))
     assert [record.key for record in found[:60]] == [b"k%d" % n for n in range(60)]
     assert [(record.key, record.headers) for record in found[60:]] == [(b"gzip%d" % n, ((b"h", b"1"),)) for n in range(5)]
     assert log.newest_timestamp == 1_700_000_001_004
     for offset in (0, 17, 33, 59, 62):
-        chunk = next(log.scan(offset))
+        chunk = next(scan(log, offset))
         header = next(iterate(chunk, 0, len(chunk)))
         assert header.base_offset <= offset <= header.last_offset
     assert log.append(batch("ours"), log.epoch) == 65

@@ -21,11 +21,11 @@ from broker.topics.settings import log_settings
 from broker.topics.waiting_fetches import Fetches
 from protocol.apis import APIS
 from protocol.batch import Record, build, read_header
-from protocol.headers import encode_request, response_header_version
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from storage import Handles, Log, LogId
 from tests.storage.faulty_disk import FaultyDisk
 from tests.support.fake_loop import FakeLoop
+from tests.support.headers import encode_request, response_header_version
 
 FOLDER = "/data"
 NO_ID = bytes(16)

@@ -23,9 +23,9 @@ from broker.topics.registry import Topics
 from broker.topics.transactions import Transactions
 from coordinator import Fact, GroupConfig
 from protocol.apis import APIS
-from protocol.headers import encode_request, response_header_version
 from storage import Acquired, AppendFailed, ClusterView, LogId, NodeInfo
 from tests.support.fake_loop import FakeLoop
+from tests.support.headers import encode_request, response_header_version
 
 PARTITIONS = 5
 LATE_MS = 5_000

@@ -23,7 +23,7 @@ from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecor
 from storage import OsDisk
 from storage.disk import OsFile
 from tests.storage.faulty_disk import Crashed
-from tests.storage.logs import clean
+from tests.storage.logs import clean, scan
 from tests.support.topic_broker import TopicBroker
 from tests.support.topic_logs import disk_log
 
@@ -273,7 +273,7 @@ class World(TopicBroker):
             self.settle()
             assert not partition.error, partition.trouble
             found: dict[int, tuple[bytes, bytes]] = {}
-            for chunk in disk_log(partition).scan(partition.start_offset):
+            for chunk in scan(disk_log(partition), partition.start_offset):
                 at = 0
                 for header in iterate(chunk, 0, len(chunk)):
                     found |= {record.offset: (record.key or b"", record.value or b"") for record in records(chunk, at)}

@@ -19,7 +19,7 @@ from broker.server import Server
 from broker.settings.config import load_config
 from broker.settings.descriptors import divide_descriptors
 from protocol.apis import APIS
-from protocol.headers import encode_request, response_header_version
+from tests.support.headers import encode_request, response_header_version
 
 ANSWER_SECONDS = 10
 DESCRIPTORS = divide_descriptors(4_096, listening=1)

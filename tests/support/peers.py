@@ -17,10 +17,10 @@ from pathlib import Path
 from struct import unpack
 from typing import Any
 
-from protocol.headers import encode_request
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.metadata import MetadataRequest
 from tests.running import ANSWER_SECONDS, PACKAGES, Broker, Client, environment
+from tests.support.headers import encode_request
 
 LOOPS = ("uvloop", "asyncio")
 STOP_SECONDS = 3.0  # what an orderly stop may take

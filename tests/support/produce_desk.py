@@ -29,9 +29,9 @@ from broker.topics.settings import LogSettings, log_settings
 from broker.topics.transactions import Transactions
 from protocol.apis import APIS
 from protocol.batch import BatchHeader, stamp
-from protocol.headers import encode_request, response_header_version
 from protocol.messages.produce import ProduceRequest
 from storage import AppendFailed, Producers
+from tests.support.headers import encode_request, response_header_version
 
 DIALLED = Address("PLAIN", "here.example", 9092)
 

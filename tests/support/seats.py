@@ -9,7 +9,6 @@ from struct import pack, unpack_from
 from typing import Any
 
 from protocol.batch import Record, build
-from protocol.headers import encode_request
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -25,6 +24,7 @@ from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReques
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.running import ANSWER_SECONDS
+from tests.support.headers import encode_request
 from tests.support.lasting import Actor
 
 TOPIC, LARGE = "order", "large"

@@ -12,11 +12,11 @@ import pytest
 
 from protocol.compression import compress
 from protocol.errors import ErrorCode
-from protocol.headers import encode_request
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.protocol.nasty_batches import LAYOUTS, body
 from tests.running import Client
+from tests.support.headers import encode_request
 from tests.support.lasting import LastingBroker
 from tests.support.pinger import PAUSE_SECONDS_MAX, pinging, result_of
 from tests.support.produce_batches import batch, plain_batch, record, varint

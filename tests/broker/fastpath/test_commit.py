@@ -19,13 +19,13 @@ from coordinator import read_offset
 from protocol.batch import facts_of, validate
 from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES
 from protocol.errors import ErrorCode
-from protocol.headers import encode_request
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from tests.broker.fastpath.test_heartbeat import Changeable
 from tests.broker.fastpath.test_rejoin import Recorder
 from tests.support.group_desk import Defective, Desk, Peer
 from tests.support.group_requests import COMMITS, codes_of_commit, fetched, joining, stable
+from tests.support.headers import encode_request
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from broker.runtime.contain import DEFECTS
 from broker.runtime.turn import NEVER
 from coordinator import JoinReply, SyncReply
 from protocol.errors import ErrorCode
-from protocol.headers import encode_request, response_header_version
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -23,6 +22,7 @@ from protocol.messages.sync_group import SyncGroupRequest
 from tests.broker.fastpath.test_heartbeat import Changeable
 from tests.support.group_desk import Defective, Desk, Peer
 from tests.support.group_requests import committing, joining, syncing
+from tests.support.headers import encode_request, response_header_version
 
 JOINS = range(10)
 SYNCS = range(6)

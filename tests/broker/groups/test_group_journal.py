@@ -92,7 +92,7 @@ def test_a_fenced_partition_is_not_ours_any_more(world: World) -> None:
     assert world.journal.refusal == NOT_OURS
     world.loop.pass_ms(60_000)
     assert not world.log().recoveries
-    assert not world.shards.ready
+    assert world.shards.progress
 
 
 def test_an_append_that_takes_too_long_is_answered_and_goes_on(world: World) -> None:
@@ -215,7 +215,7 @@ def test_unloading_lets_out_what_is_on_its_way_and_sends_the_parked_away(world: 
     parked = world.join("g", instance="j")
     held = world.commit("h")
     left: list[bool] = []
-    world.shards.unload(0, lambda: left.append(True))
+    world.shards.journals[0].unload(lambda: left.append(True))
     assert (world.journal.refusal, left, held.error, parked.error) == (NOT_OURS, [], None, None)
     world.log().succeed()
     assert left == [True]
@@ -231,7 +231,7 @@ def test_unloading_lets_out_what_is_on_its_way_and_sends_the_parked_away(world: 
 def test_unloading_changes_no_group(world: World) -> None:
     member_id = settled(world)
     before = list(world.log().stored)
-    world.shards.unload(0, lambda: None)
+    world.shards.journals[0].unload(lambda: None)
     world.loop.run()
     assert world.log().stored == before
     world.shards.load(0)
@@ -244,7 +244,7 @@ def test_unloading_changes_no_group(world: World) -> None:
 def test_an_append_that_fails_while_unloading_ends_it(world: World) -> None:
     held = world.commit()
     left: list[bool] = []
-    world.shards.unload(0, lambda: left.append(True))
+    world.shards.journals[0].unload(lambda: left.append(True))
     world.log().refuse()
     assert (left, held.heard, world.journal.refusal) == ([True], [ErrorCode.NOT_COORDINATOR], NOT_OURS)
     world.loop.pass_ms(60_000)
@@ -254,7 +254,7 @@ def test_an_append_that_fails_while_unloading_ends_it(world: World) -> None:
 def test_who_does_not_wait_for_a_slow_log_sends_everybody_away(world: World) -> None:
     held = world.commit()
     left: list[bool] = []
-    world.shards.unload(0, lambda: left.append(True))
+    world.shards.journals[0].unload(lambda: left.append(True))
     world.journal.finish_unload()
     assert (left, held.heard) == ([True], [ErrorCode.NOT_COORDINATOR])
     world.shards.load(0)
@@ -268,7 +268,7 @@ def test_a_suspended_partition_can_be_unloaded_and_loaded(world: World) -> None:
     world.commit()
     world.log().refuse()
     left: list[bool] = []
-    world.shards.unload(0, lambda: left.append(True))
+    world.shards.journals[0].unload(lambda: left.append(True))
     assert (left, world.journal.refusal) == ([True], NOT_OURS)
     world.shards.load(0)
     world.loop.run()
@@ -282,7 +282,7 @@ def test_unloading_behind_a_defect_waits_and_leaves_nothing_to_come(world: World
     world.commit("g", 8)
     world.journal.broken()
     left: list[bool] = []
-    world.shards.unload(0, lambda: left.append(True))
+    world.shards.journals[0].unload(lambda: left.append(True))
     assert left == []
     world.log().succeed()
     assert (left, world.journal.refusal) == ([True], NOT_OURS)
@@ -334,7 +334,7 @@ def test_an_append_of_a_life_before_releases_nothing_of_the_next(world: World, e
     """Whoever does not wait for a slow log gives the partition up, and gets it again before the append ends."""
     before = world.commit("g")
     left: list[bool] = []
-    world.shards.unload(0, lambda: left.append(True))
+    world.shards.journals[0].unload(lambda: left.append(True))
     world.journal.finish_unload()
     assert (left, before.heard) == ([True], [ErrorCode.NOT_COORDINATOR])
     world.shards.load(0)
@@ -360,7 +360,7 @@ def test_a_log_that_is_written_again_after_it_was_given_up_concerns_nobody(world
     world.log().refuse()
     world.loop.pass_ms(RETRY_MS_MIN)
     late = world.log().recoveries.pop()
-    world.shards.unload(0, lambda: None)
+    world.shards.journals[0].unload(lambda: None)
     del world.store.logs[LogId("__consumer_offsets", 0)]
     if loaded:
         world.shards.load(0)
@@ -380,7 +380,7 @@ def test_a_log_that_is_written_again_after_it_was_given_up_concerns_nobody(world
 def test_who_waits_for_the_unloading_hears_when_everything_is_given_up(world: World) -> None:
     parked = world.join("g")
     heard: list[object] = []
-    world.shards.unload(0, lambda: heard.append((world.journal.owned, world.log().released, world.told.changes[-1], parked.error)))
+    world.shards.journals[0].unload(lambda: heard.append((world.journal.owned, world.log().released, world.told.changes[-1], parked.error)))
     assert heard == []
     world.log().succeed()
     assert heard == [(False, 1, (0, "UNLOADED"), ErrorCode.NOT_COORDINATOR)]

@@ -180,7 +180,7 @@ def test_a_partition_that_waits_to_begin_anew_may_be_unloaded(world: World) -> N
     world.loop.run()
     assert world.journal.refusal == SUSPENDED
     left: list[bool] = []
-    world.shards.unload(0, lambda: left.append(True))
+    world.shards.journals[0].unload(lambda: left.append(True))
     assert left == [True]
     world.loop.pass_ms(60_000)
     assert (world.journal.refusal, world.store.acquired, world.log().released) == (NOT_OURS, world.store.acquired[:1], 1)
@@ -190,7 +190,7 @@ def test_unloading_behind_a_defect_reads_nothing_anew(world: World) -> None:
     world.commit("g", 8)
     world.journal.broken()
     left: list[bool] = []
-    world.shards.unload(0, lambda: left.append(True))
+    world.shards.journals[0].unload(lambda: left.append(True))
     world.log().succeed()
     assert left == [True]
     world.loop.pass_ms(60_000)
@@ -200,7 +200,7 @@ def test_unloading_behind_a_defect_reads_nothing_anew(world: World) -> None:
 def test_what_was_to_begin_anew_and_was_given_up_instead_is_over(world: World) -> None:
     world.commit("g", 8)
     world.journal.broken()
-    world.shards.unload(0, lambda: None)
+    world.shards.journals[0].unload(lambda: None)
     world.journal.finish_unload()  # without waiting for the append
     assert world.journal.wake_at == NEVER
     world.shards.load(0)
@@ -216,7 +216,7 @@ def test_what_was_to_begin_anew_and_was_given_up_instead_is_over(world: World) -
 
 def test_an_append_that_fails_after_the_partition_was_given_up_concerns_nobody(world: World) -> None:
     world.commit("g", 8)
-    world.shards.unload(0, lambda: None)
+    world.shards.journals[0].unload(lambda: None)
     world.journal.finish_unload()
     changes = list(world.told.changes)
     world.log().refuse()

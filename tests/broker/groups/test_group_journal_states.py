@@ -222,7 +222,7 @@ def test_what_a_partition_was_loaded_from_is_counted_anew_each_time(world: World
         world.commit("g", offset)
         world.log().succeed()
     for _ in range(2):
-        world.shards.unload(0, lambda: None)
+        world.shards.journals[0].unload(lambda: None)
         assert (world.journal.owned, world.journal.epoch) == (False, NO_LOG.epoch)
         world.shards.load(0)
         world.loop.run()
@@ -236,7 +236,7 @@ def test_what_troubled_a_partition_is_not_told_of_it_any_more_once_it_is_given_u
     world.commit()
     world.log().refuse()
     assert world.shards.progress == "partition 0 (the disk is full)"
-    world.shards.unload(0, lambda: None)
+    world.shards.journals[0].unload(lambda: None)
     assert world.shards.progress == "1 of 1 partitions are not served here"
     world.store.results[LogId("__consumer_offsets", 0)] = Unreadable("Input/output error", False)
     world.shards.load(0)

@@ -32,7 +32,7 @@ def test_new_partitions_serve_at_once() -> None:
     assert set(state(world)) == {NOT_OURS}
     world.shards.load_all()
     assert set(state(world)) == {SERVING}
-    assert world.shards.ready
+    assert not world.shards.progress
 
 
 def test_a_partition_loads_in_slices_between_which_the_loop_goes_on() -> None:
@@ -61,12 +61,12 @@ def test_what_is_loaded_serves_while_the_rest_is_loading() -> None:
     world.loop.run()
     assert state(world) == [SERVING, LOADING, LOADING]
     assert world.shards.progress == "1 of 3 partitions loaded"
-    assert not world.shards.ready
+    assert world.shards.progress
     assert world.store.acquired == [LogId("__consumer_offsets", 0), LogId("__consumer_offsets", 1)]  # one at a time
     for _ in range(2):
         world.store.open()
         world.loop.run()
-    assert (world.shards.ready, world.shards.progress, world.loaded) == (True, "", 1)
+    assert (world.shards.progress, world.loaded) == ("", 1)
 
 
 def test_members_are_there_again_with_a_full_session() -> None:
@@ -143,86 +143,6 @@ def test_a_disk_that_does_not_read_is_asked_again() -> None:
     assert world.offset(group) == 0
 
 
-def test_unloading_while_its_log_is_opened_gives_the_log_back() -> None:
-    world = World(2, load=False)
-    world.store.waiting = True
-    world.shards.load_all()
-    left: list[bool] = []
-    world.shards.unload(0, lambda: left.append(True))
-    assert left == [True]
-    world.loop.run()
-    world.store.open()
-    world.loop.run()
-    assert state(world) == [NOT_OURS, SERVING]
-    assert world.log().released == 1
-    world.shards.load(0)
-    world.loop.run()
-    world.store.open()
-    world.loop.run()
-    assert world.shards.ready
-
-
-def test_unloading_in_the_middle_of_a_replay_ends_it() -> None:
-    world = World(2, load=False)
-    for number in range(10):
-        world.log().stored.append(commits(f"group-{number}", 3))
-    world.slice_seconds = SLICE_SECONDS
-    world.shards.load_all()
-    world.loop.turn()
-    assert 0 < len(world.journal.shard.groups) < 10
-    world.shards.unload(0, lambda: None)
-    world.loop.run()
-    assert state(world) == [NOT_OURS, SERVING]
-    assert world.journal.shard.groups == {}
-    assert world.log().released == 1
-
-
-def test_unloading_what_waits_for_its_turn_takes_it_out() -> None:
-    world = World(2, load=False)
-    world.store.waiting = True
-    world.shards.load_all()
-    world.shards.unload(1, lambda: None)
-    world.store.open()
-    world.loop.run()
-    assert state(world) == [SERVING, NOT_OURS]
-    assert len(world.store.acquired) == 1
-
-
-def test_what_was_taken_out_may_come_back_before_its_turn() -> None:
-    world = World(3, load=False)
-    world.store.waiting = True
-    world.shards.load_all()
-    world.shards.unload(1, lambda: None)
-    world.shards.load(1)
-    for _ in range(3):
-        world.store.open()
-        world.loop.run()
-    assert world.shards.ready
-
-
-def test_a_log_that_comes_when_nobody_wants_it_any_more_is_given_back() -> None:
-    world = World(1, load=False)
-    world.store.waiting = True
-    world.shards.load_all()
-    world.shards.unload(0, lambda: None)
-    world.store.open()
-    world.loop.run()
-    assert state(world) == [NOT_OURS]
-    assert world.log().released == 1
-
-
-def test_a_log_that_is_held_when_nobody_wants_it_any_more_is_left_alone() -> None:
-    world = World(1, load=False)
-    world.store.waiting = True
-    world.store.results[LogId("__consumer_offsets", 0)] = HeldBy("process 7")
-    defects = DEFECTS.count
-    world.shards.load_all()
-    world.shards.unload(0, lambda: None)
-    world.store.open()
-    world.loop.run()
-    assert (state(world), world.shards.progress, DEFECTS.count) == ([NOT_OURS], "1 of 1 partitions are not served here", defects)
-
-
 def test_loading_what_is_loaded_or_coming_changes_nothing() -> None:
     world = World(2, load=False)
     world.store.waiting = True
@@ -272,7 +192,7 @@ def test_how_far_it_is_is_said_now_and_then(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_defect_that_ends_a_slice_refuses_the_partition_under_way_alone_and_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(3)
     for number in (0, 1):
-        world.shards.unload(number, lambda: None)
+        world.shards.journals[number].unload(lambda: None)
 
     def raising(log: LogId, done: object) -> None:
         monkeypatch.undo()
@@ -287,9 +207,9 @@ def test_a_defect_that_ends_a_slice_refuses_the_partition_under_way_alone_and_fo
     assert state(world) == [NOT_OURS, SERVING, SERVING]
     assert world.shards.progress == "partition 0 (cannot be read: there is a defect in this version)"
     world.loop.pass_ms(14_999)
-    assert not world.shards.ready
+    assert world.shards.progress
     world.loop.pass_ms(1)
-    assert world.shards.ready
+    assert not world.shards.progress
 
 
 def test_several_partitions_in_trouble_are_told_by_the_first_and_a_number() -> None:
@@ -309,7 +229,7 @@ def test_a_partition_that_was_given_up_is_not_tried_again() -> None:
     world.store.results[LogId("__consumer_offsets", 0)] = Unreadable("Input/output error", False)
     world.shards.load_all()
     world.loop.run()
-    world.shards.unload(0, lambda: None)
+    world.shards.journals[0].unload(lambda: None)
     world.loop.pass_ms(60_000)
     assert (state(world), len(world.store.acquired)) == ([NOT_OURS], 1)
 
@@ -321,7 +241,7 @@ def test_a_partition_that_was_asked_for_twice_is_read_once(begun: bool) -> None:
     for _ in range(2):
         world.journal.broken()
         world.loop.run()
-    world.shards.unload(0, lambda: None)
+    world.shards.journals[0].unload(lambda: None)
     world.shards.load(0)
     world.loop.run()
     world.journal.broken()

@@ -11,8 +11,8 @@ from struct import pack
 import pytest
 
 from protocol.batch import Record, build
-from protocol.headers import encode_request
 from tests.running import ANSWER_SECONDS, Broker, broker
+from tests.support.headers import encode_request
 from tests.support.lasting import create_topic
 from tests.support.peers import defects, on
 from tests.support.seats import BATCH, LARGE, NO_REPLY, TOPIC, Seat, producing

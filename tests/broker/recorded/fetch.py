@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, Protocol
 
 from protocol.apis import APIS
 from protocol.batch import Record, build, iterate
-from protocol.headers import response_header_version
 from protocol.message import Part, fields_of
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -37,6 +36,7 @@ from tests.broker.recorded.groups import CLOSED, MANY, NOTHING, Change, numbers,
 from tests.broker.recorded.topics import fields, ids, lists
 from tests.kafka_process import kafka_folder, running_kafka
 from tests.running import Client
+from tests.support.headers import response_header_version
 
 ANSWERS = Path(__file__).with_name("fetch.json")
 SETTINGS = {"log_retention_ms": "-1", "auto_create_topics_enable": "false", "offsets_topic_num_partitions": "1"}

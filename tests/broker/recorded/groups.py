@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 from protocol.apis import APIS
 from protocol.errors import EncodeError, ErrorCode
-from protocol.headers import response_header_version
 from protocol.message import Part, fields_of
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_groups import DeleteGroupsRequest
@@ -41,6 +40,7 @@ from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssig
 from protocol.wire import uvarint_bytes
 from tests.kafka_process import kafka
 from tests.running import Client
+from tests.support.headers import response_header_version
 
 ANSWERS = Path(__file__).with_name("groups.json")
 SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}

@@ -20,7 +20,6 @@ import google_crc32c
 from protocol.apis import APIS
 from protocol.batch import Record, read_header, records
 from protocol.errors import ProtocolError
-from protocol.headers import response_header_version
 from protocol.message import Part, fields_of
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -31,6 +30,7 @@ from protocol.messages.produce import ProduceRequest
 from tests.broker.recorded.produce_cases import KINDS, Case, every_case
 from tests.kafka_process import kafka
 from tests.running import Client
+from tests.support.headers import response_header_version
 from tests.support.produce_batches import HEADER, HOUR_MS, INT64, NAMES
 
 ANSWERS: Final = Path(__file__).with_name("produce.json")

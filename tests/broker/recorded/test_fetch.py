@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from protocol.headers import encode_request
 from tests.broker.recorded.fetch import APPENDED, EPOCHS, TRIMMED, Case, Place, answer_of, every_case, kafkas_answers
 from tests.broker.recorded.groups import CLOSED, NOTHING
 from tests.support.fetch_desk import Consumer, FetchDesk
+from tests.support.headers import encode_request
 from tests.support.topic_logs import disk_log
 
 pytestmark = pytest.mark.once  # Kafka's answers, to one Python for all

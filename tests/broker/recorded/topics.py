@@ -20,7 +20,6 @@ from broker.internal_topics import CONSUMER_OFFSETS
 from protocol.apis import APIS
 from protocol.batch import build_facts
 from protocol.errors import ProtocolError
-from protocol.headers import response_header_version
 from protocol.message import Part, fields_of
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -45,6 +44,7 @@ from tests.broker.recorded.topic_cases import (
 )
 from tests.kafka_process import kafka
 from tests.running import Client
+from tests.support.headers import response_header_version
 
 ANSWERS = Path(__file__).with_name("topics.json")
 SETTINGS = {"offsets.topic.num.partitions": "1", "auto.create.topics.enable": "false"}

@@ -135,7 +135,7 @@ def another_partition(desk: Desk, group: str) -> str:
 def test_offsets_of_a_group_that_another_coordinator_has_are_asked_there(desk: Desk, peer: Peer) -> None:
     peer.ask(committing("x"), 9)
     y = another_partition(desk, "x")
-    desk.shards.unload(desk.shards.of(y).partition, lambda: None)
+    desk.shards.of(y).unload(lambda: None)
     request = OffsetFetchRequest(fetching("x", 8).groups + fetching(y, 8).groups)
     mine, theirs = peer.ask(request, 8).groups
     assert (mine.group_id, mine.error_code, mine.topics[0].partitions[0].committed_offset) == ("x", 0, 5)
@@ -147,7 +147,7 @@ def test_groups_that_another_coordinator_has_are_deleted_there(desk: Desk, peer:
     y = another_partition(desk, "x")
     for group in ("x", y):
         peer.ask(committing(group), 9)
-    desk.shards.unload(desk.shards.of(y).partition, lambda: None)
+    desk.shards.of(y).unload(lambda: None)
     results = peer.ask(DeleteGroupsRequest([y, "x"]), 2).results
     assert {one.group_id: one.error_code for one in results} == {"x": 0, y: NOT_OURS}
 
@@ -209,7 +209,7 @@ def test_whoever_is_parked_when_a_partition_goes_is_sent_to_look_again(desk: Des
     parked.send(joining(instance="new"), 9)
     assert parked.reply() is None
     gone: list[bool] = []
-    desk.shards.unload(desk.shards.of("g").partition, lambda: gone.append(True))
+    desk.shards.of("g").unload(lambda: gone.append(True))
     desk.loop.run()
     assert gone == [True]
     reply = parked.reply()

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from protocol.headers import encode_request
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest
@@ -21,6 +20,7 @@ from protocol.messages.sync_group import SyncGroupRequest
 from tests.coordinator.scenarios import row, scenario
 from tests.support.group_desk import Desk, Peer
 from tests.support.group_requests import joining, stable
+from tests.support.headers import encode_request
 
 NO_ARRAY, NO_TAGS, NULL = b"\x01", b"\0", b"\0"  # in flexible versions
 

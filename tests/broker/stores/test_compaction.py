@@ -17,6 +17,7 @@ from broker.stores.compaction import Cleaning, CleaningRules
 from protocol.batch import build_facts
 from storage import AppendFailed, DataDirectory, Handles, Log, LogId, OsDisk
 from storage.checkpoints import read_offsets
+from tests.storage.logs import recover
 
 pytestmark = pytest.mark.once  # the system more than Python
 
@@ -247,7 +248,7 @@ def test_whatever_happens_to_the_log_while_it_is_cleaned_nothing_is_lost(tmp_pat
                 log.start_repair(log.next_offset)
             cleaning.cancel(log)
             await until(lambda: not log.busy)
-            log.recover(keep_unflushed=True)
+            recover(log, keep_unflushed=True)
         elif what == "unusable":
             log.usable = False
         elif what == "given away":
@@ -262,7 +263,7 @@ def test_whatever_happens_to_the_log_while_it_is_cleaned_nothing_is_lost(tmp_pat
             await until(lambda: cleaning.failures)
             assert not [name for name in os.listdir(log.folder) if name.endswith((".cleaned", ".swap", ".deleted"))]
             if what == "unusable":
-                log.recover(keep_unflushed=True)
+                recover(log, keep_unflushed=True)
                 await until(lambda: cleaning.cleanings)
         else:
             await until(lambda: cleaning.cleanings)
@@ -299,7 +300,7 @@ def test_an_exchange_that_the_disk_refuses_is_told_to_the_owner_of_the_log(
         await until(lambda: machine.failures)
         assert not log.usable
         assert "Input/output error" in str(machine.failures[0])
-        log.recover(keep_unflushed=True)
+        recover(log, keep_unflushed=True)
         assert state(log) == expected
         assert log.size < 10 * 300  # it was promoted, so it counts
         await machine.end()

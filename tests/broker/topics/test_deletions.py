@@ -148,7 +148,7 @@ def test_a_partition_that_loads_later_forgets_them_before_it_answers(place: Plac
     journal = place.desk.shards.journals[2]
     group = next(group for group in GROUPS if place.desk.shards.of(group) is journal)
     kept = stored(journal, group)
-    place.desk.shards.unload(2, lambda: None)
+    place.desk.shards.journals[2].unload(lambda: None)
     place.run()
     place.delete("t")
     assert place.told == [0]

@@ -50,12 +50,10 @@ def test_a_new_topic_serves_at_once_and_touches_no_disk_before_its_first_append(
 
 
 def test_what_there_is_not_is_not_found(broker: TopicBroker) -> None:
-    topic = broker.topic("orders", 3)
+    broker.topic("orders", 3)
     assert broker.partitions.find("orders", 3) is None
     assert broker.partitions.find("orders", -1) is None
     assert broker.partitions.find("others", 0) is None
-    assert broker.partitions.find_by_id(topic.id, 2) is broker.find("orders", 2)
-    assert broker.partitions.find_by_id(bytes(16), 0) is None
 
 
 def test_an_append_wakes_who_waits_for_it(broker: TopicBroker) -> None:

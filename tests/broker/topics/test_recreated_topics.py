@@ -28,6 +28,7 @@ from broker.topics.registry import Topics
 from protocol.batch import Record, build, facts_of, read_header
 from storage import HeldBy, OsDisk, OwnedLog, Unreadable
 from storage.checkpoints import CLEANER_POINTS, read_offsets
+from tests.storage.logs import scan
 from tests.support.journals import LATE_MS, turn_by_hand
 from tests.support.topic_broker import REGISTRY
 from tests.support.topic_logs import disk_log
@@ -108,7 +109,7 @@ def write(partition: Partition, names: str, count: int) -> None:
 
 def values(partition: Partition) -> list[str]:
     log = disk_log(partition)
-    return [value.rstrip(b"\0").decode() for chunk in log.scan(log.start_offset) for _, value in facts_of(chunk) if value is not None]
+    return [value.rstrip(b"\0").decode() for chunk in scan(log, log.start_offset) for _, value in facts_of(chunk) if value is not None]
 
 
 class Held:
