@@ -1,12 +1,12 @@
-"""Names of the logs that are the broker's own, and what all parts of it know about them."""
+"""Names of the internal logs."""
 
 from __future__ import annotations
 
 CONSUMER_OFFSETS = "__consumer_offsets"
-# Where the registry of topics lives; not a topic that a client may list or read.
+# The log of the topic registry; clients can neither list nor read it.
 REGISTRY_LOG = "__tenure_topics"
-# What happened to groups, for people: a client that names it reads it like a topic; no list shows it.
+# Notes about groups, for people: clients can read it by name like a topic, but it is not listed.
 NOTES_LOG = "__coordinator_notes"
 NOTES_SEGMENT_BYTES = 1 << 20
-# Folders of these names are logs of ours: a topic of such a name would share one with them.
+# A topic of such a name would share the folder of an internal log.
 RESERVED_NAMES = (REGISTRY_LOG, NOTES_LOG)

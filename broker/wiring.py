@@ -19,7 +19,7 @@ from broker.net.acceptor import Acceptor
 from broker.net.connection import Host
 from broker.net.connections import Connections
 from broker.net.dispatch import Call, Dispatch
-from broker.net.long_requests import Looks
+from broker.net.long_requests import LongRequests
 from broker.runtime.clock import Clock, boot_clock
 from broker.runtime.collector import Collector
 from broker.runtime.contain import DEFECTS
@@ -186,7 +186,7 @@ class Broker:
             appender=appender,
             late_batches=self.late_batches,
             fetches=fetches,
-            looks=Looks(self.turn),
+            long_requests=LongRequests(self.turn),
         )
         self.dispatch.serve(*routes(parts))
 
@@ -198,7 +198,7 @@ class Broker:
             self.topics,
             self.partitions,
             self.shards.of,
-            self.notes.tell_ends,
+            self.notes.write_ends,
             self._loop,
             self.clock,
         )

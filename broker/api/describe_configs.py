@@ -10,7 +10,7 @@ from broker.api.parts import Parts
 from broker.api.refused import Refused
 from broker.groups.journal import Journal
 from broker.net.dispatch import Call, Response, Route
-from broker.net.long_requests import ASKING, Looks
+from broker.net.long_requests import LOOKUP_COST, LongRequests
 from broker.runtime.node import Node
 from broker.security.authorizer import Authorizer, Operation
 from broker.settings.kafka_names import KNOWN
@@ -52,14 +52,14 @@ class DescribeConfigs:
         self._authorizer = authorizer
         self._sources = sources
         self._log_level = log_level
-        self._looks = Looks(registry.turn, lambda call, reply: registry.reply(call))
+        self._long_requests = LongRequests(registry.turn, lambda call, reply: registry.reply(call))
 
     def handle(self, call: Call, request: DescribeConfigsRequest) -> Response | None:
         if any(resource.resource_type not in KINDS for resource in request.resources):
             return refuse(request, call.version, ErrorCode.INVALID_REQUEST)
         # Of ten thousand topics it would take more than a second.
         call.reply = reply = EncodedConfigs(call.version)
-        if self._looks.answer(call, reply, self._describe(call, request, reply)) is not None:
+        if self._long_requests.answer(call, reply, self._describe(call, request, reply)) is not None:
             self._registry.reply(call)
         return None
 
@@ -85,7 +85,7 @@ class DescribeConfigs:
                     except Refused as problem:
                         result.error_code, result.error_message = problem.error, problem.message
                     reply.add(result)
-                yield ASKING + len(result.configs)
+                yield LOOKUP_COST + len(result.configs)
             for result in refused:
                 reply.add(result)
 

@@ -1,4 +1,4 @@
-"""ListOffsets: offsets at the ends of logs, or by time. Looking for a time reads a log, some of it in each turn."""
+"""ListOffsets: offsets at the ends of logs, or by time. LongRequest for a time reads a log, some of it in each turn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from broker.api.parts import Parts
 from broker.logging.logs import log
 from broker.net.dispatch import Call, Response, Route
-from broker.net.long_requests import ASKING, READING, STEP, Looks
+from broker.net.long_requests import LOOKUP_COST, READ_COST, SCAN_COST, LongRequests
 from broker.security.authorizer import Authorizer, Operation, topic_allowed
 from broker.topics.leader_epochs import partition_error
 from broker.topics.partition import Partition, unreadable
@@ -35,15 +35,15 @@ COMMITTED: Final = 1
 
 
 def route(parts: Parts) -> Route:
-    handler = ListOffsets(parts.partitions, parts.authorizer, parts.looks)
+    handler = ListOffsets(parts.partitions, parts.authorizer, parts.long_requests)
     return Route(ListOffsetsRequest, handler.handle, refuse)
 
 
 class ListOffsets:
-    def __init__(self, partitions: Partitions, authorizer: Authorizer, looks: Looks) -> None:
+    def __init__(self, partitions: Partitions, authorizer: Authorizer, long_requests: LongRequests) -> None:
         self._partitions = partitions
         self._authorizer = authorizer
-        self._looks = looks
+        self._long_requests = long_requests
 
     def handle(self, call: Call, request: ListOffsetsRequest) -> Response | None:
         topics: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
@@ -65,7 +65,7 @@ class ListOffsets:
             return refuse(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
         reply = ListOffsetsResponse(0, [ListOffsetsTopicResponse(name, list(answers.values())) for name, answers in topics.items() if answers])
         reply.topics += hidden
-        return self._looks.answer(call, reply, self._fill_in(call.version, wanted, topics, twice))
+        return self._long_requests.answer(call, reply, self._fill_in(call.version, wanted, topics, twice))
 
     def _fill_in(
         self,
@@ -90,7 +90,7 @@ class ListOffsets:
                         yield from _find(partition, timestamp, answer)
                     else:
                         _fill_in_end(partition, timestamp, answer)
-            yield ASKING
+            yield LOOKUP_COST
 
 
 def _fill_in_end(partition: Partition, which: int, answer: ListOffsetsPartitionResponse) -> None:
@@ -108,7 +108,7 @@ def _find(partition: Partition, timestamp: int, answer: ListOffsetsPartitionResp
             for found in partition.log.latest_record() if timestamp == MAX_TIMESTAMP else partition.log.find_time(timestamp):
                 if found is not None:
                     break
-                yield STEP
+                yield SCAN_COST
                 if partition.error:
                     answer.error_code = partition.error
                     return
@@ -116,7 +116,7 @@ def _find(partition: Partition, timestamp: int, answer: ListOffsetsPartitionResp
             log.error("partition cannot be read", log=str(partition), reason=str(problem))
             answer.error_code = unreadable(problem)
             return
-        yield READING
+        yield READ_COST
         if partition.error:
             answer.error_code = partition.error
         elif found is not None and found.offset < partition.start_offset:

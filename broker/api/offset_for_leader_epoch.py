@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from broker.api.parts import Parts
 from broker.net.dispatch import Call, Response, Route
-from broker.net.long_requests import ASKING, Looks
+from broker.net.long_requests import LOOKUP_COST, LongRequests
 from broker.security.authorizer import Authorizer, Operation, topic_allowed
 from broker.topics.leader_epochs import partition_error
 from broker.topics.partitions import Partitions
@@ -21,19 +21,19 @@ from protocol.messages.offset_for_leader_epoch import (
 
 
 def route(parts: Parts) -> Route:
-    handler = OffsetForLeaderEpoch(parts.partitions, parts.authorizer, parts.looks)
+    handler = OffsetForLeaderEpoch(parts.partitions, parts.authorizer, parts.long_requests)
     return Route(OffsetForLeaderEpochRequest, handler.handle, refuse)
 
 
 class OffsetForLeaderEpoch:
-    def __init__(self, partitions: Partitions, authorizer: Authorizer, looks: Looks) -> None:
+    def __init__(self, partitions: Partitions, authorizer: Authorizer, long_requests: LongRequests) -> None:
         self._partitions = partitions
         self._authorizer = authorizer
-        self._looks = looks
+        self._long_requests = long_requests
 
     def handle(self, call: Call, request: OffsetForLeaderEpochRequest) -> Response | None:
         reply = OffsetForLeaderEpochResponse(0, [])
-        return self._looks.answer(call, reply, self._fill_in(call, request, reply))
+        return self._long_requests.answer(call, reply, self._fill_in(call, request, reply))
 
     def _fill_in(self, call: Call, request: OffsetForLeaderEpochRequest, reply: OffsetForLeaderEpochResponse) -> Iterator[int]:
         hidden: list[OffsetForLeaderTopicResult] = []
@@ -46,7 +46,7 @@ class OffsetForLeaderEpoch:
             reply.topics.append(OffsetForLeaderTopicResult(topic.topic, found))
             for one in topic.partitions:
                 found.append(self._epoch(topic.topic, one))
-                yield ASKING
+                yield LOOKUP_COST
         reply.topics += hidden
 
     def _epoch(self, name: str, one: OffsetForLeaderPartition) -> EpochEndOffset:

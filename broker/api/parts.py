@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from broker.groups.journal import Journal
 from broker.groups.shards import Shards
 from broker.net.dispatch import Route
-from broker.net.long_requests import Looks
+from broker.net.long_requests import LongRequests
 from broker.runtime.clock import Clock
 from broker.runtime.node import Node
 from broker.security.authorizer import Authorizer
@@ -52,4 +52,4 @@ class Parts:
     appender: Appender
     late_batches: LateBatches
     fetches: Fetches
-    looks: Looks  # into logs, by any of the APIs that take long
+    long_requests: LongRequests  # into logs, by any of the APIs that take long

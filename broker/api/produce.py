@@ -14,7 +14,7 @@ from broker.runtime.clock import Clock
 from broker.security.authorizer import Authorizer, Operation, topic_allowed
 from broker.topics.append import Allowance
 from broker.topics.appender import Appender, failed
-from broker.topics.batch_checks import Refusal, TooMuchWork, Unreadable, alone, batch_size, is_transactional
+from broker.topics.batch_checks import Refusal, TooMuchWork, Unreadable, batch_size, check_single_batch, is_transactional
 from broker.topics.late_batches import LateBatch, LateBatches
 from broker.topics.partitions import Partition, Partitions
 from broker.topics.transactions import Transactions
@@ -116,7 +116,7 @@ class Produce:
                     continue
                 records = one.records or b""
                 try:
-                    alone(records, size, call.version)
+                    check_single_batch(records, size, call.version)
                 except Refusal as refusal:
                     answers[place] = failed(one.index, refusal.error)
                 else:

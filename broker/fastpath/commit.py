@@ -142,7 +142,7 @@ class CommitAgain:
         self._reply = reply[8:]  # from behind the correlation id
         self._journal = journal
         self._registry = registry
-        self._mark = registry.mark
+        self._mark = registry.version
         self._topics = [(name, registry.by_name[name]) for name, _ in commit.topics]
         self._authorizer = authorizer
         self._clock = clock
@@ -164,7 +164,7 @@ class CommitAgain:
         journal = self._journal
         if journal.refusal or not self._authorizer.open:
             return None
-        if self._registry.mark is not self._mark and not self._topics_are_there():
+        if self._registry.version is not self._mark and not self._topics_are_there():
             return None
         self._frame = data
         connection.busy = True
@@ -192,7 +192,7 @@ class CommitAgain:
         for name, topic in self._topics:
             if by_name.get(name) is not topic:
                 return False
-        self._mark = self._registry.mark
+        self._mark = self._registry.version
         return True
 
     # As a held reply.

@@ -1,1 +1,1 @@
-"""Partitions of __consumer_offsets: their groups, their way to the log, and how replies of groups leave."""
+"""Partitions of __consumer_offsets: loading, appending to their logs, notes, and the replies of groups."""

@@ -1,7 +1,7 @@
-"""The way of one partition of __consumer_offsets to its log, and whether its groups may be asked.
+"""Append the facts of one partition of __consumer_offsets to its log, and decide whether its groups are served.
 
-`refusal` is the code that every request for its groups gets, 0 while it serves. Whatever goes wrong, a full disk as an
-exception of ours, has one end: what is held and parked is answered, memory is given up, and the log is replayed.
+`refusal` is the error code for every request to its groups, 0 while it serves. Every failure, from a full disk to a defect,
+is handled in one way: held and parked replies get an error, memory is dropped, and the log is replayed.
 """
 
 from __future__ import annotations
@@ -26,35 +26,36 @@ Parked = TypeVar("Parked", bound="Voidable")
 
 class Voidable(Protocol):
     def void(self) -> None:
-        """Nothing answers it any more."""
+        """Prevent any later answer."""
         ...
+
 
 SERVING = 0
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 SUSPENDED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 NOT_OURS = ErrorCode.NOT_COORDINATOR
 
-# An append older than this says that the log is slow: who waits for it is not held to a deadline.
+# While an append is older than this, no member's session expires: its replies are stuck behind the append.
 STALLED_MS = 100
 
-_FOLDERS = re.compile(r"\S*/(?!output error)")  # "Input/output error" is what a disk says
+_FOLDERS = re.compile(r"\S*/(?!output error)")  # not the "Input/" of "Input/output error"
 
 
 def without_folders(reason: str) -> str:
-    """Clients may read it, and where our files lie is none of their business."""
+    """Remove paths from a reason that clients may read."""
     return _FOLDERS.sub("", reason)
 
 
-class Telling(Protocol):
-    """Where notes go."""
+class NoteWriter(Protocol):
+    """Where notes go (notes.py)."""
 
-    def tell(self, journal: GroupJournal, notes: list[Note], offset: int) -> None: ...
+    def write(self, journal: GroupJournal, notes: list[Note], offset: int) -> None: ...
 
-    def tell_change(self, journal: GroupJournal, what: Coordinator) -> None: ...
+    def write_change(self, journal: GroupJournal, change: Coordinator) -> None: ...
 
 
 class NoLog:
-    """The log of a partition that has none, or none any more."""
+    """The null log of a partition that is not owned."""
 
     epoch = -1
 
@@ -79,7 +80,7 @@ NO_LOG = NoLog()
 
 
 class GroupJournal(Journal):
-    """One partition: its shard, its log, and its state."""
+    """One partition of __consumer_offsets: its shard, its log, and its state."""
 
     def __init__(
         self,
@@ -89,40 +90,40 @@ class GroupJournal(Journal):
         fresh_id: Callable[[], str],
         turn: Turn,
         late_ms: int,
-        telling: Telling,
+        note_writer: NoteWriter,
         reload: Callable[[GroupJournal], None],
     ) -> None:
-        shard = Shard(config, fresh_id, self._told)
+        shard = Shard(config, fresh_id, self._write_notes)
         super().__init__(name, shard, NO_LOG, turn, late_ms, NOT_OURS, SUSPENDED)
         self.shard = shard
         self.partition = partition
         self.refusal: int = NOT_OURS
-        self.trouble = ""  # in words for people, "" where there is none
-        self.defective = False  # it begins anew after a defect of ours
-        self.replayed = 0  # facts of the last replay
-        self.offsets = 0  # and what they left
+        self.trouble = ""  # why it does not serve, for people; "" while it does
+        self.defective = False  # it reloads after a defect
+        self.replayed = 0  # facts in the last replay
+        self.offsets = 0  # committed offsets after the last replay
         self.load_ms = 0
-        # Called when it is loaded, before anybody is answered.
+        # Called when it is loaded, before any request is answered.
         self.served: Callable[[GroupJournal], None] = lambda journal: None
-        self._telling = telling
+        self._note_writer = note_writer
         self._reload = reload
-        self._to_reload = False  # once that has come to its end
-        self._unloaded: Callable[[], None] | None = None  # who waits for the end of unloading
+        self._to_reload = False  # reload when the append in flight has ended
+        self._unloaded: Callable[[], None] | None = None  # called when unloading is complete
 
     @property
     def epoch(self) -> int:
         return self._owned.epoch
 
-    # What handlers call, besides `reply`.
+    # For handlers, in addition to `reply`.
 
     @property
     def direct(self) -> bool:
-        """Nothing is on its way to the log: a reply may be returned instead of held."""
+        """Whether all facts are durable and no reply waits: a reply may be returned instead of held."""
         hold = self.shard.hold
         return hold.durable == hold.emitted and not hold.waiting
 
     def call(self, step: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-        """Let the shard take one step. After an exception the shard begins anew; the reply to it is the caller's to give."""
+        """Run one step of the shard. If it raises, the shard is reloaded, and the caller must answer the request."""
         try:
             result = step(*arguments)
         except Exception:
@@ -132,7 +133,7 @@ class GroupJournal(Journal):
         return result
 
     def park(self, step: Callable[[Request, Parked, int, int], None], request: Request, parked: Parked, now: int, wall: int) -> None:
-        """`call` for a request whose reply may have to wait: after an exception the shard must not answer it too."""
+        """`call` for a request whose reply may be parked: if the step raises, the shard must not answer it as well."""
         try:
             step(request, parked, now, wall)
         except Exception:
@@ -142,7 +143,7 @@ class GroupJournal(Journal):
         self.stepped()
 
     def stepped(self) -> None:
-        """After every call of the shard that may have emitted facts or set an earlier deadline."""
+        """Schedule the append and the timer after a step that may have emitted facts or set an earlier deadline."""
         shard = self.shard
         hold = shard.hold
         turn = self.turn
@@ -153,7 +154,7 @@ class GroupJournal(Journal):
             turn.wake_by(wake_at)
 
     def broken(self) -> None:
-        """A call of the shard ended in an exception: what it left behind is not to be trusted."""
+        """Drop and reload the shard after an exception: its memory is no longer trusted."""
         if self.refusal:
             return
         self.refusal = SUSPENDED
@@ -161,40 +162,40 @@ class GroupJournal(Journal):
         self.trouble = "begins anew after a defect"
         self._give_up(NOT_OURS)
         if self._in_flight:
-            self._to_reload = True  # what is on its way may yet be true
+            self._to_reload = True  # the append in flight may still succeed
         else:
             self._reload(self)
 
-    # The way to the log.
+    # Appending.
 
     def end_turn(self) -> None:
         try:
             Journal.end_turn(self)
         except Exception as error:
             defect("an append failed inside the broker", error, log=self.name)
-            self._none_under_way()
+            self._clear_in_flight()
             self.broken()
 
     def _appended(self, hold: Hold, stamp: int, facts: int, result: int | AppendFailed) -> None:
         if stamp != self._in_flight or hold is not self.shard.hold:
-            return  # given up since; the append under way may be one of the next life, with the same stamp
+            return  # reloaded since; the append in flight may be of the new hold, with the same stamp
         try:
-            self._came_to_its_end(hold, stamp, facts, result)
+            self._finish_append(hold, stamp, facts, result)
         except Exception as error:
             defect("an append failed inside the broker", error, log=self.name)
-            self._none_under_way()
-            if self.refusal == SUSPENDED:  # it was to begin anew already
+            self._clear_in_flight()
+            if self.refusal == SUSPENDED:  # a reload was due already
                 self._reload(self)
             else:
                 self.broken()
 
-    def _came_to_its_end(self, hold: Hold, stamp: int, facts: int, result: int | AppendFailed) -> None:
-        if not self.refusal and self._alarm != NEVER and (now := self._clock.tick()) - self._began > STALLED_MS:  # it did not end at once
-            # Whoever fell due meanwhile heard nothing from us for too long to be held to it.
+    def _finish_append(self, hold: Hold, stamp: int, facts: int, result: int | AppendFailed) -> None:
+        if not self.refusal and self._alarm != NEVER and (now := self._clock.tick()) - self._began > STALLED_MS:
+            # The append was slow: members whose session ended meanwhile get one more session.
             self._advance_shard(now, True)
         if self._to_reload:
             self._to_reload = False
-            self._none_under_way()
+            self._clear_in_flight()
             if isinstance(result, AppendFailed):
                 self._suspend(result)
             elif self._unloaded is None:
@@ -203,16 +204,16 @@ class GroupJournal(Journal):
         else:
             Journal._appended(self, hold, stamp, facts, result)
 
-    def _none_under_way(self) -> None:
+    def _clear_in_flight(self) -> None:
         self._in_flight = 0
         self._alarm = NEVER
 
     def failed(self, failure: AppendFailed) -> None:
-        if not self.refusal:  # otherwise the next append hears of it
+        if not self.refusal:  # otherwise the next append will fail
             super().failed(failure)
 
     def _suspend(self, failure: AppendFailed) -> None:
-        self._telling.tell_change(self, Coordinator.SUSPENDED)
+        self._note_writer.write_change(self, Coordinator.SUSPENDED)
         super()._suspend(failure)
         self.trouble = without_folders(str(failure))
         if isinstance(failure, Fenced):
@@ -227,10 +228,10 @@ class GroupJournal(Journal):
     def _renew(self) -> None:
         self._reload(self)
 
-    def _told(self, notes: list[Note], stamp: int) -> None:
-        self._telling.tell(self, notes, self.offset_of(stamp) if stamp else -1)
+    def _write_notes(self, notes: list[Note], stamp: int) -> None:
+        self._note_writer.write(self, notes, self.offset_of(stamp) if stamp else -1)
 
-    # Time.
+    # Deadlines.
 
     @property
     def wake_at(self) -> int:
@@ -255,7 +256,7 @@ class GroupJournal(Journal):
     # Loading and unloading.
 
     def await_load(self) -> None:
-        """It is ours, or will be, and is not replayed yet."""
+        """Refuse requests until the partition is replayed."""
         self.refusal = LOADING
         self.trouble = ""
 
@@ -268,7 +269,7 @@ class GroupJournal(Journal):
         return self._owned is not NO_LOG
 
     def replay(self) -> Iterator[None]:
-        """Fold the log into the shard, some at a time, and open its groups; raises one of UNREADABLE."""
+        """Replay the log into the shard, in steps, and open its groups; raises one of UNREADABLE."""
         shard = self.shard
         shard.clear()
         self.replayed = 0
@@ -283,7 +284,7 @@ class GroupJournal(Journal):
         return self._clock.tick(), self._clock.wall
 
     def serve(self, load_ms: int) -> None:
-        """Replayed to its end: from now on its groups answer."""
+        """Serve the groups, after a complete replay."""
         again = self.refusal == SUSPENDED
         self.load_ms = load_ms
         self.refusal = SERVING
@@ -291,36 +292,36 @@ class GroupJournal(Journal):
         self.trouble = ""
         if not self.writable:
             self._serve_again()
-        self._telling.tell_change(self, Coordinator.RESUMED if again else Coordinator.LOADED)
+        self._note_writer.write_change(self, Coordinator.RESUMED if again else Coordinator.LOADED)
         self.served(self)
         self.stepped()
 
     def refuse(self, reason: str) -> None:
-        """It cannot be read; all other partitions serve."""
+        """Refuse all requests: the log cannot be read."""
         self.shard.clear()
         self.refusal = NOT_OURS
         self.trouble = f"cannot be read: {without_folders(reason)}"
 
     def unload(self, done: Callable[[], None]) -> None:
-        """Somebody else's from now on, or the broker stops: no fact, no answer but 16."""
+        """Give the partition up, or stop: from now on every request gets NOT_COORDINATOR and no fact is emitted."""
         self.refusal = NOT_OURS
         self._unloaded = done
         self.when_settled(self.finish_unload)
 
     def finish_unload(self) -> None:
-        """Unload now, if that is asked for, whatever is still on its way."""
+        """Complete a requested unload now, even if an append is still in flight."""
         done = self._unloaded
         if done is None:
             return
         self._unloaded = None
-        self._telling.tell_change(self, Coordinator.UNLOADED)
+        self._note_writer.write_change(self, Coordinator.UNLOADED)
         self._lose()
         done()
 
     def _lose(self) -> None:
         self.refusal = NOT_OURS
         self._give_up(NOT_OURS)
-        self._none_under_way()
+        self._clear_in_flight()
         self._to_reload = False
         self._owned.release()
         self._owned = NO_LOG

@@ -1,4 +1,4 @@
-"""How replies of groups leave: when the shard that made them may let them, or all shards that made a part of them."""
+"""Send the replies of groups once the facts of all shards that contributed to them are durable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coordinator import Parts
 
 
 def answer(journal: GroupJournal, call: Call, reply: Response) -> Response | None:
-    """Answer when what the shard has emitted so far is durable: at once, where nothing is on its way to the log."""
+    """Send the reply when everything that the shard has emitted is durable; at once if it already is."""
     if journal.direct:
         return reply
     call.reply = reply
@@ -19,7 +19,7 @@ def answer(journal: GroupJournal, call: Call, reply: Response) -> Response | Non
 
 
 class Gathered:
-    """A reply made of several shards' parts: it leaves when each may, and `refuse` replaces those that may never."""
+    """A reply with parts of several shards: it leaves when each part may; `refuse` replaces the parts of failed appends."""
 
     __slots__ = ("_call", "_refuse", "_reply", "connection")
 
@@ -37,7 +37,7 @@ class Gathered:
 
 
 def answer_together(call: Call, reply: Response, journals: Sequence[GroupJournal], refuse: Callable[[int, int], None]) -> None:
-    """Answer when all of these may; `refuse` gets the number of a journal that may not, and why."""
+    """Send the reply when all journals release it; `refuse` gets the index of a journal that failed, and the error."""
     parts = Parts(Gathered(call, reply, refuse), len(journals))
     for number, journal in enumerate(journals):
         journal.reply(parts.part(number))

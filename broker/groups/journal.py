@@ -1,7 +1,7 @@
-"""A shard's way to its log: what it emitted is appended once a turn; when the log refuses, the shard is suspended.
+"""Append the facts of a shard to its log, once per turn; after a failed append, suspend the shard.
 
-Nothing is patched after a failed append. Memory is ahead of what will ever be true, so what was held is refused, the
-shard is opened anew from the log, and writing is tried again with growing pauses until it works.
+A failed append is never patched: memory is ahead of the log, so held replies get an error, the shard is replayed from the
+log, and writing is retried with growing pauses.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from storage import AppendFailed, DamagedLog, HeldBy, OwnedLog, Undecided, Unrea
 RETRY_MS_MIN = 250
 RETRY_MS_MAX = 15_000
 
-# A disk that does not read, bytes that are not what was written, a record that this version cannot understand.
+# A read error, corrupt bytes, or a record that this version cannot decode.
 UNREADABLE = (OSError, DamagedLog, ProtocolError)
 
 
 def owned_or_fail(name: str, acquired: OwnedLog | HeldBy | Unreadable) -> OwnedLog:
-    """A log without which there is no start; StartError says why it is not ours."""
+    """The acquired log; raises StartError when it could not be acquired."""
     if isinstance(acquired, HeldBy):
         raise StartError(f"{name} is held by {acquired.who}", ExitCode.LOCKED)
     if isinstance(acquired, Unreadable):
@@ -36,7 +36,7 @@ def owned_or_fail(name: str, acquired: OwnedLog | HeldBy | Unreadable) -> OwnedL
 
 
 def spoiled(held: Held, error: Exception) -> None:
-    """A reply raised instead of leaving: the connection that waits for it ends, and no other."""
+    """Close the connection that waits for a reply which raised an exception."""
     defect("a reply failed inside the broker", error, reply=type(held).__name__)
     parts = getattr(held, "parts", None)
     connection = getattr(parts.whole if parts is not None else held, "connection", None)
@@ -45,7 +45,7 @@ def spoiled(held: Held, error: Exception) -> None:
 
 
 class State(Protocol):
-    """What a journal asks of the state it keeps."""
+    """The state that a journal stores."""
 
     hold: Hold
 
@@ -55,10 +55,9 @@ class State(Protocol):
 
 
 class Journal:
-    """One shard and its log. `writable` is false while suspended, `readable` when not even the log can be read.
+    """One shard and its log. `writable` is false while suspended; `readable` is false while the log cannot be read either.
 
-    Suspended it can still be read, as far as the log is: this is the journal of the registry of topics. Groups have one
-    that refuses everything (`group_journal.py`).
+    Used as it is for the topic registry, which can be read while suspended. GroupJournal refuses everything then.
     """
 
     def __init__(
@@ -81,13 +80,13 @@ class Journal:
         self._late_ms = late_ms
         self._refused = refused
         self._late = late
-        self._alarm = NEVER  # when an append is late, or when a suspended log is tried again
-        self._in_flight = 0  # the stamp that the append under way will confirm, 0 when there is none
-        self._began = 0  # when it began
-        self._due = 0  # replies up to this stamp are late when the next deadline comes
+        self._alarm = NEVER  # when an append is late, or a suspended log is retried
+        self._in_flight = 0  # the stamp that the append in flight will confirm; 0: none
+        self._began = 0  # start time of the append in flight
+        self._due = 0  # at the next deadline, replies up to this stamp are late
         self._retry_ms = RETRY_MS_MIN
         self._settled: Callable[[], None] | None = None
-        # The last append that came to an end: the stamp and the offset of its last fact.
+        # Stamp and offset of the last fact of the last completed append.
         self._end_stamp = 0
         self._end_offset = -1
         owned.watch(self.failed)
@@ -98,32 +97,32 @@ class Journal:
 
     @property
     def wall(self) -> int:
-        """The time that is stored."""
+        """The wall time, for stored timestamps."""
         return self._clock.wall
 
     def start(self) -> None:
-        """Open; StartError says why that cannot be."""
+        """Replay the log at the broker's start; raises StartError when it cannot be read."""
         try:
             self.open()
         except UNREADABLE as error:
             raise StartError(f"{self.name} cannot be read: {error}", ExitCode.DATA) from error
 
     def open(self) -> None:
-        """Fold the log into the shard; raises one of UNREADABLE."""
+        """Replay the log into the shard; raises one of UNREADABLE."""
         state = self.state
         state.clear()
         for facts in self._owned.replay():
             state.replay(facts)
 
     def reply(self, held: Held) -> None:
-        """Let the reply leave as soon as everything emitted before it is durable."""
+        """Hold the reply until everything emitted before it is durable."""
         hold = self.state.hold
         hold.reply(held)
         if hold.emitted != hold.taken and not self._in_flight:
             self.turn.schedule_append(self)
 
     def end_turn(self) -> None:
-        """Append what the turn brought, one batch at a time; what arrives meanwhile joins the next."""
+        """Append the facts of this turn, one batch at a time; facts emitted meanwhile join the next batch."""
         hold = self.state.hold
         while hold.emitted != hold.taken and not self._in_flight and self.writable:
             before = hold.taken
@@ -137,9 +136,9 @@ class Journal:
                 self._wake(now + self._late_ms)
 
     def _appended(self, hold: Hold, stamp: int, facts: int, result: int | AppendFailed) -> None:
-        """`hold`: that of the life in which the append began; each opening begins another."""
+        """Release the replies of an append, or suspend. `hold`: the shard's when the append began; a replay replaces it."""
         self._in_flight = 0
-        if self.writable:  # otherwise a defect has suspended it meanwhile, and it is read anew when that is over
+        if self.writable:  # otherwise a defect has suspended the shard meanwhile, and it is replayed later
             self._alarm = NEVER
             if isinstance(result, AppendFailed):
                 self._suspend(result)
@@ -154,16 +153,16 @@ class Journal:
             settled()
 
     def offset_of(self, stamp: int) -> int:
-        """Where in the log a fact is whose replies are being released."""
+        """The log offset of a fact whose replies are being released."""
         return self._end_offset - (self._end_stamp - stamp)
 
     def failed(self, failure: AppendFailed) -> None:
-        """The log broke outside an append: a flush that nobody waited for."""
+        """Suspend after a failure outside an append, such as a background flush."""
         if self.writable and not self._in_flight:
             self._suspend(failure)
 
     def broken(self) -> None:
-        """An exception of ours ended what was done for it: it is read anew from its log, as when that refuses."""
+        """Suspend and replay after an exception, as after a failed append."""
         if self.writable:
             self._suspend(Undecided("a defect in this version") if self._in_flight else AppendFailed("a defect in this version"))
 
@@ -176,7 +175,7 @@ class Journal:
         self._wake(self._clock.now + self._retry_ms)
 
     def _give_up(self, error: int) -> None:
-        """Memory is ahead of what is true: what was held gets `error`."""
+        """Fail held replies with `error` and replay: memory is ahead of the log."""
         self.state.hold.fail(error, spoiled)
         self._reopen()
 
@@ -191,7 +190,7 @@ class Journal:
 
     def _recovered(self, owned: OwnedLog, failure: AppendFailed | None) -> None:
         if owned is not self._owned:
-            return  # given up since, and perhaps loaded again
+            return  # released since, perhaps acquired again
         if failure is not None:
             self._stay_suspended(str(failure))
         else:
@@ -203,7 +202,7 @@ class Journal:
         self._wake(self._clock.tick() + self._retry_ms)
 
     def _renew(self) -> None:
-        """Writing works again."""
+        """Replay and serve: writing works again."""
         self._reopen()
         if self.readable:
             self._serve_again()
@@ -230,11 +229,11 @@ class Journal:
         if self.writable:
             log.warning("append is late", log=self.name, limit_ms=self._late_ms)
             self.state.hold.late(self._due, self._late, spoiled)
-            # Whoever came since waits behind the same append, and not for longer than that either.
+            # Replies held since then wait behind the same append, and are late after the same time.
             self._due = self.state.hold.emitted
             self._wake(now + self._late_ms)
         elif self._in_flight:
-            self._wake(now + self._retry_ms)  # after a defect: what it brings has to be in the log before that is read
+            self._wake(now + self._retry_ms)  # after a defect: wait for the append before replaying the log
         else:
             self._owned.recover(partial(self._recovered, self._owned))
 
@@ -243,7 +242,7 @@ class Journal:
         self.turn.wake_by(at)
 
     def when_settled(self, settled: Callable[[], None]) -> None:
-        """Call back once nothing is on its way to the log any more (an orderly stop waits for that)."""
+        """Call back once no append is in flight or due; an orderly stop waits for that."""
         if self._in_flight or self.state.hold.untaken:
             self._settled = settled
         else:

@@ -1,6 +1,6 @@
-"""Replies to JoinGroup and SyncGroup in few steps: all members of a generation are told the same but for one field.
+"""Encode JoinGroup and SyncGroup replies cheaply: within a generation they differ in one field only.
 
-What they have in common is written once for each version and kept on the reply (`written`).
+The common part is encoded once per version and cached on the reply (`written`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ JOIN_NULL_PROTOCOL: Final = 7
 
 
 def join_response(reply: JoinReply, member_id: str, version: int) -> JoinGroupResponse:
-    told = [JoinGroupResponseMember(id, instance, metadata) for id, instance, metadata in reply.members]
-    return _join_response(reply, member_id, told, version)
+    members = [JoinGroupResponseMember(id, instance, metadata) for id, instance, metadata in reply.members]
+    return _join_response(reply, member_id, members, version)
 
 
-def _join_response(reply: JoinReply, member_id: str, told: list[JoinGroupResponseMember], version: int) -> JoinGroupResponse:
-    """No protocol is an empty name where there is no null, and null from then on, even for a protocol of that name."""
+def _join_response(reply: JoinReply, member_id: str, members: list[JoinGroupResponseMember], version: int) -> JoinGroupResponse:
+    """A missing or empty protocol name is sent as "" before JOIN_NULL_PROTOCOL, and as null since."""
     return JoinGroupResponse(
         0,
         reply.error,
@@ -32,28 +32,28 @@ def _join_response(reply: JoinReply, member_id: str, told: list[JoinGroupRespons
         reply.leader,
         reply.skip_assignment,
         member_id,
-        told,
+        members,
     )
 
 
 def join_front(reply: JoinReply, version: int) -> bytes:
-    """From behind the correlation id to the member id, which comes next."""
+    """The bytes between the correlation id and the member id."""
     front = reply.written.get(version)
     if front is None:
         response = _join_response(reply, "", [], version)
-        front = reply.written[version] = _no_tags(response, version) + response.encode(version)[: -_nobody(version)]
+        front = reply.written[version] = _no_tags(response, version) + response.encode(version)[: -_empty_end_bytes(version)]
     return front
 
 
 def join_end(member_id: str, members: Sequence[JoinedMember], version: int) -> bytes:
-    """The member id and what is behind it."""
-    told = [JoinGroupResponseMember(*one) for one in members]
-    begin = len(JoinGroupResponse().encode(version)) - _nobody(version)
-    return JoinGroupResponse(member_id=member_id, members=told).encode(version)[begin:]
+    """The bytes from the member id to the end."""
+    response_members = [JoinGroupResponseMember(*member) for member in members]
+    begin = len(JoinGroupResponse().encode(version)) - _empty_end_bytes(version)
+    return JoinGroupResponse(member_id=member_id, members=response_members).encode(version)[begin:]
 
 
-def _nobody(version: int) -> int:
-    """How many bytes an empty member id and no members take."""
+def _empty_end_bytes(version: int) -> int:
+    """The size of an empty member id and an empty list of members."""
     return 3 if version >= JoinGroupResponse.FLEXIBLE_FROM else 6
 
 
@@ -62,25 +62,24 @@ def sync_response(reply: SyncReply, assignment: bytes) -> SyncGroupResponse:
 
 
 def sync_front(reply: SyncReply, version: int) -> bytes:
-    """From behind the correlation id to the assignment, which comes next."""
+    """The bytes between the correlation id and the assignment."""
     front = reply.written.get(version)
     if front is None:
         response = sync_response(reply, b"")
-        front = reply.written[version] = _no_tags(response, version) + response.encode(version)[: -_nothing(version)]
+        front = reply.written[version] = _no_tags(response, version) + response.encode(version)[: -_empty_assignment_bytes(version)]
     return front
 
 
 def sync_end(assignment: bytes, version: int) -> bytes:
-    """The assignment and what is behind it."""
-    begin = len(SyncGroupResponse().encode(version)) - _nothing(version)
+    """The bytes from the assignment to the end."""
+    begin = len(SyncGroupResponse().encode(version)) - _empty_assignment_bytes(version)
     return SyncGroupResponse(assignment=assignment).encode(version)[begin:]
 
 
-def _nothing(version: int) -> int:
-    """How many bytes an empty assignment takes."""
+def _empty_assignment_bytes(version: int) -> int:
     return 2 if version >= SyncGroupResponse.FLEXIBLE_FROM else 4
 
 
 def _no_tags(response: JoinGroupResponse | SyncGroupResponse, version: int) -> bytes:
-    """What ends the header of a reply."""
+    """The end of the reply header: no tagged fields in flexible versions, no bytes in others."""
     return b"\0" if version >= response.FLEXIBLE_FROM else b""

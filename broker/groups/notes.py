@@ -1,8 +1,8 @@
-"""What happened to groups, for people: a line in the log for each change of state, and records of __coordinator_notes, which also say
-where partitions of topics ended (`topics/end_offset_notes.py`).
+"""Write notes about groups, for people: a log line per state change, and records of __coordinator_notes, which also hold the end
+offsets of topic partitions (`topics/end_offset_notes.py`).
 
-Records are gathered and appended by a timer, never on the way of a reply. Losing one loses evidence, never a commit: what
-cannot be written is counted, said once, and told by the next note that can.
+Notes are collected and appended by a timer, so that no reply waits for them. A lost note is never a lost commit: lost notes are
+counted, logged once, and reported in the next note that is written.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from storage import AppendFailed, HeldBy, LogId, LogStore, OwnedLog, Unreadable
 
 GATHER_MS = 200
 RETRY_MS = 5_000
-# Written in one go: some milliseconds. What is left comes soon after.
+# One pass writes so many notes, within some milliseconds; the next pass follows MORE_MS later.
 NOTES_AT_ONCE = 500
 MORE_MS = 10
-# Waiting for all logs together; beyond it notes are lost, and counted.
+# Of all logs together; further notes are lost and counted.
 NOTES_WAITING_MAX = 20_000
 BATCH_BYTES_MAX = 1 << 20
 
@@ -47,20 +47,20 @@ class Waiting(NamedTuple):
 
 
 class NotesLog:
-    """The notes of one partition, on their way."""
+    """The notes of one partition that wait to be written, and their log."""
 
     def __init__(self, partition: int) -> None:
         self.id = LogId(NOTES_LOG, partition)
         self.owned: OwnedLog | None = None
-        self.asked = False  # for the log, or for writing to work again
+        self.opening = False  # the log is being acquired or recovered
         self.try_at = 0
         self.waiting: deque[Waiting] = deque()
-        self.lost = 0  # since the last one that was written
+        self.lost = 0  # since the last written note
         self.epoch = -1
-        self.seq = 0  # of the next note of that epoch
+        self.seq = 0  # of the next note in that epoch
 
     def record(self, waiting: Waiting, lost: int) -> Fact:
-        """Numbers have no gap within an epoch: what was lost is in `dropped`."""
+        """Encode a note. Sequence numbers have no gaps within an epoch; `dropped` counts lost notes."""
         note = waiting.note
         if waiting.epoch != self.epoch:
             self.epoch = waiting.epoch
@@ -82,7 +82,7 @@ class NotesLog:
 
 
 class Notes:
-    """All notes of this node (`group_journal.Telling`)."""
+    """The NoteWriter of this node."""
 
     def __init__(self, store: LogStore, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._store = store
@@ -91,32 +91,30 @@ class Notes:
         self._logs: dict[int, NotesLog] = {}
         self._waiting = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._failing = False  # said so
-        self._done: Callable[[], None] | None = None  # who waits for the last ones
+        self._failing = False  # the failure was logged
+        self._done: Callable[[], None] | None = None  # called when the last notes are written
         self._closed = False
 
-    # What shards say.
-
-    def tell(self, journal: GroupJournal, notes: list[Note], offset: int) -> None:
+    def write(self, journal: GroupJournal, notes: list[Note], offset: int) -> None:
         for note in notes:
             if note.kind == Kind.STATE_CHANGE:
                 log_change(note)
             self._gather(journal, note, offset)
 
-    def tell_change(self, journal: GroupJournal, what: Coordinator) -> None:
-        """About the partition itself; nothing is told of one that has never had anything in it."""
-        if what == Coordinator.LOADED and not journal.replayed:
+    def write_change(self, journal: GroupJournal, change: Coordinator) -> None:
+        """Note a change of the partition itself, unless it never held any record."""
+        if change == Coordinator.LOADED and not journal.replayed:
             return
-        if what == Coordinator.UNLOADED and not (journal.replayed or journal.partition in self._logs):
+        if change == Coordinator.UNLOADED and not (journal.replayed or journal.partition in self._logs):
             return
-        replayed = journal.replayed if what in (Coordinator.LOADED, Coordinator.RESUMED) else 0
-        body = CoordinatorChange(what, journal.epoch, journal.load_ms if replayed else 0, len(journal.shard.groups), replayed)
-        ends = what in (Coordinator.UNLOADED, Coordinator.SUSPENDED)  # its groups count anew when it is loaded again
+        replayed = journal.replayed if change in (Coordinator.LOADED, Coordinator.RESUMED) else 0
+        body = CoordinatorChange(change, journal.epoch, journal.load_ms if replayed else 0, len(journal.shard.groups), replayed)
+        ends = change in (Coordinator.UNLOADED, Coordinator.SUSPENDED)  # a later load resets the groups' counts
         dropped = sum(group.notes_dropped for group in journal.shard.groups.values()) if ends else 0
         self._gather(journal, Note("", Kind.COORDINATOR, self._clock.wall, 0, State.EMPTY, body, dropped), -1)
 
-    def tell_ends(self, journal: GroupJournal, ends: EndOffsets) -> bool:
-        """About a topic, whose place is that of a group of its name. False: not now, for groups need the room, or nothing can be written."""
+    def write_ends(self, journal: GroupJournal, ends: EndOffsets) -> bool:
+        """Note end offsets of a topic, in the partition of a group of that name. False: not now; notes of groups go first."""
         notes = self._logs.get(journal.partition)
         waits = notes is not None and (self._clock.tick() < notes.try_at or notes.lost > 0)
         if journal.refusal or waits or self._waiting >= NOTES_WAITING_MAX // 2 or self._done is not None or self._closed:
@@ -140,7 +138,7 @@ class Notes:
         return notes
 
     def check(self, partitions: list[int]) -> None:
-        """Open these, one after the other: after a crash every log has to be looked at once."""
+        """Open these logs one after another: after a crash every log must be checked once."""
         if not partitions or self._done is not None or self._closed:
             return
         first, *others = partitions
@@ -150,20 +148,18 @@ class Notes:
             self._acquired(notes, result)
             self.check(others)
 
-        if notes.owned is None and not notes.asked:
-            notes.asked = True
+        if notes.owned is None and not notes.opening:
+            notes.opening = True
             self._store.acquire(notes.id, opened)
         else:
             self.check(others)
 
     def open(self, partition: int) -> None:
-        """Somebody wants to read them."""
+        """Open the log for a consumer."""
         notes = self._log(partition)
-        if notes.owned is None and not notes.asked and self._done is None and not self._closed and self._clock.tick() >= notes.try_at:
-            notes.asked = True
+        if notes.owned is None and not notes.opening and self._done is None and not self._closed and self._clock.tick() >= notes.try_at:
+            notes.opening = True
             self._store.acquire(notes.id, partial(self._acquired, notes))
-
-    # The way to the logs.
 
     def _write_in(self, ms: int) -> None:
         if self._timer is None and self._done is None and not self._closed:
@@ -182,12 +178,12 @@ class Notes:
             self._write_in(GATHER_MS if left > 0 else MORE_MS)
 
     def _ready(self, notes: NotesLog, now: int) -> bool:
-        """Its log is ours and can be written; otherwise that is asked for, and it gets its turn later."""
+        """Whether the log can be written now; if not, start acquiring or recovering it."""
         owned = notes.owned
         if owned is not None and owned.usable():
             return True
-        if not (notes.asked or self._closed) and now >= notes.try_at:
-            notes.asked = True
+        if not (notes.opening or self._closed) and now >= notes.try_at:
+            notes.opening = True
             if owned is None:
                 self._store.acquire(notes.id, partial(self._acquired, notes))
             else:
@@ -195,20 +191,20 @@ class Notes:
         return notes.owned is not None and notes.owned.usable()
 
     def _acquired(self, notes: NotesLog, result: OwnedLog | HeldBy | Unreadable) -> None:
-        notes.asked = False
+        notes.opening = False
         if isinstance(result, HeldBy | Unreadable):
             self._refused(notes, result.who if isinstance(result, HeldBy) else result.reason)
         else:
             notes.owned = result
-        self._write_last_if_asked()
+        self._write_last_if_closing()
 
     def _recovered(self, notes: NotesLog, failure: AppendFailed | None) -> None:
-        notes.asked = False
+        notes.opening = False
         if failure is not None:
             self._refused(notes, str(failure))
-        self._write_last_if_asked()
+        self._write_last_if_closing()
 
-    def _write_last_if_asked(self) -> None:
+    def _write_last_if_closing(self) -> None:
         if self._done is not None:
             self._write_last()
 
@@ -222,7 +218,7 @@ class Notes:
             log.warning("notes are lost", log=str(notes.id), reason=reason)
 
     def _write(self, notes: NotesLog, most: int) -> int:
-        """One batch; how many notes went into it."""
+        """Write one batch and return its number of notes."""
         assert notes.owned is not None
         lost, notes.lost = notes.lost, 0
         before = notes.epoch, notes.seq
@@ -247,7 +243,7 @@ class Notes:
         return len(facts)
 
     def close(self, done: Callable[[], None]) -> None:
-        """Write the last ones; `done` is called when there is nothing left to wait for."""
+        """Write the last notes, then call `done`."""
         self._done = done
         if self._timer is not None:
             self._timer.cancel()
@@ -256,10 +252,10 @@ class Notes:
 
     def _write_last(self) -> None:
         for notes in self._logs.values():
-            # A new log is acquired at once, and then its notes are written before `_ready` returns.
+            # `_ready` acquires a new log at once and then writes its notes before it returns.
             while notes.waiting and self._ready(notes, self._clock.now) and notes.waiting:
                 self._write(notes, NOTES_AT_ONCE)
-        if self._done is not None and not any(notes.asked for notes in self._logs.values()):
+        if self._done is not None and not any(notes.opening for notes in self._logs.values()):
             done, self._done = self._done, None
             self._closed = True
             done()

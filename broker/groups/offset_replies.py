@@ -1,5 +1,6 @@
-"""Replies of OffsetCommit and OffsetFetch, written straight into bytes: an object for each partition would cost more than
-everything else that is done for it. What they must look like is what the generated messages say.
+"""Encode OffsetCommit and OffsetFetch replies directly: an object per partition would cost more than the rest of the request.
+
+The bytes equal those of the generated messages.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ FETCH_EPOCH: Final = 5
 FETCH_FLEXIBLE: Final = OffsetFetchResponse.FLEXIBLE_FROM
 FETCH_GROUPS: Final = 8
 
-# How the stored form of an offset begins that is nearly always there (`coordinator.facts`): version 3, then offset,
-# leader epoch and metadata, just as the reply has them.
-_USUAL: Final = 3
+# Stored offsets are nearly always of version 3 (`coordinator.facts`): offset, leader epoch and metadata follow the version,
+# encoded as in the reply.
+_USUAL_VERSION: Final = 3
 _METADATA_AT: Final = 16
-_BARE_BYTES: Final = 24  # of one without metadata
+_BARE_BYTES: Final = 24  # size without metadata
 
 
 class AllCommitted:
@@ -80,21 +81,21 @@ class AllCommitted:
         return b"".join(out)
 
 
-# Of one topic: its name, partitions, and the stored offset of each, None where there is none; such a partition has the error.
+# Topic name, partitions, the stored offset of each (or None), and the error of partitions without offset.
 FetchedTopic = tuple[str, Sequence[int], Sequence[bytes | None], int]
-# Of one group: its id, topics and error.
+# Group id, topics and error.
 FetchedGroup = tuple[str, list[FetchedTopic], int]
 
 
 class Wanted(Protocol):
-    """Partitions of a topic, of whose offsets somebody asks."""
+    """The partitions of a topic in an OffsetFetch request."""
 
     name: str
     partition_indexes: list[int]
 
 
 def read_topics(offsets: dict[str, TopicOffsets], wanted: Sequence[Wanted] | None) -> list[FetchedTopic]:
-    """What is stored of these, or of all."""
+    """The stored offsets of the wanted partitions; None: of all partitions."""
     if wanted is None:
         return [(name, list(stored.values), list(stored.values.values()), ErrorCode.NONE) for name, stored in offsets.items()]
     topics: list[FetchedTopic] = []
@@ -110,7 +111,7 @@ def read_topics(offsets: dict[str, TopicOffsets], wanted: Sequence[Wanted] | Non
 
 
 class Fetched:
-    """The reply to an OffsetFetch; up to version 7 of one group."""
+    """The reply to an OffsetFetch; before version 8 it has one group."""
 
     __slots__ = ("groups",)
 
@@ -150,7 +151,7 @@ def _put_compact(out: list[bytes], topics: list[FetchedTopic]) -> None:
             if value is None:
                 nothing = nothing or _NOTHING + b"\1" + _CODE_AND_TAGS(error, 0)
                 out.append(_INDEX(partition) + nothing)
-            elif len(value) == _BARE_BYTES and value[1] == _USUAL:
+            elif len(value) == _BARE_BYTES and value[1] == _USUAL_VERSION:
                 out.append(_INDEX(partition) + value[2:14] + b"\1\0\0\0")
             else:
                 offset_and_epoch, metadata = _parts(value)
@@ -175,8 +176,8 @@ def _put_legacy(out: list[bytes], topics: list[FetchedTopic], version: int) -> N
 
 
 def _parts(value: bytes) -> tuple[bytes, bytes]:
-    """Of a stored offset: offset and epoch as they are sent, and the bytes of its metadata."""
-    if value[1] == _USUAL:
+    """Split a stored offset into offset and leader epoch, as sent in the reply, and metadata."""
+    if value[1] == _USUAL_VERSION:
         (size,) = _STORED_SIZE(value, 14)
         if size >= 0:
             return value[2:14], value[_METADATA_AT : _METADATA_AT + size]

@@ -1,7 +1,7 @@
-"""All partitions of __consumer_offsets on this node: which groups live where, and how partitions come and go.
+"""The partitions of __consumer_offsets on this node: placement of groups, loading and unloading.
 
-They load one after the other, in slices between which the loop goes on: requests for a partition that is not loaded yet
-are told so, all others are answered. What cannot be read refuses alone.
+Partitions load one after another, in slices between which the loop runs. A partition that is not loaded yet, or cannot be
+read, refuses its requests; all others serve.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from broker.groups.group_journal import LOADING, NOT_OURS, SUSPENDED, GroupJournal, Telling
+from broker.groups.group_journal import LOADING, NOT_OURS, SUSPENDED, GroupJournal, NoteWriter
 from broker.groups.journal import UNREADABLE
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.logging.logs import log
@@ -23,18 +23,18 @@ from coordinator import GroupConfig, partition_of
 from protocol.errors import ProtocolError
 from storage import DamagedLog, HeldBy, LogId, LogStore, OwnedLog, Unreadable
 
-# How long one slice of loading keeps the loop; the piece of work that it ends with may take some milliseconds more.
+# The length of one slice of loading; its last step may take some milliseconds longer.
 SLICE_SECONDS = 0.008
 PROGRESS_SECONDS = 5.0
-# A log that could not be read is tried again after so long.
+# The pause before another attempt to read a log.
 UNREADABLE_RETRY_SECONDS = 15.0
-# A partition that begins anew after a defect does so at once, unless it has done so a short time ago.
+# After a defect a partition is reloaded at once, or after a pause if the last reload was less than CALM_SECONDS ago.
 CALM_SECONDS = 10.0
 AGAIN_SECONDS_MIN = 0.25
 AGAIN_SECONDS_MAX = 15.0
 
-# Where each group lives is remembered, for computing it costs more than everything else a heartbeat asks. Groups are
-# named by clients, so what is remembered has a bound.
+# The partition of each group is cached: computing it costs more than the rest of a heartbeat. Clients choose group names,
+# so the cache is bounded.
 PLACES_MAX = 1 << 16
 PLACE_NAME_MAX = 256
 
@@ -43,7 +43,7 @@ _VARIANT = "89ab"
 
 
 class FreshIds:
-    """Random UUIDs as text (version 4): a system call for many, and no object in between."""
+    """Generates random UUIDs (version 4) as text: one system call for many, without UUID objects."""
 
     def __init__(self, random: Callable[[int], bytes] = os.urandom) -> None:
         self._random = random
@@ -62,7 +62,7 @@ class FreshIds:
 
 
 class Shards:
-    """The partitions by number; `of` tells in which one a group lives."""
+    """All partitions by number; `of` finds the partition of a group."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Shards:
         turn: Turn,
         loop: asyncio.AbstractEventLoop,
         late_ms: int,
-        telling: Telling,
+        note_writer: NoteWriter,
         loaded: Callable[[], None],
         fresh_id: Callable[[], str] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -80,24 +80,24 @@ class Shards:
     ) -> None:
         self._store = store
         self._loop = loop
-        self._loading = loading  # something begins to load
-        self._loaded = loaded  # everything asked for is loaded, or refused
+        self._loading = loading  # called when loading begins
+        self._loaded = loaded  # called when all requested partitions are loaded or refused
         self._monotonic = monotonic
         self._places: dict[str, GroupJournal] = {}
-        self._again: dict[GroupJournal, tuple[float, float]] = {}  # after a defect: until when another one has to wait, and for how long
+        self._reload_pauses: dict[GroupJournal, tuple[float, float]] = {}  # after a defect: until when a reload waits, and for how long
         self._queue: deque[GroupJournal] = deque()
         self._current: GroupJournal | None = None
         self._steps: Iterator[None] | None = None
         self._scheduled = False
         self._busy = False
-        self._began: float  # when the partition under way began
-        self._all_began: float  # and everything since the queue was empty
-        self._told_at: float
+        self._began: float  # start of the current partition's load
+        self._all_began: float  # start of loading, when the queue was empty
+        self._reported_at: float
         self._finished: list[GroupJournal] = []
         self._stopped = False
         fresh_id = fresh_id or FreshIds()
         self.journals = [
-            GroupJournal(number, f"{CONSUMER_OFFSETS}-{number}", config, fresh_id, turn, late_ms, telling, self._reload)
+            GroupJournal(number, f"{CONSUMER_OFFSETS}-{number}", config, fresh_id, turn, late_ms, note_writer, self._reload)
             for number in range(partitions)
         ]
         for journal in self.journals:
@@ -116,11 +116,9 @@ class Shards:
             self._places[group_id] = journal
         return journal
 
-    # How it is.
-
     @property
     def progress(self) -> str:
-        """What keeps it from being ready, in a line for people; "" when it is."""
+        """Why not all partitions serve, in a line for people; "" when they do."""
         refusing = [journal for journal in self.journals if journal.refusal]
         if not refusing:
             return ""
@@ -138,31 +136,31 @@ class Shards:
     # Loading.
 
     def load_all(self) -> None:
-        """What is new needs no reading and serves at once, the rest when it is read."""
-        self._scheduled = True  # not later: now
+        """Load all partitions; new ones need no reading and serve at once."""
+        self._scheduled = True  # `_work` is called below
         for number in range(len(self.journals)):
             self.load(number)
         self._work()
 
     def load(self, partition: int) -> None:
-        """It is ours from now on: read it, when those before it are read."""
+        """Queue a partition that this node now owns for loading."""
         journal = self.journals[partition]
         if journal.refusal == NOT_OURS:
             journal.await_load()
             self._enqueue(journal)
 
     def _reload(self, journal: GroupJournal) -> None:
-        """Read it anew: at once, but later and later where defects follow each other."""
+        """Queue a partition for another replay; after repeated defects, with growing pauses."""
         now = self._monotonic()
-        until, pause = self._again.get(journal, (0.0, 0.0))
+        until, pause = self._reload_pauses.get(journal, (0.0, 0.0))
         if not journal.defective:
             self._enqueue(journal)
         elif now >= until:
-            self._again[journal] = now + CALM_SECONDS, 0.0
+            self._reload_pauses[journal] = now + CALM_SECONDS, 0.0
             self._enqueue(journal)
         else:
             pause = min(2 * pause, AGAIN_SECONDS_MAX) or AGAIN_SECONDS_MIN
-            self._again[journal] = now + pause + CALM_SECONDS, pause
+            self._reload_pauses[journal] = now + pause + CALM_SECONDS, pause
             self._loop.call_later(pause, Contained(self._reload_later), journal)
 
     def _reload_later(self, journal: GroupJournal) -> None:
@@ -174,7 +172,7 @@ class Shards:
             return
         if not self._busy:
             self._busy = True
-            self._all_began = self._told_at = self._monotonic()
+            self._all_began = self._reported_at = self._monotonic()
             self._loading()
         self._queue.append(journal)
         self._go_on()
@@ -185,7 +183,7 @@ class Shards:
             self._loop.call_soon(Contained(self._work, self._work_failed))
 
     def _work(self) -> None:
-        """One slice."""
+        """Load for one slice."""
         self._scheduled = False
         until = self._monotonic() + SLICE_SECONDS
         while not self._stopped:
@@ -205,7 +203,7 @@ class Shards:
                 return
 
     def _work_failed(self) -> None:
-        """An exception of ours ended a slice: the partition under way is refused alone, the next ones are loaded."""
+        """Refuse the partition whose load raised, and load the next ones."""
         if self._current is not None:
             self._refuse(self._current, "there is a defect in this version", False)
         self._go_on()
@@ -270,8 +268,8 @@ class Shards:
 
     def _tell_progress(self) -> None:
         now = self._monotonic()
-        if now - self._told_at >= PROGRESS_SECONDS:
-            self._told_at = now
+        if now - self._reported_at >= PROGRESS_SECONDS:
+            self._reported_at = now
             log.info("loading offsets", progress=self.progress)
 
     def _tell_loaded(self) -> None:
@@ -291,8 +289,6 @@ class Shards:
     def members(self) -> int:
         return sum(len(group.members) for journal in self.journals for group in journal.shard.groups.values())
 
-    # Stopping.
-
     def stop(self) -> None:
-        """Nothing is loaded any more."""
+        """Load nothing more."""
         self._stopped = True

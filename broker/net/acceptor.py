@@ -1,10 +1,9 @@
-"""Accepting connections, and when not to.
+"""Accept connections, within the limits on their number.
 
-uvloop's own server accepts one connection a pass of the loop; a fleet that comes back after a restart would wait for
-seconds. So the listening sockets are read here, up to 32 connections a call. At `max.connections` the connections that have been idle
-for longest make room for those that wait; where none is idle accepting pauses, with one line, and the peers wait in the
-kernel's queue. Accepting pauses likewise while descriptors run out: `max.connections` leaves enough for the files of logs
-(descriptors.py), so that is for what others take.
+uvloop's server accepts one connection per pass of the loop, which takes seconds when thousands of clients reconnect. So
+the listening sockets are read here, up to 32 connections per call. At `max.connections` the longest-idle connections are closed
+for new ones; if none is idle, accepting pauses, with one log line, and peers wait in the kernel's backlog. Accepting also pauses
+while the process is short of descriptors (descriptors.py).
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from broker.runtime.contain import Contained, contained_task
 from broker.runtime.node import Address
 
 ACCEPTS_PER_CALL = 32
-LINES_APART_SECONDS = 10.0  # at the limit each connection that ends lets in another one
-RETRY_SECONDS = 1.0  # descriptors are also freed by others than our connections
+LINES_APART_SECONDS = 10.0  # between two log lines of a kind: at the limit, accepting pauses again and again
+RETRY_SECONDS = 1.0  # descriptors are freed not only by connections
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 READ_BYTES = 262_144
 
 
 class StandardLoopProtocol(asyncio.BufferedProtocol):
-    """The standard loop's way to a connection: its buffered reading costs a quarter of its plain one.
+    """Adapts a Connection to asyncio's buffered protocol, whose reads cost a quarter of those of a plain one.
 
-    The buffer is one for all connections: the loop fills it and hands it over in one go.
+    All connections share one buffer: the loop fills it and passes it on in one call.
     """
 
     _buffer = bytearray(READ_BYTES)
@@ -77,7 +76,7 @@ class Acceptor:
         reserve_from: int,
         buffered: bool,
     ) -> None:
-        """Descriptors from `reserve_from` on are not for connections."""
+        """`reserve_from`: descriptors from this number on are not for connections."""
         self._loop = loop
         self._host = host
         self._connections = connections
@@ -89,16 +88,16 @@ class Acceptor:
         self._tasks: set[asyncio.Task[object]] = set()
         self._accepting = False
         self._paused = ""
-        self._told = False  # the pause has its line
+        self._pause_logged = False
         self._quiet_until = 0.0
         self._full = f"{connections_max} connections are open (max.connections)"
-        self._closed_idle = 0  # since that was told
+        self._closed_idle = 0  # since the last log line about it
         self._closed_quiet_until = 0.0
         self._retry: asyncio.TimerHandle | None = None
         connections.freed = self._resume
 
     def adopt(self, sockets: list[socket.socket], listener: Address) -> None:
-        """Sockets that listen for `listener`; one name may stand for several addresses."""
+        """Add listening sockets; a listener has one for each address of its name."""
         self._sockets += [(sock, listener) for sock in sockets]
 
     def start(self) -> None:
@@ -143,17 +142,17 @@ class Acceptor:
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = Connection(self._host, listener, peer)
         self._connections.add(connection)
-        # A connection has the shape of a protocol without being one: so it can be compiled.
+        # Connection does not inherit asyncio.Protocol, so that it can be compiled.
         protocol: Any = StandardLoopProtocol(connection) if self._buffered else connection
         task = self._loop.create_task(contained_task(self._connect, protocol, connection, accepted))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # Descriptors are given out lowest first: this number says how many are in use.
+        # The system assigns the lowest free descriptor, so its number shows how many are in use.
         if accepted.fileno() >= self._reserve_from:
             self._pause(f"descriptors from {self._reserve_from} on are kept for those who are served (open-file limit)")
 
     def _accepting_failed(self) -> None:
-        """An exception of ours, or one of the system's that no peer causes: it would come again at once, so it waits a little."""
+        """Pause after an exception that no peer caused: it would recur at once."""
         self._pause("accepting a connection failed")
 
     async def _connect(self, protocol: Any, connection: Connection, accepted: socket.socket) -> None:
@@ -162,11 +161,11 @@ class Acceptor:
         except Exception as error:
             accepted.close()
             self._connections.ended(connection, f"lost while it was accepted: {error}")
-            if not isinstance(error, OSError):  # otherwise the peer is gone already
+            if not isinstance(error, OSError):  # an OSError means that the peer is gone
                 raise
 
     def _wait_for_room(self) -> None:
-        """Idle connections give theirs, or accepting pauses until one ends."""
+        """Close idle connections, or pause until a connection ends."""
         closed = self._connections.make_room(self._host.clock.tick())
         self._closed_idle += closed
         now = self._loop.time()
@@ -176,7 +175,7 @@ class Acceptor:
             self._closed_idle = 0
         if self._connections.making_room:
             self._stop_reading()
-            self._paused = self._full  # without a line: it goes on in a moment
+            self._paused = self._full  # not logged: it ends in a moment
             self._retry_later()
         else:
             self._pause(self._full)
@@ -184,9 +183,9 @@ class Acceptor:
     def _pause(self, why: str) -> None:
         self._stop_reading()
         now = self._loop.time()
-        if not self._told and now >= self._quiet_until:
+        if not self._pause_logged and now >= self._quiet_until:
             self._quiet_until = now + LINES_APART_SECONDS
-            self._told = True
+            self._pause_logged = True
             log.warning("accepting pauses", reason=why)
         self._paused = why
         self._retry_later()
@@ -206,14 +205,14 @@ class Acceptor:
         for sock, listener in list(self._sockets):
             self._readable(sock, listener)
         if self._accepting:
-            if self._told:
+            if self._pause_logged:
                 log.info("accepting goes on")
-            self._told = False
+            self._pause_logged = False
             self._paused = ""
             self._retry.cancel()
 
     def _descriptor_left(self) -> bool:
-        """Whether one more connection leaves the reserve contained_task; somebody is served however low the limit is."""
+        """Whether one more connection leaves the reserve free; the first connection is always allowed."""
         try:
             lowest = os.dup(self._sockets[0][0].fileno())
         except OSError:

@@ -1,4 +1,4 @@
-"""The connections that are open: how many, from where, and which have been idle for too long."""
+"""The open connections: counts by peer, and closing idle ones."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from broker.net.connection import Connection
 from broker.runtime.clock import Clock
 from broker.runtime.turn import NEVER
 
-# Looking at every connection costs about 0.1 us each: a tenth of the limit is exact enough and cheap.
+# A sweep costs about 0.1 us per connection; a tenth of the idle limit is exact enough.
 SWEEPS_PER_LIMIT = 10
 SWEEP_MS_MAX = 30_000
-# Where another connection needs the room: one that never sent anything is closed sooner than one that did.
+# When new connections need room, connections idle for so long are closed: sooner if they never sent anything.
 SILENT_MS = 1_000
-SPARE_MS = 30_000
-ROOM_AT_ONCE_MAX = 32
-LIVE_PER_ROOM = 64
+IDLE_MS = 30_000
+CLOSED_AT_ONCE_MAX = 32
+LIVE_PER_CLOSED = 64
 MADE_ROOM = "idle when another connection needed the room (max.connections)"
 
 
 class Connections:
-    """All live connections; an actor whose deadlines are those of idle peers (`connections.max.idle.ms`)."""
+    """All live connections; an actor with the deadlines of idle ones (`connections.max.idle.ms`)."""
 
     def __init__(self, clock: Clock, idle_ms_max: int) -> None:
-        self.live: dict[Connection, int] = {}  # with the time before which it sent nothing
-        self.making_room = 0  # so many are being closed for others
+        self.live: dict[Connection, int] = {}  # value: `last_active` while it has sent nothing
+        self.making_room = 0  # connections being closed for new ones
         self.by_peer: dict[str, int] = {}
         self.freed: Callable[[], None] = lambda: None
         self._idle_ms_max = idle_ms_max
@@ -35,7 +35,7 @@ class Connections:
         self.wake_at = clock.now + self._sweep_ms if idle_ms_max >= 0 else NEVER
 
     def add(self, connection: Connection) -> None:
-        connection.last_active -= 1  # so that it differs as soon as something is sent
+        connection.last_active -= 1  # so that the first received bytes change it
         self.live[connection] = connection.last_active
         self.by_peer[connection.peer] = self.by_peer.get(connection.peer, 0) + 1
 
@@ -57,7 +57,7 @@ class Connections:
         self.freed()
 
     def make_room(self, now: int) -> int:
-        """Close some of those that have been idle for longest; how many. None while earlier ones are still being closed."""
+        """Close some of the longest-idle connections; returns how many. 0 while earlier ones are still being closed."""
         if self.making_room:
             return 0
         idle = [
@@ -65,9 +65,9 @@ class Connections:
             for connection, begun in self.live.items()
             if not connection.busy
             and not connection.closed
-            and now - connection.last_active > (SILENT_MS if connection.last_active == begun else SPARE_MS)
+            and now - connection.last_active > (SILENT_MS if connection.last_active == begun else IDLE_MS)
         ]
-        some = nsmallest(min(max(len(self.live) // LIVE_PER_ROOM, 1), ROOM_AT_ONCE_MAX), idle, key=_last_active)
+        some = nsmallest(min(max(len(self.live) // LIVE_PER_CLOSED, 1), CLOSED_AT_ONCE_MAX), idle, key=_last_active)
         self.making_room = len(some)
         for connection in some:
             connection.abort(MADE_ROOM)
@@ -76,7 +76,7 @@ class Connections:
     def advance(self, now: int) -> None:
         self.wake_at = now + self._sweep_ms
         oldest = now - self._idle_ms_max
-        # A request whose reply is parked or held is not idleness; a reply that nobody reads is.
+        # A connection with a parked or held reply is not idle; one with an unread reply is.
         for connection in [c for c in self.live if c.last_active < oldest and not c.busy]:
             connection.abort(self._idle)
 

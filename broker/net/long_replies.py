@@ -1,7 +1,7 @@
-"""Replies too long for one write: they leave in pieces, and all of them together get a bounded share of each turn.
+"""Send long replies in pieces; all of them together get a bounded share of each turn.
 
-A fetch may be answered with tens of megabytes. Written at once they would keep everybody else waiting, and stay in memory
-until the slowest reader has them. So a piece is made when the one before has left, and the connections take turns.
+The reply to a fetch may have tens of megabytes. Written at once, it would delay all other connections, and stay in memory
+until a slow client has read it. So each piece is built when the one before is sent, and connections take turns.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from typing import Protocol
 from broker.runtime.contain import broken
 from broker.runtime.turn import TurnEnd
 
-PIECE_BYTES = 1 << 20  # what all long replies together write in one turn: about a millisecond
-PIECE_BYTES_MIN = 1 << 16  # what is left of it may be too little to be worth a write
+PIECE_BYTES = 1 << 20  # of all long replies in one turn: about a millisecond
+PIECE_BYTES_MIN = 1 << 16  # a smaller piece is not worth a write
 
 
 class ReplyLost(Exception):
-    """The rest of a reply cannot be had, and its beginning has left: the connection cannot go on."""
+    """The rest of a reply cannot be read after its beginning was sent: the connection must be closed."""
 
 
 class LongReply(Protocol):
-    """One of them; `close` is called once, whatever became of it."""
+    """A reply in pieces; `close` is called exactly once."""
 
     @property
     def ended(self) -> bool: ...
 
     def piece(self, bytes_max: int) -> list[bytes]:
-        """What comes next, about as much as that and not nothing. Raises ReplyLost."""
+        """The next bytes, about `bytes_max` and at least one. Raises ReplyLost."""
         ...
 
     def close(self) -> None: ...
 
 
 class Writer(Protocol):
-    """A connection with a long reply; `writes_on` while there is more of it and the peer takes it."""
+    """A connection with a long reply; `writes_on` while there is more of it and the peer reads."""
 
     @property
     def writes_on(self) -> bool: ...
@@ -42,21 +42,21 @@ class Writer(Protocol):
     def write_piece(self, bytes_max: int) -> int: ...
 
 
-class Later(Protocol):
+class Scheduler(Protocol):
     def schedule_end_turn(self, connection: TurnEnd) -> None: ...
 
 
 class LongReplies:
-    """Whose turn it is to write."""
+    """The queue of connections that write long replies."""
 
     __slots__ = ("_turn", "_writers")
 
-    def __init__(self, turn: Later) -> None:
+    def __init__(self, turn: Scheduler) -> None:
         self._turn = turn
         self._writers: deque[Writer] = deque()
 
     def resume(self, writer: Writer) -> None:
-        """`writer` can write; it is not among those that wait for that."""
+        """Queue a writer that can write and is not queued."""
         self._writers.append(writer)
         self._turn.schedule_end_turn(self)
 
@@ -75,6 +75,6 @@ class LongReplies:
             self._turn.schedule_end_turn(self)
 
     def broken(self) -> None:
-        """A turn of it was lost: the writers get the next one."""
+        """Continue in the next turn, after an exception in this one."""
         if self._writers:
             self._turn.schedule_end_turn(self)

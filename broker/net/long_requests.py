@@ -1,4 +1,4 @@
-"""Requests that take more than a turn has time for: they go on in steps, in turn, while everybody else is served."""
+"""Process long requests in steps, some per turn, so that other requests are not delayed."""
 
 from __future__ import annotations
 
@@ -11,59 +11,59 @@ from broker.net.dispatch import Call, Response
 from broker.runtime.contain import defect, run
 from protocol.errors import ErrorCode
 
-# What looking costs, in some 5 us, and how much of that a request may have at once, and all that take longer in one turn.
-ASKING: Final = 1
-READING: Final = 10  # of an index and a batch
-STEP: Final = 100  # of a look that reads on and on
-LOOKS_AT_ONCE: Final = 320
-LOOKS_PER_TURN: Final = 400
+# Costs of steps, in units of about 5 us.
+LOOKUP_COST: Final = 1
+READ_COST: Final = 10  # an index and a batch
+SCAN_COST: Final = 100  # one step of a scan through a log
+INLINE_COST_MAX: Final = 320  # of a request that is answered at once
+TURN_COST_MAX: Final = 400  # of all other long requests in one turn
 
 
-class Looks:
-    """Requests that look for longer than a turn has time for. All of them together get a bounded share of each turn."""
+class LongRequests:
+    """The queue of long requests; all of them together get a bounded share of each turn."""
 
     __slots__ = ("_finish", "_turn", "_waiting")
 
     def __init__(self, turn: Later, finish: Callable[[Call, Response], None] = Call.answer) -> None:
         self._turn = turn
-        self._finish = finish  # what becomes of a reply that took longer
-        self._waiting: deque[Looking] = deque()
+        self._finish = finish  # called with a reply that is not returned at once
+        self._waiting: deque[LongRequest] = deque()
 
     def answer(self, call: Call, reply: Response, steps: Iterator[int]) -> Response | None:
-        """The reply, if its steps come to their end at once; otherwise it leaves when they have."""
-        looking = Looking(call, reply, steps)
-        if looking.resume(LOOKS_AT_ONCE) < LOOKS_AT_ONCE:
+        """Run the steps that fill in `reply`; return it if they end at once, else None: it is sent when they end."""
+        request = LongRequest(call, reply, steps)
+        if request.resume(INLINE_COST_MAX) < INLINE_COST_MAX:
             return reply
-        self._waiting.append(looking)
+        self._waiting.append(request)
         self._turn.schedule_end_turn(self)
         return None
 
     def end_turn(self) -> None:
-        """In turn, a step's worth each."""
+        """Continue the waiting requests, SCAN_COST each, in rotation."""
         waiting = self._waiting
-        left = LOOKS_PER_TURN
+        left = TURN_COST_MAX
         while waiting and left > 0:
-            looking = waiting.popleft()
-            left -= ASKING
-            if looking.call.connection.closed:
+            request = waiting.popleft()
+            left -= LOOKUP_COST
+            if request.call.connection.closed:
                 continue
             try:
-                spent = looking.resume(STEP)
+                spent = request.resume(SCAN_COST)
             except Exception as error:
-                defect("a request failed inside the broker", error, api=looking.call.route.api.name)
-                run(looking.call.fail, ErrorCode.UNKNOWN_SERVER_ERROR)
+                defect("a request failed inside the broker", error, api=request.call.route.api.name)
+                run(request.call.fail, ErrorCode.UNKNOWN_SERVER_ERROR)
                 continue
             left -= spent
-            if spent >= STEP:
-                waiting.append(looking)
+            if spent >= SCAN_COST:
+                waiting.append(request)
             else:
-                run(self._finish, looking.call, looking.reply)
+                run(self._finish, request.call, request.reply)
         if waiting:
             self._turn.schedule_end_turn(self)
 
 
-class Looking:
-    """One of these requests, and what is still to be done for it."""
+class LongRequest:
+    """A call, its unfinished reply, and the remaining steps."""
 
     __slots__ = ("_steps", "call", "reply")
 
@@ -73,7 +73,7 @@ class Looking:
         self._steps = steps
 
     def resume(self, cost: int) -> int:
-        """Take steps until they have cost so much, or a step more; what they did cost. Less than `cost`: it was the last."""
+        """Run steps up to `cost` and return their cost; less than `cost` means that no step is left."""
         spent = 0
         for step in self._steps:
             spent += step

@@ -1,9 +1,8 @@
-"""The bytes of requests that have not arrived in full, of all connections together (`connections.partial.requests.max.bytes`).
+"""Bound the bytes of incomplete requests over all connections (`connections.partial.requests.max.bytes`).
 
-What counts is what was received: a length that is only announced takes nothing. Beyond the bound connections are closed until
-an eighth of it is free: of those that hold at least the average, the ones heard from longest ago, and never the one that sends
-just now. So clients that send on come to the end of their requests, whatever others hold and let lie; nobody is paused, and
-nothing can wait for itself.
+Only received bytes count, not announced lengths. Above the bound, connections are closed until an eighth of it is free: among
+those with at least the average size, the longest inactive first, and never the connection that has just sent. So active clients
+complete their requests; no connection is paused, so no deadlock is possible.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class PartialRequests:
     __slots__ = ("_bytes_max", "_reason", "bytes", "sizes")
 
     def __init__(self, bytes_max: int) -> None:
-        """`bytes_max` is at least the largest request with its length: one alone is never too much."""
+        """`bytes_max` is at least the largest request with its length, so that a single request always fits."""
         self.bytes = 0
         self.sizes: dict[Receiving, int] = {}
         self._bytes_max = bytes_max
@@ -33,7 +32,7 @@ class PartialRequests:
         )
 
     def changed(self, connection: Receiving, size: int) -> None:
-        """So much has arrived of its request by now; 0: it is whole, or given up."""
+        """Set the received bytes of the connection's incomplete request; 0: none."""
         self.bytes += size - self.sizes.pop(connection, 0)
         if size:
             self.sizes[connection] = size

@@ -1,4 +1,4 @@
-"""Opening the listening sockets of a listener: every address that its name stands for, on one port."""
+"""Open the listening sockets of a listener: one per address of its host name, all on one port."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 from broker.runtime.start import ExitCode, StartError
 from broker.settings.listeners import Listener
 
-# Port 0 under a name with several addresses: the port that the first gets may be taken on the second.
+# With port 0 and several addresses, the port chosen for the first may be in use on the second.
 FREE_PORT_TRIES = 20
 _NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
@@ -46,7 +46,7 @@ def _open_all(addresses: list[tuple[int, str, int]], listener: Listener, backlog
             try:
                 sock = _open(family, address, port, scope, backlog)
             except OSError as error:
-                # A name may stand for an address family that this machine does not have: `localhost` without IPv6.
+                # The machine may lack an address family of the name: `localhost` without IPv6.
                 if error.errno in _NO_SUCH_FAMILY:
                     missing = error
                     continue
@@ -67,7 +67,7 @@ def _open(family: int, address: str, port: int, scope: int, backlog: int) -> soc
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            # Each address on its own socket: whether one would take both families is a setting of the machine.
+            # One socket per address: whether an IPv6 socket also accepts IPv4 depends on the system's settings.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             sock.bind((address, port, 0, scope))
         else:

@@ -1,6 +1,6 @@
-"""Who may do what: a port that every handler asks, with Kafka's operations and kinds of resources.
+"""Authorization port of all handlers, with Kafka's operations and resource types.
 
-Today everybody may do everything. Whoever brings access control implements `Authorizer` and changes no handler.
+Every request is allowed today. Access control needs another `Authorizer` and no change of the handlers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from broker.net.dispatch import Call
 
 
 class Operation(IntEnum):
-    """Numbered as Kafka numbers them: a set of operations is sent as a set of bits."""
+    """Kafka's codes; a set of operations is sent as a bit field."""
 
     READ = 3
     WRITE = 4
@@ -33,11 +33,11 @@ class Resource(IntEnum):
     TRANSACTIONAL_ID = 5
 
 
-CLUSTER_NAME: Final = "kafka-cluster"  # the one resource of its kind
+CLUSTER_NAME: Final = "kafka-cluster"  # the only resource of type CLUSTER
 
-OPERATIONS_NOT_ASKED: Final = -(1 << 31)  # in a reply, in place of a set of operations
+OPERATIONS_NOT_ASKED: Final = -(1 << 31)  # in a reply whose request did not ask for authorized operations
 
-# What there is to be allowed about each kind.
+# The operations that exist for each resource type.
 GROUP_OPERATIONS: Final = (Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
 TOPIC_OPERATIONS: Final = (
     Operation.READ,
@@ -61,7 +61,7 @@ CLUSTER_OPERATIONS: Final = (
 
 
 class Authorizer(Protocol):
-    """`open` says that nobody will be refused anything; then it need not be asked."""
+    """`open`: every request is allowed, so that `allows` need not be called."""
 
     @property
     def open(self) -> bool: ...
@@ -86,9 +86,9 @@ def cluster_allowed(authorizer: Authorizer, call: Call, operation: Operation) ->
 
 
 class AllowAll:
-    """Everybody may do everything."""
+    """Allows everything."""
 
-    __slots__ = ("open",)  # asked about every request: of an instance it is had quicker than of a class
+    __slots__ = ("open",)  # read for every request: faster on the instance than on the class
 
     def __init__(self) -> None:
         self.open = True
@@ -98,7 +98,7 @@ class AllowAll:
 
 
 def group_operations(authorizer: Authorizer, call: Call, group_id: str) -> int:
-    """What the caller may do with the group, as a set of bits."""
+    """The caller's allowed operations on the group, as a bit field."""
     return sum(1 << operation for operation in GROUP_OPERATIONS if authorizer.allows(call, operation, Resource.GROUP, group_id))
 
 
@@ -106,14 +106,14 @@ _ALL_OF_A_TOPIC: Final = sum(1 << operation for operation in TOPIC_OPERATIONS)
 
 
 def topic_operations(authorizer: Authorizer, call: Call, name: str) -> int:
-    """What the caller may do with the topic, as a set of bits."""
+    """The caller's allowed operations on the topic, as a bit field."""
     if authorizer.open:
         return _ALL_OF_A_TOPIC
     return sum(1 << operation for operation in TOPIC_OPERATIONS if authorizer.allows(call, operation, Resource.TOPIC, name))
 
 
 def cluster_operations(authorizer: Authorizer, call: Call) -> int:
-    """What the caller may do with the cluster; nothing is told to who may not describe it."""
+    """The caller's allowed operations on the cluster, as a bit field; 0 without permission to describe it."""
     if not authorizer.allows(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
         return 0
     return sum(1 << operation for operation in CLUSTER_OPERATIONS if authorizer.allows(call, operation, Resource.CLUSTER, CLUSTER_NAME))

@@ -1,1 +1,1 @@
-"""Topics: the registry, their partitions and logs, appending, waiting fetches, compaction, retention."""
+"""Topics: registry, settings, partitions and their logs, appends, waiting fetches, retention, deletion."""

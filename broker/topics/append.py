@@ -1,4 +1,4 @@
-"""A producer's batch on its way into the log of a partition."""
+"""Check a producer's batch and append it to the log of a partition."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from storage import AppendFailed, Producers
 
 NO_TIME: Final = -1
 
-Written = tuple[int, int] | AppendFailed  # offset and time, or why it is not there
+Written = tuple[int, int] | AppendFailed  # offset and time, or the failure
 
-# How long checks may take in one pass of the loop; the batch that begins last may take some milliseconds longer.
+# The time for checks in one pass of the event loop; the last batch may take some milliseconds longer.
 PASS_NS: Final = 5_000_000
-SMALL_BYTES: Final = 1_024  # an uncompressed batch below this is checked in no time
+SMALL_BYTES: Final = 1_024  # checking a smaller uncompressed batch takes negligible time
 
 
 class Writable(Protocol):
-    """What is asked of a partition (`broker.topics.partition`)."""
+    """A partition as appending uses it (`broker.topics.partition`)."""
 
     settings: LogSettings
     producers: Producers
@@ -30,19 +30,19 @@ class Writable(Protocol):
     def append_late(self, batch: bytearray, header: BatchHeader, done: Callable[[int | AppendFailed], None]) -> None: ...
 
 
-class Later(Protocol):
+class Scheduler(Protocol):
     def schedule_end_turn(self, connection: Allowance) -> None: ...
 
 
 class Allowance:
-    """The time that checking batches may take in one pass of the loop, over all connections.
+    """The time for checking batches in one pass of the event loop, over all connections.
 
-    A batch that turns out to be more than the loop may do ends the allowance of its pass, so that it is not tried twice.
+    A batch that is too much work for the loop uses up the allowance of its pass.
     """
 
     __slots__ = ("_left_ns", "_monotonic_ns", "_noted", "_turn")
 
-    def __init__(self, turn: Later, monotonic_ns: Callable[[], int]) -> None:
+    def __init__(self, turn: Scheduler, monotonic_ns: Callable[[], int]) -> None:
         self._turn = turn
         self._monotonic_ns = monotonic_ns
         self._left_ns = PASS_NS
@@ -51,7 +51,7 @@ class Allowance:
     def prepare(
         self, data: bytes, at: int, size: int, settings: LogSettings, now: int, name: object
     ) -> tuple[bytearray, BatchHeader]:
-        """Raises Refusal, and TooMuchWork for a batch that another process must check."""
+        """Check the batch within the allowance. Raises Refusal, or TooMuchWork for a batch that a child process must check."""
         if self._left_ns <= 0:
             raise TooMuchWork
         if not self._noted:
@@ -73,9 +73,9 @@ class Allowance:
 
 
 def append(partition: Writable, data: bytes, at: int, size: int, now: int, allowance: Allowance) -> tuple[int, int]:
-    """Where the batch of so many bytes at `at` begins in an immediate log, and when that was, where the broker's clock counts.
+    """Append the batch of `size` bytes at `at` to an immediate log; its offset and, with LogAppendTime, its time.
 
-    Raises Refusal, TooMuchWork and AppendFailed; nothing was written then.
+    Raises Refusal, TooMuchWork or AppendFailed; nothing was written then.
     """
     batch, header = _prepare(partition, data, at, size, now, allowance)
     known = _known(partition, header)
@@ -88,7 +88,7 @@ def append(partition: Writable, data: bytes, at: int, size: int, now: int, allow
 def append_late(
     partition: Writable, data: bytes, size: int, now: int, allowance: Allowance, checked: Checked | None, done: Callable[[Written], None]
 ) -> None:
-    """The same for all of `data`, in any log: `done` is called at once or later. `checked`: it was checked before."""
+    """Append all of `data` to any log; `done` is called at once or later. `checked`: the result of an earlier check."""
     settings = partition.settings
     if checked is not None:
         batch, header = finish(data, 0, size, settings, now, checked)
@@ -114,7 +114,7 @@ def _is_compressed(data: bytes, at: int, size: int) -> bool:
 
 
 def _known(partition: Writable, header: BatchHeader) -> tuple[int, int] | None:
-    """Where it is in the log since it was sent the first time. Raises Refusal for one out of order."""
+    """Offset and time of a repeated batch of an idempotent producer, else None. Raises Refusal for one out of order."""
     if header.producer_id < 0:
         return None
     verdict = partition.producers.check(header)

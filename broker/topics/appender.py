@@ -1,4 +1,4 @@
-"""What a partition answers to a batch."""
+"""Append batches and build the partitions' answers in a Produce reply."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def failed(index: int, error: int, message: str | None = None) -> PartitionProdu
 
 
 def refused(partition: Partition, refusal: Refusal) -> PartitionProduceResponse:
-    start = partition.start_offset if refusal.start_told else NO_OFFSET
+    start = partition.start_offset if refusal.with_start else NO_OFFSET
     errors = [BatchIndexAndErrorMessage(one.record, one.message) for one in refusal.records]
     return PartitionProduceResponse(partition.index, refusal.error, NO_OFFSET, NO_TIME, start, errors, refusal.message)
 
 
 class Appender:
-    """Appends batches to partitions that serve."""
+    """Appends batches to partitions without error."""
 
     def __init__(self, clock: Clock, allowance: Allowance) -> None:
         self._clock = clock
@@ -44,7 +44,7 @@ class Appender:
         return PartitionProduceResponse(partition.index, ErrorCode.NONE, offset, time, partition.start_offset)
 
     def late(self, partition: Partition, data: bytes, size: int, checked: Checked | None, done: Callable[[PartitionProduceResponse], None]) -> None:
-        """The same in any log: `done` is called at once or later. `checked`: the batch was checked elsewhere."""
+        """Append to any log; `done` is called at once or later. `checked`: the result of a check by a child process."""
 
         def written(result: Written) -> None:
             if isinstance(result, AppendFailed):
@@ -52,7 +52,7 @@ class Appender:
             else:
                 done(PartitionProduceResponse(partition.index, ErrorCode.NONE, *result, partition.start_offset))
 
-        if checked is not None:  # it took a while
+        if checked is not None:  # the check took a while
             self._clock.tick()
         try:
             append_late(partition, data, size, self._clock.wall, self._allowance, checked, written)

@@ -1,8 +1,8 @@
-"""Checks of batches that are too much work for the event loop: two processes do them, started when first needed.
+"""Check batches that are too much work for the event loop in two child processes, started on demand.
 
-The first process takes every batch, and gives up those that would keep the others waiting; the second takes these. In both,
-connections take turns. A process that dies is started again and its batch is checked once more; a batch that outlives two processes,
-or the time limit, gets an error that producers retry on.
+The short lane's process takes every batch and passes on those that would keep others waiting; the long lane's process takes
+these. Connections take turns in both. A process that dies is restarted and its batch checked once more; after a second death,
+or the time limit, the batch gets an error that producers retry.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from broker.topics.batch_checks import UNLIMITED, Limits, TooMuchWork
 from broker.topics.settings import LogSettings
 
 COMMAND = child_command("broker.topics.batch_checker_process")
-# What the first process may spend on a batch: some tenths of a second in plain Python at the worst.
+# The work limits of the short lane: at worst some tenths of a second per batch in plain Python.
 SHORT = Limits(100 << 20, 1 << 20, 100_000, 16 << 20, 200_000, 20_000, 4 << 20)
-NICENESS_SHORT = 0  # ordinary batches are among its work
+NICENESS_SHORT = 0  # it also checks ordinary batches
 NICENESS_LONG = 10
 JOB_SECONDS = 20.0  # a producer waits for 30 s (request.timeout.ms)
-GRACE_SECONDS = 2.0  # beyond which a process that did not end by itself is ended
+GRACE_SECONDS = 2.0  # after JOB_SECONDS, for the process to end itself before it is killed
 TRIES = 2
 IDLE_SECONDS = 300.0
 
 
 class Job:
-    """A batch to be checked for `asker`, the connection that it came from."""
+    """A batch to be checked, from `connection`."""
 
-    __slots__ = ("asker", "data", "done", "name", "now", "settings", "wanted")
+    __slots__ = ("connection", "data", "done", "name", "now", "settings", "wanted")
 
     def __init__(
         self,
-        asker: object,
+        connection: object,
         data: bytes,
         settings: LogSettings,
         now: int,
@@ -46,17 +46,17 @@ class Job:
         done: Callable[[Outcome], None],
         wanted: Callable[[], bool],
     ) -> None:
-        self.asker = asker
+        self.connection = connection
         self.data = data
         self.settings = settings
         self.now = now
         self.name = name
         self.done = done
-        self.wanted = wanted  # asked before the work begins
+        self.wanted = wanted  # called before the check begins: whether the result is still needed
 
 
 class Checker:
-    """Both processes. `done` of a job is called later, never within `submit`; not at all once stopped."""
+    """Both lanes. `done` of a job is never called within `submit`, and not after `stop`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, command: tuple[str, ...] = COMMAND) -> None:
         self._long = Lane(loop, command, UNLIMITED, NICENESS_LONG, None)
@@ -67,7 +67,7 @@ class Checker:
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes that run."""
+        """The ids of the running processes."""
         return [lane.process.pid for lane in (self._short, self._long) if lane.process is not None]
 
     async def stop(self) -> None:
@@ -76,18 +76,18 @@ class Checker:
 
 
 class Lane:
-    """One process and the jobs that wait for it."""
+    """One child process and the jobs that wait for it."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, command: tuple[str, ...], limits: Limits, niceness: int, beyond: Lane | None
+        self, loop: asyncio.AbstractEventLoop, command: tuple[str, ...], limits: Limits, niceness: int, next_lane: Lane | None
     ) -> None:
         self.process: asyncio.subprocess.Process | None = None
         self._loop = loop
         self._command = command
         self._limits = limits
         self._niceness = niceness
-        self._beyond = beyond  # takes the batches that are too much for this one
-        self._jobs: dict[object, deque[Job]] = {}  # by asker, in the order of their turns
+        self._next_lane = next_lane  # takes the batches above this lane's limits
+        self._jobs: dict[object, deque[Job]] = {}  # by connection, in the order of their turns
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[asyncio.subprocess.Process] | None = None
@@ -96,7 +96,7 @@ class Lane:
     def submit(self, job: Job) -> None:
         if self._stopped:
             return
-        self._jobs.setdefault(job.asker, deque()).append(job)
+        self._jobs.setdefault(job.connection, deque()).append(job)
         self._arrived.set()
         if self._task is None:
             self._task = self._loop.create_task(contained_task(self._work))
@@ -109,11 +109,11 @@ class Lane:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _next(self) -> Job:
-        asker = next(iter(self._jobs))
-        jobs = self._jobs.pop(asker)
+        connection = next(iter(self._jobs))
+        jobs = self._jobs.pop(connection)
         job = jobs.popleft()
         if jobs:
-            self._jobs[asker] = jobs
+            self._jobs[connection] = jobs
         return job
 
     async def _work(self) -> None:
@@ -135,15 +135,15 @@ class Lane:
             await self._end_process()
 
     async def _do(self, job: Job) -> None:
-        outcome: Outcome = CheckFailed("nobody waits for it")
+        outcome: Outcome = CheckFailed("the connection is closed")
         if job.wanted():
             try:
                 outcome = await self._check(job)
             except Exception as error:
                 defect("checking a batch failed inside the broker", error, log=job.name)
                 outcome = CheckFailed("a defect of the broker")
-        if isinstance(outcome, TooMuchWork) and self._beyond is not None:
-            self._beyond.submit(job)
+        if isinstance(outcome, TooMuchWork) and self._next_lane is not None:
+            self._next_lane.submit(job)
             return
         run(job.done, outcome)
 
@@ -155,10 +155,10 @@ class Lane:
             try:
                 if self.process is None:
                     self._starting = self._loop.create_task(self._start())
-                    self.process = await asyncio.shield(self._starting)  # a stop finds it and ends it
+                    self.process = await asyncio.shield(self._starting)  # a stop ends it
                 async with asyncio.timeout(JOB_SECONDS + GRACE_SECONDS):
                     return outcome_of(await self._exchange(self.process, request))
-            except (OSError, EOFError, ValueError, TypeError) as error:  # a timeout is an OSError, an output that ends an EOFError
+            except (OSError, EOFError, ValueError, TypeError) as error:  # TimeoutError is an OSError; the end of output an EOFError
                 code = await self._end_process()
                 late = self._loop.time() - begun >= JOB_SECONDS
                 reason = f"it took longer than {JOB_SECONDS:g} s" if late else str(error)
@@ -186,12 +186,12 @@ class Lane:
         return await process.stdout.readexactly(size)
 
     async def _end_process(self) -> int | None:
-        """End it if it still runs; its exit code."""
+        """End the process if it still runs; returns its exit code."""
         if self.process is None and self._starting is not None:
             with contextlib.suppress(OSError):
                 self.process = await self._starting
         self._starting = None
-        process = self.process  # until it has ended: this may be interrupted by a stop, which then does it again
+        process = self.process  # kept until it has ended: a stop may interrupt this call and repeat it
         if process is None:
             return None
         await end_child(process)

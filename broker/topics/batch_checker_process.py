@@ -1,7 +1,7 @@
-"""Checks large batches apart from the broker's loop: `python -m broker.topics.batch_checker_process`, started and ended by the broker (batch_checker.py).
+"""The child process that checks large batches: `python -m broker.topics.batch_checker_process` (see batch_checker.py).
 
-It reads jobs from its input and writes a result for each to its output, one at a time, until the input ends. Both are lengths
-with marshalled tuples: the two ends are one Python and one version of this code.
+It reads jobs from standard input and writes one result each to standard output, until the input ends. Both are marshalled tuples
+with a length before: both ends run the same Python and version of this code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CHECKED, REFUSED, TOO_MUCH, FAILED = range(4)
 
 
 class CheckFailed(Exception):
-    """A batch of which nothing is known, for a reason that lies in the broker."""
+    """The batch could not be checked, for a reason in the broker."""
 
 
 Outcome = Checked | Refusal | TooMuchWork | CheckFailed
@@ -42,18 +42,18 @@ def result_bytes(outcome: Outcome) -> bytes:
         return packed(CHECKED, *outcome)
     if isinstance(outcome, Refusal):
         records = [tuple(one) for one in outcome.records]
-        return packed(REFUSED, int(outcome.error), outcome.message, records, outcome.start_told)
+        return packed(REFUSED, int(outcome.error), outcome.message, records, outcome.with_start)
     return packed(TOO_MUCH) if isinstance(outcome, TooMuchWork) else packed(FAILED, str(outcome))
 
 
 def outcome_of(data: bytes) -> Outcome:
-    """Of what follows the size of a result."""
+    """Decode the bytes after the size of a result."""
     kind, *fields = marshal.loads(data)
     if kind == CHECKED:
         return Checked(*fields)
     if kind == REFUSED:
-        error, message, records, start_told = fields
-        return Refusal(ErrorCode(error), message, [RecordError(*one) for one in records], start_told)
+        error, message, records, with_start = fields
+        return Refusal(ErrorCode(error), message, [RecordError(*one) for one in records], with_start)
     return TooMuchWork() if kind == TOO_MUCH else CheckFailed(*fields)
 
 
@@ -63,7 +63,7 @@ def check_job(fields: tuple[Any, ...]) -> Outcome:
         return check(data, 0, len(data), LogSettings(*settings), now, name, Limits(*limits))
     except (Refusal, TooMuchWork) as outcome:
         return outcome
-    except Exception as error:  # also MemoryError: the next batch may be a smaller one
+    except Exception as error:  # also MemoryError: the next batch may be smaller
         return CheckFailed(repr(error))
 
 
@@ -72,7 +72,7 @@ def serve(source: BinaryIO, target: BinaryIO) -> None:
         data = source.read(SIZE.unpack(size)[0])
         fields = marshal.loads(data)
         del data
-        # The broker ends who takes longer; should it be gone itself, the alarm does.
+        # The broker kills a process that takes longer; the alarm does if the broker is gone.
         signal.setitimer(signal.ITIMER_REAL, fields[-1])
         result = result_bytes(check_job(fields))
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -82,7 +82,7 @@ def serve(source: BinaryIO, target: BinaryIO) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the terminal is for the broker, which ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the broker, which ends this process
     serve(sys.stdin.buffer, sys.stdout.buffer)
 
 

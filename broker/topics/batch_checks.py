@@ -1,7 +1,7 @@
-"""What a batch that a producer sends must be like, and what becomes of it: the rules of Apache Kafka 4.3, error for error.
+"""Validate a producer's batch by the rules of Apache Kafka 4.3, with the same errors, and prepare it for the log.
 
-Nearly every batch is stored as it came, after one look at its records. Where the topic sets the time or the compression
-itself, or where the header says another newest timestamp than the records do, it is changed.
+Nearly every batch is stored as received, after one pass over its records. It is changed when the topic sets the time or the
+compression, or when the newest timestamp in its header is wrong.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from protocol.batch_survey import TooManyRecords, survey
 from protocol.compression import BLOCKS_MAX, Compression, TooLarge, decompress
 from protocol.errors import ErrorCode, ProtocolError
 
-MAGIC_BYTES: Final = 17  # as much of a batch as says what it is, in every format there was
-OLDEST_RECORD_BYTES_MIN: Final = 14  # a record of the oldest format, without its own head
+MAGIC_BYTES: Final = 17  # the bytes up to the magic byte, in every format
+OLDEST_RECORD_BYTES_MIN: Final = 14  # a record of format 0 without offset and size
 ERRORS_IN_MESSAGE_MAX: Final = 3
-RECORD_ERRORS_MAX: Final = 1_000  # of one batch, in a reply; how many there are, the message says
+RECORD_ERRORS_MAX: Final = 1_000  # per batch in a reply; the message has the total
 RECORDS_WRITTEN_AT_ONCE: Final = 1_024
-ZSTD_FROM: Final = 7  # Produce: older clients of the topic could not read it
+ZSTD_FROM: Final = 7  # Produce version
 
 _LENGTH_AND_MAGIC: Final = Struct(">8xi4xb").unpack_from
 _MAX_TIMESTAMP_AT: Final = 35
@@ -52,69 +52,69 @@ _CRC_AT: Final = 17
 _CRC: Final = Struct(">I")
 _crc32c: Final = google_crc32c.value
 _UINT64: Final = 1 << 64
-# Java's clients read LZ4 frames of version 1, with blocks that stand alone, and without a dictionary.
+# Java's clients read only LZ4 frames of version 1 with independent blocks and no dictionary.
 _LZ4_FLAGS_AT: Final = 4
 _LZ4_FLAGS_OF_INTEREST: Final = 0b1110_0011
 _LZ4_FLAGS_READABLE: Final = 0b0110_0000
 
 
 class RecordError(NamedTuple):
-    record: int  # its number in the batch
+    record: int  # its index in the batch
     message: str
 
 
 class Refusal(Exception):
-    """A batch that is not taken. `start_told`: the answer says where the log starts, as for whatever came as far as the log."""
+    """The batch is refused. `with_start`: the answer has the log start offset, as Kafka's for a batch that reached the log."""
 
     def __init__(
-        self, error: ErrorCode, message: str | None = None, records: list[RecordError] | None = None, start_told: bool = True
+        self, error: ErrorCode, message: str | None = None, records: list[RecordError] | None = None, with_start: bool = True
     ) -> None:
         super().__init__(message)
         self.error = error
         self.message = message
         self.records = records or []
-        self.start_told = start_told
+        self.with_start = with_start
 
 
 class TooMuchWork(Exception):
-    """Checking the batch takes more work than its limits allow. Nothing is known about the batch then."""
+    """Checking the batch exceeds the work limits; it is neither accepted nor refused."""
 
 
 class Limits(NamedTuple):
-    """How much work a check may be, in figures that are known before the work is done."""
+    """The work limits of a check, in figures known before the work is done."""
 
-    batch_bytes: int  # as it came
-    gzip_bytes: int  # compressed: a gzip of empty parts takes long for its size
+    batch_bytes: int  # as received
+    gzip_bytes: int  # compressed: a gzip of empty members is slow for its size
     snappy_blocks: int
     unpacked_bytes: int
-    survey_steps: int  # records that must be read one by one, and headers
-    changed_records: int  # records to be written anew in the topic's compression, or refused one by one
+    survey_steps: int  # records read one by one, and headers
+    changed_records: int  # records to recompress, or to refuse one by one
     changed_bytes: int
 
 
-# In the loop: some milliseconds in plain Python at the worst.
+# For the event loop: at worst some milliseconds in plain Python.
 INLINE: Final = Limits(8 << 20, 32 << 10, 1_024, 2 << 20, 3_000, 400, 64 << 10)
 UNLIMITED: Final = Limits(1 << 31, 1 << 31, BLOCKS_MAX, DECOMPRESSED_BYTES_MAX, UNLIMITED_STEPS, 1 << 31, 1 << 31)
-SLOW_LEVEL_FROM: Final = 10  # levels of zstd and lz4 from here on take so many times longer
+SLOW_LEVEL_FROM: Final = 10  # from this level on, zstd and lz4 take SLOW_LEVEL_FACTOR times longer
 SLOW_LEVEL_FACTOR: Final = 32
 
 
 class Checked(NamedTuple):
-    """A sound batch: the newest timestamp of its records, and the batch written anew where its compression had to change."""
+    """A valid batch: the newest timestamp of its records, and the recompressed batch if its compression had to change."""
 
     newest: int
     rebuilt: bytes | None
 
 
 class Unreadable(Exception):
-    """Bytes of which not even the first batch can be told: the whole request is refused."""
+    """The records have no valid first batch: the whole request is refused."""
 
 
-# What is asked before anything is looked up.
+# Checks before the partition is looked up.
 
 
 def batch_size(data: bytes, at: int) -> int:
-    """Of the batch at `at`; 0 where there is none, or not all of it. Raises Unreadable."""
+    """The size of the batch at `at`; 0 for none or an incomplete one. Raises Unreadable."""
     left = len(data) - at
     if left < MAGIC_BYTES:
         if left < LENGTH_FROM:
@@ -130,37 +130,37 @@ def batch_size(data: bytes, at: int) -> int:
 
 
 def is_transactional(data: bytes, size: int) -> bool:
-    """`size` is that of its first batch."""
+    """Whether the first batch, of `size` bytes, is transactional."""
     return size > 0 and data[MAGIC_BYTES - 1] == MAGIC and bool(data[ATTRIBUTES_AT + 1] & TRANSACTIONAL)
 
 
-def alone(data: bytes, size: int, version: int) -> None:
-    """One batch, of today's format, in a compression that the version of the request allows. Raises Refusal."""
+def check_single_batch(data: bytes, size: int, version: int) -> None:
+    """Require one batch, of the current format, in a compression that the request version allows. Raises Refusal."""
     if not size or data[MAGIC_BYTES - 1] != MAGIC:
-        raise Refusal(ErrorCode.INVALID_RECORD, start_told=False)
+        raise Refusal(ErrorCode.INVALID_RECORD, with_start=False)
     if version < ZSTD_FROM:
         codec = data[ATTRIBUTES_AT + 1] & COMPRESSION_MASK
         if codec == Compression.ZSTD:
-            raise Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, start_told=False)
+            raise Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, with_start=False)
         if codec > Compression.ZSTD:
-            raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, start_told=False)
+            raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, with_start=False)
     if size == len(data):
         return
     try:
         second = batch_size(data, size)
     except Unreadable:
-        raise Refusal(ErrorCode.CORRUPT_MESSAGE, start_told=False) from None
+        raise Refusal(ErrorCode.CORRUPT_MESSAGE, with_start=False) from None
     if second:
-        raise Refusal(ErrorCode.INVALID_RECORD, start_told=False)
+        raise Refusal(ErrorCode.INVALID_RECORD, with_start=False)
 
 
-# What the log asks.
+# Checks against the settings of the log.
 
 
 def prepare(
     data: bytes, at: int, size: int, settings: LogSettings, now: int, name: object, limits: Limits = UNLIMITED
 ) -> tuple[bytearray, BatchHeader]:
-    """The batch of so many bytes at `at` as it is to be appended to the partition called `name`. Raises Refusal and TooMuchWork."""
+    """Check the batch of `size` bytes at `at` and prepare it for partition `name`. Raises Refusal and TooMuchWork."""
     if size > limits.batch_bytes:
         raise TooMuchWork
     header = _header(data, at, at + size, settings)
@@ -169,7 +169,7 @@ def prepare(
 
 
 def check(data: bytes, at: int, size: int, settings: LogSettings, now: int, name: object, limits: Limits) -> Checked:
-    """Everything about a batch that may take long. Raises Refusal and TooMuchWork."""
+    """Do the checks of a batch that may take long. Raises Refusal and TooMuchWork."""
     if size > limits.batch_bytes:
         raise TooMuchWork
     header = _header(data, at, at + size, settings)
@@ -180,7 +180,7 @@ def check(data: bytes, at: int, size: int, settings: LogSettings, now: int, name
 def _check(
     header: BatchHeader, data: bytes, at: int, end: int, settings: LogSettings, now: int, name: object, limits: Limits
 ) -> tuple[int, bytes | None]:
-    """What Checked has."""
+    """The fields of Checked."""
     codec = header.attributes & COMPRESSION_MASK
     target = codec
     if settings.compression != PRODUCER:
@@ -198,7 +198,7 @@ def _check(
     except TooManyRecords:
         raise TooMuchWork from None
     oldest, newest = header.base_timestamp + found.oldest, header.base_timestamp + found.newest
-    sets_time = bool(header.attributes & LOG_APPEND_TIME)  # which is the broker's to do
+    sets_time = bool(header.attributes & LOG_APPEND_TIME)  # reserved for the broker
     if sets_time:
         oldest = newest = header.max_timestamp
     if settings.log_append_time:
@@ -218,12 +218,12 @@ def _check(
         raise TooMuchWork
     batch = _rebuilt(body, body_at, body_end, header, Compression(target), level)
     if len(batch) > settings.max_message_bytes:
-        raise Refusal(ErrorCode.MESSAGE_TOO_LARGE, start_told=False)
+        raise Refusal(ErrorCode.MESSAGE_TOO_LARGE, with_start=False)
     return read_header(batch, 0).max_timestamp, batch
 
 
 def finish(data: bytes, at: int, size: int, settings: LogSettings, now: int, checked: Checked) -> tuple[bytearray, BatchHeader]:
-    """A checked batch as it is to be appended now. Raises Refusal."""
+    """Prepare a checked batch for the log. Raises Refusal."""
     header = BatchHeader(*HEADER.unpack_from(data, at))
     return _finish(header, data, at, size, settings, now, checked.newest, checked.rebuilt)
 
@@ -238,7 +238,7 @@ def _finish(
         header = BatchHeader(*HEADER.unpack_from(batch, 0))
     _set_time(batch, header, settings.log_append_time, now if settings.log_append_time else max(newest, NO_TIMESTAMP))
     if len(batch) > settings.segment_bytes:
-        raise Refusal(ErrorCode.RECORD_LIST_TOO_LARGE, start_told=False)
+        raise Refusal(ErrorCode.RECORD_LIST_TOO_LARGE, with_start=False)
     return batch, header
 
 
@@ -252,16 +252,16 @@ _CODECS: Final = {
 
 
 def _header(data: bytes, at: int, end: int, settings: LogSettings) -> BatchHeader:
-    """Sound as far as it tells by itself, and as written."""
-    if _TIMESTAMP.unpack_from(data, at)[0]:  # where a batch stands is the broker's to say
+    """Read and check the header: base offset, size, checksum, attributes and counts."""
+    if _TIMESTAMP.unpack_from(data, at)[0]:  # the base offset must be 0; the broker assigns it
         raise Refusal(ErrorCode.INVALID_RECORD)
     if end - at > settings.max_message_bytes:
-        raise Refusal(ErrorCode.MESSAGE_TOO_LARGE, start_told=False)
+        raise Refusal(ErrorCode.MESSAGE_TOO_LARGE, with_start=False)
     if end - at < HEADER_BYTES:
-        raise Refusal(ErrorCode.CORRUPT_MESSAGE, start_told=False)
+        raise Refusal(ErrorCode.CORRUPT_MESSAGE, with_start=False)
     header = BatchHeader(*HEADER.unpack_from(data, at))
     if _crc32c(data[at + CRC_FROM : end]) != header.crc:
-        raise Refusal(ErrorCode.CORRUPT_MESSAGE, start_told=False)
+        raise Refusal(ErrorCode.CORRUPT_MESSAGE, with_start=False)
     attributes = header.attributes
     if attributes & COMPRESSION_MASK > Compression.ZSTD:
         raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -276,7 +276,7 @@ def _header(data: bytes, at: int, end: int, settings: LogSettings) -> BatchHeade
 
 
 def _decompressed(body: bytes, codec: int, limits: Limits) -> bytes:
-    if not body and codec == Compression.ZSTD:  # no frames are no records
+    if not body and codec == Compression.ZSTD:  # no frames: no records
         return body
     if codec == Compression.LZ4 and (len(body) <= _LZ4_FLAGS_AT or body[_LZ4_FLAGS_AT] & _LZ4_FLAGS_OF_INTEREST != _LZ4_FLAGS_READABLE):
         raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -302,11 +302,11 @@ def _set_time(batch: bytearray, header: BatchHeader, log_append_time: bool, newe
     _CRC.pack_into(batch, _CRC_AT, header.crc)
 
 
-# One by one, where something is wrong or must change.
+# Reading records one by one, when some are refused or the compression changes.
 
 
 def _record(body: bytes, at: int, end: int, header: BatchHeader) -> tuple[Record, int]:
-    """The record at `at` and where it ends. Offsets from 0; the timestamp as Java computes it."""
+    """Read the record at `at`; it and its end. Offsets count from 0; timestamps overflow as in Java."""
     record, at = read_record(body, at, end, 0, 0)
     if header.attributes & LOG_APPEND_TIME:
         record.timestamp = header.max_timestamp
@@ -316,7 +316,7 @@ def _record(body: bytes, at: int, end: int, header: BatchHeader) -> tuple[Record
 
 
 def _refuse_records(body: bytes, at: int, end: int, header: BatchHeader, settings: LogSettings, now: int, name: object) -> None:
-    """Raises Refusal for what is wrong with them; returns where that is only what it looked like: no timestamp is none too early."""
+    """Raises Refusal with the invalid records; returns if there are none, since a missing timestamp (-1) only looks too early."""
     errors: list[RecordError] = []
     count = 0
     error = ErrorCode.INVALID_RECORD
@@ -361,7 +361,7 @@ def _as_int64(value: int) -> int:
 
 
 def _rebuilt(body: bytes, at: int, end: int, header: BatchHeader, codec: Compression, level: int | None) -> bytes:
-    """The same records in the topic's own compression. Written some at a time: objects of all of them would take gigabytes."""
+    """Recompress the records for the topic. Only some records are objects at a time: all of them could take gigabytes."""
     count = header.record_count
     parts: list[bytes] = []
     written = bytearray()
@@ -369,7 +369,7 @@ def _rebuilt(body: bytes, at: int, end: int, header: BatchHeader, codec: Compres
     for index in range(count):
         record, at = _record(body, at, end, header)
         if record.timestamp < NO_TIMESTAMP:
-            raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)  # nobody can write that
+            raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)  # not encodable, as in Kafka
         if not index:
             first = record.timestamp
         newest = max(newest, record.timestamp)

@@ -1,8 +1,8 @@
-"""Topics that are deleted, and what of them must go: their folders, and the offsets that groups committed for them.
+"""Delete topics, and the offsets that groups committed for them.
 
-Nothing goes before the deletion is durable; of the folders `partitions.py` takes care. The registry remembers a deletion
-until folders and offsets are gone, so that a crash in between leaves nothing behind. A partition of groups that does not
-serve just then forgets the offsets as soon as it does; one whose log refuses forgets them again when it serves again.
+Nothing is removed before the deletion is durable; `partitions.py` removes the folders. The registry keeps a deletion until
+folders and offsets are gone, so that the next start completes it after a crash. An offsets partition that does not serve
+forgets the offsets once it does; after a failed append it forgets them again.
 """
 
 from __future__ import annotations
@@ -20,28 +20,26 @@ from broker.topics.partitions import Partitions
 from broker.topics.registry import DeletedTopic, Topic, Topics
 from protocol.errors import ErrorCode
 
-# How long forgetting keeps the loop at a time.
-SLICE_SECONDS = 0.005
+SLICE_SECONDS = 0.005  # of forgetting offsets, before the loop runs
 ALL_COMMITS = (1 << 63) - 1
-# When to look again at a registry that cannot be read.
-LOOK_AGAIN_SECONDS = 1.0
+REGISTRY_RETRY_SECONDS = 1.0  # while the registry cannot be read
 
 
-def nobody(error: int) -> None:
-    """Nobody waits for the end of this deletion."""
+def no_waiter(error: int) -> None:
+    """The `done` of a deletion without a waiting request."""
 
 
 class Deletion:
-    """Topics that one request deletes: a held reply of the registry, and then whose offsets are still to be forgotten where."""
+    """The topics deleted by one request: first a held reply of the registry, then the progress of forgetting their offsets."""
 
     __slots__ = ("_deletions", "defective", "done", "moments", "topics", "waiting")
 
     def __init__(self, deletions: Deletions, topics: list[Topic], moments: dict[str, int], done: Callable[[int], None]) -> None:
         self._deletions = deletions
         self.topics = topics
-        self.moments = moments  # of deletion, by name
-        self.waiting: set[GroupJournal] = set()
-        self.defective: set[GroupJournal] = set()  # of these: not tried again before the next start
+        self.moments = moments  # of deletion, by topic name
+        self.waiting: set[GroupJournal] = set()  # partitions that have not forgotten the offsets yet
+        self.defective: set[GroupJournal] = set()  # those that raised: retried at the next start
         self.done = done
 
     def release(self) -> None:
@@ -52,7 +50,7 @@ class Deletion:
 
 
 class Forgotten:
-    """Notes of one deletion's tombstones in one partition that they are in its log."""
+    """A held reply that records when one deletion's tombstones are durable in one offsets partition."""
 
     __slots__ = ("_deletions", "deletion", "journal")
 
@@ -69,7 +67,7 @@ class Forgotten:
 
 
 class Deletions:
-    """Deletes topics, and sees to what they leave behind."""
+    """Deletes topics and forgets their offsets."""
 
     def __init__(
         self,
@@ -92,7 +90,7 @@ class Deletions:
             journal.served = self._served
 
     def delete(self, names: Iterable[str], done: Callable[[int], None]) -> None:
-        """`done` is told 0 when the topics are gone for good, offsets included as far as they are served; or why they are not."""
+        """Delete topics; `done` gets 0 when that is durable and all serving groups have forgotten the offsets, else the error."""
         now = self._registry.wall
         topics = [self._topics.delete(name, now) for name in names]
         for topic in topics:
@@ -101,35 +99,32 @@ class Deletions:
         self._registry.reply(Deletion(self, topics, moments, done))
 
     def resume(self, deleted: Iterable[DeletedTopic]) -> None:
-        """After a start: what was deleted before, perhaps without its offsets. Partitions come to it as they are loaded."""
+        """After a start, forget the offsets of topics deleted before, in each partition once it is loaded."""
         moments: dict[str, int] = {}
         topics = []
         for topic in deleted:
             moments[topic.name] = max(topic.deleted_ms, moments.get(topic.name, 0))
             topics.append(Topic(topic.name, topic.id, topic.partitions, 0))
         if topics:
-            self.begin(Deletion(self, topics, moments, nobody))
-
-    # The registry's log has it, or has not.
+            self.begin(Deletion(self, topics, moments, no_waiter))
 
     def failed(self, deletion: Deletion, error: int) -> None:
-        """Refused, or only late: what has become of it is seen once the registry has dealt with that."""
-        self._loop.call_soon(Contained(self._look_again), deletion)
+        """The registry's append failed or is late: answer, and check later whether the topics are deleted."""
+        self._loop.call_soon(Contained(self._check_deleted), deletion)
         deletion.done(error)
 
-    def _look_again(self, deletion: Deletion) -> None:
-        """A late append may yet come true; after a refusal the topics are back, but for those that an earlier batch deleted."""
+    def _check_deleted(self, deletion: Deletion) -> None:
+        """Go on with the topics that are deleted after all: a late append may have succeeded, or an earlier batch contained them."""
         if not self._registry.readable:
-            self._loop.call_later(LOOK_AGAIN_SECONDS, Contained(self._look_again), deletion)
+            self._loop.call_later(REGISTRY_RETRY_SECONDS, Contained(self._check_deleted), deletion)
             return
         gone = [topic for topic in deletion.topics if topic.id in self._topics.deleted]
         moments = {topic.name: deletion.moments[topic.name] for topic in gone}
         if gone:
-            self._registry.reply(Deletion(self, gone, moments, nobody))
-
-    # Offsets.
+            self._registry.reply(Deletion(self, gone, moments, no_waiter))
 
     def begin(self, deletion: Deletion) -> None:
+        """Forget the offsets in all partitions, now that the deletion is durable."""
         deletion.waiting = set(self._shards.journals)
         self._open.append(deletion)
         self._queue.append((deletion, list(self._shards.journals)))
@@ -137,7 +132,7 @@ class Deletions:
             self._work()
 
     def _work(self) -> None:
-        """One slice: each deletion goes once over all partitions, and then its reply leaves."""
+        """One slice: each deletion visits all partitions once, then its reply leaves."""
         until = self._monotonic() + SLICE_SECONDS
         while self._queue:
             deletion, left = self._queue[0]
@@ -152,11 +147,11 @@ class Deletions:
             deletion.done(ErrorCode.NONE)
 
     def _go_on(self) -> None:
-        """An exception of ours ended a slice; what raised is off the list by then."""
+        """Continue after a slice that raised; the partition that raised is off the list."""
         self._loop.call_soon(Contained(self._work, self._go_on))
 
     def _served(self, journal: GroupJournal) -> None:
-        """It is loaded, perhaps again: nobody has been answered from it yet."""
+        """Forget offsets in a partition that was just loaded, before it answers requests."""
         for deletion in list(self._open):
             if journal in deletion.waiting and journal not in deletion.defective:
                 self._forget(deletion, journal)
@@ -172,9 +167,9 @@ class Deletions:
         journal.reply(Forgotten(self, deletion, journal))
 
     def _up_to(self, deletion: Deletion) -> dict[str, int]:
-        """By topic the commit time up to which its offsets go: all of them, unless another topic of that name was created since.
+        """The commit time, by topic, up to which offsets are forgotten: no limit unless a topic of that name was created since.
 
-        The clock may have been set back between the deletion and the creation: what was committed behind that stays.
+        Offsets committed after the creation stay, even if the clock was set back between deletion and creation.
         """
         by_name = self._topics.by_name
         return {
@@ -182,13 +177,13 @@ class Deletions:
         }
 
     def not_yet(self, forgotten: Forgotten) -> None:
-        """Its append is only late; or it was refused, and then the partition begins anew from its log and forgets again."""
+        """Wait on after a late append; after a failed one the partition reloads, and forgets again then."""
 
-        def wait_on() -> None:
+        def keep_waiting() -> None:
             if not forgotten.journal.refusal:
                 forgotten.journal.reply(forgotten)
 
-        self._loop.call_soon(Contained(wait_on))
+        self._loop.call_soon(Contained(keep_waiting))
 
     def forgotten(self, deletion: Deletion, journal: GroupJournal) -> None:
         deletion.waiting.discard(journal)

@@ -1,7 +1,7 @@
-"""Where partitions end, noted now and then in __coordinator_notes: what the lag of a group at some moment was can be told later.
+"""Periodically note the end offsets of partitions in __coordinator_notes, so that a group's past lag can be computed.
 
-A pass goes over all partitions in slices, between which the loop goes on, and notes those whose offsets are not what was noted
-last. Passes that find much have to wait for room: notes of groups are worth more, and lie in the same logs.
+A pass visits all partitions in slices, between which the loop runs, and notes offsets that changed since the last note. The
+rate of bytes is limited: notes of groups are worth more, and share the same logs.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from protocol.messages.coordinator_notes import EndOffsets, PartitionEnds
 SLICE_SECONDS = 0.002
 PAUSE_SECONDS = 0.005
 PARTITIONS_IN_A_NOTE = 500
-# A quarter of the room for notes, filled in a day; where notes have any room, so much a second.
-SHARE = 4
+# End offsets may fill a quarter of notes.retention.bytes per day; without that limit BYTES_PER_SECOND_UNBOUNDED.
+RETENTION_DIVISOR = 4
 DAY_MS = 86_400_000
-BYTES_A_SECOND_UNBOUNDED = 4_096
-BYTES_AT_ONCE = 64 * 1_024
-NOTE_BYTES = BATCH_OVERHEAD_BYTES + 80  # besides the name and the partitions
+BYTES_PER_SECOND_UNBOUNDED = 4_096
+BURST_BYTES = 64 * 1_024
+NOTE_BYTES = BATCH_OVERHEAD_BYTES + 80  # without the name and the partitions
 PARTITION_BYTES = 21
 
-Tell = Callable[[GroupJournal, EndOffsets], bool]
+WriteEnds = Callable[[GroupJournal, EndOffsets], bool]
 
 
 class _Noted:
-    """What was noted of one topic."""
+    """The noted end offsets of one topic."""
 
-    __slots__ = ("ends", "looked_ms")
+    __slots__ = ("ends", "scanned_ms")
 
     def __init__(self) -> None:
         self.ends: dict[int, tuple[int, int]] = {}
-        self.looked_ms = -1  # when the last look at all of its partitions began
+        self.scanned_ms = -1  # start of the last complete scan of its partitions
 
 
 class EndOffsetNotes:
-    """Of all topics but internal ones."""
+    """Notes the end offsets of all topics except internal ones."""
 
     def __init__(
         self,
@@ -52,21 +52,21 @@ class EndOffsetNotes:
         topics: Topics,
         partitions: Partitions,
         place: Callable[[str], GroupJournal],
-        tell: Tell,
+        write_ends: WriteEnds,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
     ) -> None:
-        """`interval_ms`: 0: never. `room_bytes`: of all notes, below 0: any. `place`: the partition that a name belongs to."""
+        """`interval_ms` 0: never. `room_bytes`: notes.retention.bytes, below 0 no limit. `place`: name to offsets partition."""
         self._seconds = interval_ms / 1_000
         self._topics = topics
         self._partitions = partitions
         self._place = place
-        self._tell = tell
+        self._write_ends = write_ends
         self._loop = loop
         self._clock = clock
-        rate = room_bytes / SHARE / DAY_MS * 1_000 if room_bytes >= 0 else BYTES_A_SECOND_UNBOUNDED
-        self._bytes_a_pass = rate * self._seconds
-        self._bytes = float(BYTES_AT_ONCE if room_bytes else 0)
+        rate = room_bytes / RETENTION_DIVISOR / DAY_MS * 1_000 if room_bytes >= 0 else BYTES_PER_SECOND_UNBOUNDED
+        self._bytes_per_interval = rate * self._seconds
+        self._bytes = float(BURST_BYTES if room_bytes else 0)
         self._noted: dict[bytes, _Noted] = {}
         self._pass: Iterator[None] | None = None
         self._began = 0.0
@@ -80,21 +80,21 @@ class EndOffsetNotes:
             self._timer = None
 
     def _next(self) -> None:
-        self._timer = self._loop.call_later(self._seconds, Contained(self._go_on, self._anew))
+        self._timer = self._loop.call_later(self._seconds, Contained(self._go_on, self._drop_pass))
 
-    def _anew(self) -> None:
-        """An exception of ours ended a pass: the next one begins at its time."""
+    def _drop_pass(self) -> None:
+        """Drop a pass that raised; the next one begins on schedule."""
         self._pass = None
         self._next()
 
     def _go_on(self) -> None:
-        """Each interval: more may be noted, and the pass under way goes on, or another one begins."""
-        self._bytes = min(self._bytes + self._bytes_a_pass, max(BYTES_AT_ONCE, self._bytes_a_pass))
+        """Once per interval: refill the budget and continue the pass, or begin the next."""
+        self._bytes = min(self._bytes + self._bytes_per_interval, max(BURST_BYTES, self._bytes_per_interval))
         self._slice()
 
     def _slice(self) -> None:
         if self._pass is None:
-            self._pass = self._look()
+            self._pass = self._scan()
         self._clock.tick()
         until = time.monotonic() + SLICE_SECONDS
         while self._bytes > 0:
@@ -102,19 +102,19 @@ class EndOffsetNotes:
                 self._pass = None
                 break
             if time.monotonic() >= until:
-                self._timer = self._loop.call_later(PAUSE_SECONDS, Contained(self._slice, self._anew))
+                self._timer = self._loop.call_later(PAUSE_SECONDS, Contained(self._slice, self._drop_pass))
                 return
         self._next()
 
-    def _look(self) -> Iterator[None]:
-        """One pass; what it yields between are places to rest."""
+    def _scan(self) -> Iterator[None]:
+        """One pass over all topics; it may be suspended at each yield."""
         for id in list(self._topics.by_id):
             topic = self._topics.by_id.get(id)
             if topic is not None and not topic.internal:
-                yield from self._look_at(topic)
+                yield from self._scan_topic(topic)
         self._noted = {id: noted for id, noted in self._noted.items() if id in self._topics.by_id}
 
-    def _look_at(self, topic: Topic) -> Iterator[None]:
+    def _scan_topic(self, topic: Topic) -> Iterator[None]:
         noted = self._noted.setdefault(topic.id, _Noted())
         began = self._clock.wall
         complete = True
@@ -136,12 +136,12 @@ class EndOffsetNotes:
         if changed:
             complete &= self._note(topic, noted, changed)
         if complete:
-            noted.looked_ms = began
+            noted.scanned_ms = began
 
     def _note(self, topic: Topic, noted: _Noted, changed: dict[int, tuple[int, int]]) -> bool:
-        """False: it cannot be noted now, and is looked at again."""
+        """Write a note; False: not possible now, so the next pass tries again."""
         entries = [PartitionEnds(index, start, end) for index, (start, end) in changed.items()]
-        if not self._tell(self._place(topic.name), EndOffsets(topic.name, entries, noted.looked_ms)):
+        if not self._write_ends(self._place(topic.name), EndOffsets(topic.name, entries, noted.scanned_ms)):
             return False
         self._bytes -= NOTE_BYTES + 3 * len(topic.name) + PARTITION_BYTES * len(entries)
         noted.ends.update(changed)

@@ -1,7 +1,7 @@
-"""The reply to a Fetch: what stands around the records as a few bytes, the records as they stand in their files.
+"""Encode the reply to a Fetch: small parts in memory, record batches straight from segment files.
 
-A short one is put together at once. Of a long one the records are read when they are sent, a piece at a time: they are copied
-from the file into memory and from there to the kernel, and never in between.
+A short reply is encoded at once. Of a long one the records are read while it is sent, one piece at a time, so that they are
+copied only from the file to memory and from there to the kernel.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from protocol.wire import (
 )
 from storage import DamagedLog, Extent
 
-# Versions from which a field is there.
+# The first version with each field.
 FETCH_START: Final = 5
 FETCH_SESSIONS: Final = 7
 FETCH_READ_REPLICA: Final = 11
@@ -36,18 +36,18 @@ FETCH_LEADERS: Final = 16
 
 NO_OFFSET: Final = -1
 NO_TRANSACTIONS: Final = -1  # null in place of the list
-SHORT_BYTES: Final = 65_536  # records of a reply that is not worth pieces
-JOINED_BYTES: Final = 16_384  # less than this is cheaper copied than sent on its own
+SHORT_BYTES: Final = 65_536  # a reply with fewer bytes of records is sent at once
+JOINED_BYTES: Final = 16_384  # shorter pieces are joined by copying
 
-# Errors with which a client is told who leads.
+# Errors whose reply names the current leader.
 _LED_BY_ANOTHER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 _THROTTLE: Final = Struct(">i").pack
 _HEAD: Final = Struct(">ihi").pack  # throttle time, error, session id
 _COUNT: Final = Struct(">i").pack
 _PARTITION_4: Final = Struct(">ihqqi").pack  # index, error, high watermark, last stable offset, aborted transactions
-_PARTITION_5: Final = Struct(">ihqqqi").pack  # ... with the log's start before these
-_PARTITION_11: Final = Struct(">ihqqqii").pack  # ... and a preferred replica behind
+_PARTITION_5: Final = Struct(">ihqqqi").pack  # with the log start offset before the aborted transactions
+_PARTITION_11: Final = Struct(">ihqqqii").pack  # and the preferred read replica after them
 _PARTITION_12: Final = Struct(">ihqqqBi").pack
 _DIVERGING: Final = Struct(">BBiqB").pack  # tag, size, epoch, end, no tags
 _LEADER: Final = Struct(">BBiiB").pack  # tag, size, leader, epoch, no tags
@@ -57,17 +57,17 @@ Part = bytes | Extent
 
 
 class Share:
-    """What a fetch asks of one partition, and what it gets."""
+    """One partition of a fetch: what is requested, and the result."""
 
     __slots__ = ("data", "diverging", "end_offset", "error", "extent", "partition", "start_offset", "topic", "transactions", "wanted")
 
     def __init__(self, topic: str | bytes, wanted: FetchPartition, partition: Partition | None, error: int) -> None:
-        self.topic = topic  # by which it was asked for: its name, or from version 13 on its id
+        self.topic = topic  # its name, or from version 13 on its id
         self.wanted = wanted
-        self.partition = partition  # None: it is not looked at
-        self.transactions = 0 if partition is None else NO_TRANSACTIONS  # an empty list, or none
+        self.partition = partition  # None: not read
+        self.transactions = 0 if partition is None else NO_TRANSACTIONS  # an empty list, or null
         self.extent: Extent | None = None
-        self.data = b""  # what was read of it already
+        self.data = b""  # records already read
         self.diverging: tuple[int, int] | None = None
         self.refuse(error)
 
@@ -77,7 +77,7 @@ class Share:
 
     @property
     def within(self) -> int:
-        """The bytes there are for it, were its last batch cut."""
+        """The bytes of records within the requested limit; the last batch may pass it."""
         return self.extent.within if self.extent is not None else 0
 
     @property
@@ -86,21 +86,21 @@ class Share:
 
 
 class FetchReply:
-    """Shares in the order in which they are told; no session is ever opened."""
+    """The reply, with shares in their order; it never opens a fetch session."""
 
     __slots__ = ("_address", "_node", "shares")
 
     def __init__(self, shares: Sequence[Share], node: Node, address: Address | None) -> None:
         self.shares = shares
         self._node = node
-        self._address = address  # by which the asker finds this node; None for a follower, which knows
+        self._address = address  # this node's address on the client's listener; None for a follower
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{share.topic!r}-{share.wanted.partition}: error {share.error}, {share.size} bytes" for share in self.shares)
-        return f"FetchReply({told})"
+        shares = ", ".join(f"{share.topic!r}-{share.wanted.partition}: error {share.error}, {share.size} bytes" for share in self.shares)
+        return f"FetchReply({shares})"
 
     def encode(self, version: int) -> bytes:
-        """A short one: what there is of each share was read."""
+        """Encode a short reply, whose records are already read."""
         return b"".join([part if isinstance(part, bytes) else b"" for part in self.parts(version)])
 
     def parts(self, version: int) -> list[Part]:
@@ -115,7 +115,7 @@ class FetchReply:
         return out
 
     def _topics(self) -> list[list[Share]]:
-        """A topic is told again where another one comes between."""
+        """Group consecutive shares by topic; a topic appears again after another one."""
         topics: list[list[Share]] = []
         last: str | bytes | None = None
         for share in self.shares:
@@ -130,7 +130,7 @@ class FetchReply:
         small: list[bytes] = [_HEAD(0, 0, 0)]
         topics = self._topics()
         put_compact_count(small, len(topics))
-        leader_told = False
+        names_leader = False
         for shares in topics:
             topic = shares[0].topic
             if isinstance(topic, bytes):
@@ -151,13 +151,13 @@ class FetchReply:
                 if share.diverging is not None:
                     small.append(b"\1" + _DIVERGING(0, 13, *share.diverging, 0))
                 elif error in _LED_BY_ANOTHER and version >= FETCH_LEADERS:
-                    leader_told = True
+                    names_leader = True
                     epoch = share.partition.leader_epoch if share.partition is not None else -1
                     small.append(b"\1" + _LEADER(1, 9, self._node.id, epoch, 0))
                 else:
                     small.append(b"\0")
             small.append(b"\0")
-        small.append(_leader(self._node, self._address) if leader_told and self._address is not None else b"\0")
+        small.append(_leader(self._node, self._address) if names_leader and self._address is not None else b"\0")
         out.append(b"".join(small))
 
     def _put_legacy(self, out: list[Part], version: int) -> None:
@@ -181,7 +181,7 @@ class FetchReply:
 
 
 def _leader(node: Node, address: Address) -> bytes:
-    """The tagged list of those that lead something: this node."""
+    """The tagged field with the endpoints of leaders: this node's."""
     out = [b"\2", _NODE(node.id)]
     put_compact_text(out, address.host)
     out.append(_NODE(address.port))
@@ -208,7 +208,7 @@ def size_of(parts: list[Part]) -> int:
 
 
 class LongFetch:
-    """A long reply on its way."""
+    """A long reply, read and sent in pieces."""
 
     __slots__ = ("_at", "_extents", "_parts")
 

@@ -1,8 +1,8 @@
-"""What becomes of the logs of topics that are no more.
+"""Remove the log folders of deleted topics.
 
-When a deletion is durable each log gives up its name at once, so that a topic of the same name may begin anew; checkpoints
-forget it; the registry forgets the topic; and after a while the files go. Whatever of this a dead broker left undone is done at
-the next start. What belongs to no topic of ours, for a Kafka wrote it, is left as it is.
+Once a deletion is durable, each folder is renamed at once, so that a topic of the same name can be created; checkpoint entries are
+removed; the registry forgets the topic; later the files are deleted. The next start completes what a crash interrupted. Folders of
+unknown topics, which a Kafka broker may have written, are left as they are.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from broker.topics.registry import DeletedTopic, Topics
 from storage import LogId, TopicLog, TopicStore
 
 RETRY_SECONDS = 15.0
-NAMES_TOLD_MAX = 5
+NAMES_SHOWN_MAX = 5
 
 
 class TopicFolders:
-    """Those of one store."""
+    """The folders of deleted topics in one store."""
 
     def __init__(self, topics: Topics, registry: Journal, store: TopicStore, loop: asyncio.AbstractEventLoop) -> None:
         self._topics = topics
@@ -31,7 +31,7 @@ class TopicFolders:
         self._loop = loop
 
     def take_stock(self, delete_delay_ms: int) -> set[LogId]:
-        """At the start: which partitions of our topics have a log."""
+        """At the start, list the partitions that have a log; warn about unknown folders."""
         found = set()
         unknown = []
         for id in self._store.existing(delete_delay_ms):
@@ -41,15 +41,14 @@ class TopicFolders:
             else:
                 unknown.append(str(id))
         if unknown:
-            shown = ", ".join(unknown[:NAMES_TOLD_MAX])
+            shown = ", ".join(unknown[:NAMES_SHOWN_MAX])
             log.warning("folders of no topic that is known are left as they are", count=len(unknown), folders=shown)
         return found
 
     def finish_deletion(self, deleted: DeletedTopic, delete_delay_ms: int) -> list[LogId]:
-        """What a dead broker did not come to: its logs are set aside, and those partitions told whose names are free.
+        """Set the logs aside that a crashed broker left; returns the partitions whose folder name is free now.
 
-        Not so where another topic of the same name has a log: it began when checkpoints had forgotten this one. Raises
-        OSError.
+        A name is not free if a newer topic of that name has a log, whose checkpoint entries must stay. Raises OSError.
         """
         free = []
         for index in range(deleted.partitions):
@@ -60,11 +59,11 @@ class TopicFolders:
         return free
 
     def set_aside(self, id: LogId, topic_id: bytes, owned: TopicLog | None, delete_delay_ms: int) -> None:
-        """The log of a deleted topic's partition gives up its name, if there is one that is its own. Raises OSError."""
+        """Rename the folder of a deleted topic's partition, if it exists and belongs to that topic. Raises OSError."""
         self._store.set_aside(id, topic_id, owned, id.name in self._topics.by_name, delete_delay_ms)
 
     def forget(self, topic_id: bytes, ids: Collection[LogId], done: Callable[[], None]) -> None:
-        """No log has a name of the topic any more; when `done` is called, no checkpoint names it either."""
+        """Remove the topic's checkpoint entries, then forget it in the registry and call `done`."""
         self._store.forget_topics(ids, partial(self._forgotten, topic_id, ids, done))
 
     def _forgotten(self, topic_id: bytes, ids: Collection[LogId], done: Callable[[], None], failure: Exception | None) -> None:

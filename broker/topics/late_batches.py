@@ -1,7 +1,8 @@
-"""Batches that are not answered at once: too much work for the loop, or behind such a batch in their partition.
+"""Batches that are not appended at once: too much work for the event loop, or queued behind such a batch of their partition.
 
-Each partition has them in the order they came in. The first is checked by another process if need be, and then appended; until it has
-its answer nothing else is written to its partition. Where a log does not know offsets at once, all batches take this way. Checks of idempotent producers' sequences come with the append, so in the same order.
+Each partition keeps them in order. The first is checked, by a child process if necessary, and appended; until it is answered,
+nothing else is appended to the partition. In a log that does not assign offsets at once, every batch is late. Sequence numbers
+of idempotent producers are checked with the append, thus in the same order.
 """
 
 from __future__ import annotations
@@ -23,51 +24,51 @@ from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceResponse
 
 APPENDS_PER_TURN: Final = 64
-# All that wait, as they came: a producer gets an error to retry on rather than that the broker's memory grows.
+# Of all waiting batches: beyond it, producers get a retriable error, so that memory is bounded.
 WAITING_BYTES_MAX: Final = 64 << 20
-WAITING_BATCH_BYTES: Final = 256  # what one costs besides
+WAITING_BATCH_BYTES: Final = 256  # the overhead of one
 
 
 class LateBatch:
-    """A batch for a partition, from the request that `asker` is working on."""
+    """A batch for a partition, from the current request of `connection`."""
 
-    __slots__ = ("asker", "data", "done", "size", "wanted")
+    __slots__ = ("connection", "data", "done", "size", "wanted")
 
     def __init__(
         self,
         data: bytes,
         size: int,
-        asker: object,
+        connection: object,
         wanted: Callable[[], bool],
         done: Callable[[Partition, PartitionProduceResponse], None],
     ) -> None:
         self.data = data if size == len(data) else data[:size]
         self.size = size
-        self.asker = asker
-        self.wanted = wanted  # False: whoever sent it is gone and learns nothing of it
+        self.connection = connection
+        self.wanted = wanted  # False: the connection is closed
         self.done = done
 
 
-class Submits(Protocol):
-    """What checks batches elsewhere (`broker.topics.batch_checker`)."""
+class JobQueue(Protocol):
+    """Checks batches in child processes (`broker.topics.batch_checker`)."""
 
     def submit(self, job: Job) -> None: ...
 
 
-class Later(Protocol):
+class Scheduler(Protocol):
     def schedule_end_turn(self, connection: TurnEnd) -> None: ...
 
 
 class LateBatches:
-    """Those of all partitions. A partition's are in `Partition.late`, which is None where there are none."""
+    """The late batches of all partitions, queued in `Partition.late` (None: no queue)."""
 
-    def __init__(self, checker: Submits, appender: Appender, turn: Later, clock: Clock) -> None:
+    def __init__(self, checker: JobQueue, appender: Appender, turn: Scheduler, clock: Clock) -> None:
         self._checker = checker
         self._append = appender
         self._turn = turn
         self._clock = clock
-        self._waiting: dict[Partition, None] = {}  # all that have such batches
-        self._ready: dict[Partition, None] = {}  # their first batch waits for nothing but its turn
+        self._waiting: dict[Partition, None] = {}  # partitions with late batches
+        self._ready: dict[Partition, None] = {}  # partitions whose first batch can be appended
         self._bytes = 0
         self._stopped = False
 
@@ -76,9 +77,9 @@ class LateBatches:
         return self._bytes
 
     def add(self, partition: Partition, batch: LateBatch, too_much: bool) -> bool:
-        """False: too much waits already. `done` of the batch is called later, never within this.
+        """Queue the batch; False: too many bytes wait already. `done` of the batch is never called within `add`.
 
-        `too_much`: the loop has tried, and found that it is too much work.
+        `too_much`: a check in the event loop has exceeded its work limits.
         """
         cost = batch.size + WAITING_BATCH_BYTES
         if self._stopped or (self._bytes and self._bytes + cost > WAITING_BYTES_MAX):
@@ -100,7 +101,7 @@ class LateBatches:
         self._turn.schedule_end_turn(self)
 
     def end_turn(self) -> None:
-        """Append what can be appended, some batches at a time; partitions take turns."""
+        """Append ready batches, some per turn; partitions take turns."""
         ready = self._ready
         for _ in range(min(APPENDS_PER_TURN, len(ready))):
             partition = next(iter(ready))
@@ -121,7 +122,7 @@ class LateBatches:
             self._check_elsewhere(partition, batch)
 
     def _append_first(self, partition: Partition, batch: LateBatch, checked: Checked | None) -> None:
-        """Raises TooMuchWork for one that is not checked yet."""
+        """Append the first batch. Raises TooMuchWork for an unchecked one."""
         try:
             self._append.late(partition, batch.data, batch.size, checked, partial(self._settle, partition, batch))
         except TooMuchWork:
@@ -131,13 +132,13 @@ class LateBatches:
 
     def _check_elsewhere(self, partition: Partition, batch: LateBatch) -> None:
         done = partial(self._checked, partition, batch)
-        job = Job(batch.asker, batch.data, partition.settings, self._clock.wall, str(partition), done, batch.wanted)
+        job = Job(batch.connection, batch.data, partition.settings, self._clock.wall, str(partition), done, batch.wanted)
         self._checker.submit(job)
 
     def _checked(self, partition: Partition, batch: LateBatch, outcome: Outcome) -> None:
         if not _is_first(partition, batch):
-            return  # it was answered when the broker began to stop
-        if partition.error:  # its topic was deleted, or its log refuses
+            return  # answered when the broker began to stop
+        if partition.error:  # its topic was deleted, or its log failed
             self._settle(partition, batch, failed(partition.index, partition.error))
         elif isinstance(outcome, Checked):
             self._append_first(partition, batch, outcome)
@@ -147,7 +148,7 @@ class LateBatches:
             self._settle(partition, batch, failed(partition.index, ErrorCode.REQUEST_TIMED_OUT, str(outcome)))
 
     def _settle(self, partition: Partition, batch: LateBatch, answer: PartitionProduceResponse) -> None:
-        """The first batch of the partition has its answer, unless it had one before: from a stop, or a defect."""
+        """Answer the first batch of the partition, unless a stop or a defect has answered it before."""
         if not _is_first(partition, batch):
             return
         assert partition.late
@@ -165,7 +166,7 @@ class LateBatches:
             defect("a large batch failed inside the broker", error, log=str(partition))
 
     def stop(self) -> None:
-        """The broker stops: what waits is answered with an error that producers retry on."""
+        """Answer all waiting batches with a retriable error: the broker stops."""
         self._stopped = True
         for partition in list(self._waiting):
             while partition.late:

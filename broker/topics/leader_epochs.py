@@ -1,4 +1,4 @@
-"""Leader epochs as clients ask for them: is theirs the current one, and where did an older one end (KIP-101, KIP-320)."""
+"""Validate the leader epochs in client requests (KIP-320)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNKNOWN: Final = -1
 
 
 def partition_error(partition: Partition | None, current: int) -> int:
-    """What is wrong with a partition or, where the client names one, with the leader epoch that it believes to be the current one."""
+    """The error of a partition or of the client's current leader epoch, if it sent one."""
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if partition.error or current == UNKNOWN:
@@ -20,7 +20,7 @@ def partition_error(partition: Partition | None, current: int) -> int:
 
 
 def epoch_error(partition: Partition, current: int) -> int:
-    """What is wrong with the leader epoch that a client believes to be the current one."""
+    """The error for a client's current leader epoch."""
     epoch = partition.leader_epoch
     if current == epoch:
         return ErrorCode.NONE

@@ -1,8 +1,8 @@
-"""Topics as Metadata replies have them, encoded once: an entry of a topic stays until something that it shows has changed.
+"""Cache the encoded topics of Metadata replies until they change.
 
-An entry belongs to one Topic object, which the registry replaces with every change. A leader epoch changes without that,
-and `Partitions` says of which partition. All partitions of a topic take the same number of bytes, so an epoch is written
-where it stands. The epochs of internal topics are those of logs that shards own; these are few, and compared each time.
+An entry belongs to one Topic object, which the registry replaces on every change. `Partitions` reports changed leader epochs.
+All partitions of a topic have the same encoded size, so an epoch is overwritten in place. The epochs of internal topics, whose
+logs the shards own, are compared each time.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from protocol.wire import UNWRITABLE, put_compact_count, put_legacy_count, unwritable
 
-# The versions in which the encoding of a topic changed. (So did 12: a name may be null there, but that of no topic that exists.)
+# The versions in which the encoding of a topic changed. (12 only allows null names, which existing topics do not have.)
 FORMS: Final = (0, 1, 5, 7, 9, 10)
 EPOCH_FROM: Final = 7
 OPERATIONS_FROM: Final = 8
 FLEXIBLE_FROM: Final = 9
-EPOCH_AT: Final = 10  # in a partition: behind its error, number and leader
-LISTS_MAX: Final = 4  # of all topics, in as many forms
+EPOCH_AT: Final = 10  # in a partition: after error, index and leader
+LISTS_MAX: Final = 4  # cached listings of all topics
 
 
 class Entry:
-    """What is encoded of one topic, and the epochs that are written there."""
+    """The encodings of one topic, and the leader epochs in them."""
 
     __slots__ = ("changed", "epochs", "forms", "topic")
 
     def __init__(self, topic: Topic, epochs: list[int]) -> None:
         self.topic = topic
         self.epochs = epochs
-        self.changed: set[int] = set()  # partitions whose epoch may be another one
-        self.forms: dict[int, tuple[bytearray, int, int]] = {}  # the bytes, where the partitions begin, how long each is
+        self.changed: set[int] = set()  # partitions whose epoch may have changed
+        self.forms: dict[int, tuple[bytearray, int, int]] = {}  # by form: bytes, position of the partitions, size of each
 
     def set_epoch(self, index: int, epoch: int) -> None:
         self.epochs[index] = epoch
@@ -47,35 +47,35 @@ class Entry:
 
 
 class Listing:
-    """The entries of all topics in one form, with the same authorized operations behind each."""
+    """The entries of all topics in one form, each followed by the same authorized operations."""
 
-    __slots__ = ("changed", "joined", "mark", "parts", "places")
+    __slots__ = ("changed", "joined", "parts", "places", "version")
 
     def __init__(self) -> None:
-        self.mark: object = None  # that of the registry when the parts were put together
+        self.version: object = None  # the registry's version when the parts were encoded
         self.parts: list[bytes] = []
-        self.places: dict[bytes, int] = {}  # by topic id
-        self.changed: set[bytes] = set()  # topics whose part may be another one
+        self.places: dict[bytes, int] = {}  # index of the part, by topic id
+        self.changed: set[bytes] = set()  # topics whose part may have changed
         self.joined = b""
 
 
 class MetadataEntries:
-    """The entries of topics, one by one and of all."""
+    """The cached entries of single topics, and of all topics together."""
 
     def __init__(
         self, me: int, topics: Topics, partitions_of: Callable[[Topic], list[Partition]], leader_epoch: Callable[[Partition], int]
     ) -> None:
-        self.encoded = 0  # how often a topic was encoded as a whole
+        self.encoded = 0  # count of complete encodings
         self._me = me
         self._topics = topics
         self._partitions_of = partitions_of
         self._leader_epoch = leader_epoch
         self._entries: dict[bytes, Entry] = {}
-        self._partitions: dict[int, bytes] = {}  # one in each form, whose number and epoch are still to be written
+        self._partitions: dict[int, bytes] = {}  # by form: an encoded partition, whose index and epoch are overwritten
         self._listings: dict[tuple[int, bytes], Listing] = {}
 
     def epoch_changed(self, partition: Partition) -> None:
-        """The leader epoch that is shown of the partition may be another one."""
+        """Called when the partition's leader epoch may have changed."""
         id = partition.topic.id
         entry = self._entries.get(id)
         if entry is not None:
@@ -84,27 +84,27 @@ class MetadataEntries:
                 listing.changed.add(id)
 
     def of(self, topic: Topic, version: int) -> bytearray:
-        """The topic's entry up to its authorized operations. It changes with the next call."""
+        """The topic's entry without its authorized operations; the buffer is reused by the next call."""
         if topic.internal:
             self._compare_epochs(topic)
         return self._entry(topic, form_of(version))
 
     def all(self, version: int, operations: bytes) -> tuple[int, bytes]:
-        """How many topics are listed, and their entries with these operations."""
+        """The number of listed topics, and their entries with these operations."""
         form = form_of(version)
         listing = self._listings.pop((form, operations), None) or Listing()
-        self._listings[form, operations] = listing  # the one used last is last
+        self._listings[form, operations] = listing  # the most recently used is last
         if len(self._listings) > LISTS_MAX:
             del self._listings[next(iter(self._listings))]
         topics = self._topics
         offsets = topics.by_name.get(CONSUMER_OFFSETS)
         if offsets is not None:
             self._compare_epochs(offsets)
-        if listing.mark is not topics.mark:
+        if listing.version is not topics.version:
             listed = list(topics.listed())
             listing.parts = [bytes(self._entry(topic, form) + operations) for topic in listed]
             listing.places = {topic.id: place for place, topic in enumerate(listed)}
-            listing.mark = topics.mark
+            listing.version = topics.version
             self._forget_deleted()
         elif listing.changed:
             for id in listing.changed:
@@ -119,7 +119,7 @@ class MetadataEntries:
 
     def _compare_epochs(self, topic: Topic) -> None:
         entry = self._entries.get(topic.id)
-        partitions = self._partitions_of(topic)  # it looks for those that were not open
+        partitions = self._partitions_of(topic)  # also finds logs opened since
         if entry is not None and entry.topic is topic:
             for partition, known in zip(partitions, entry.epochs, strict=True):
                 if self._leader_epoch(partition) != known:
@@ -154,7 +154,7 @@ class MetadataEntries:
         if partition is None:
             one: list[bytes] = []
             MetadataResponsePartition.write_array(one, [MetadataResponsePartition(ErrorCode.NONE, 0, me, -1, [me], [me], [])], form)
-            partition = self._partitions[form] = b"".join(one[1:])  # behind the count
+            partition = self._partitions[form] = b"".join(one[1:])  # without the count
         begin, size = len(data), len(partition)
         data += partition * topic.partitions
         at = begin
@@ -175,24 +175,24 @@ def form_of(version: int) -> int:
 
 
 def operations_bytes(operations: int, version: int) -> bytes:
-    """What stands at the end of a topic."""
+    """The end of a topic: authorized operations and tagged fields."""
     if version < OPERATIONS_FROM:
         return b""
     return operations.to_bytes(4, "big", signed=True) + (b"\0" if version >= FLEXIBLE_FROM else b"")  # no tagged fields
 
 
 def encode_topic(topic: MetadataResponseTopic, version: int) -> bytes:
-    """Raises ProtocolError where its name is too long."""
+    """Raises ProtocolError when the name is too long."""
     parts: list[bytes] = []
     try:
         MetadataResponseTopic.write_array(parts, [topic], version)
     except UNWRITABLE as error:
         raise unwritable("MetadataResponse", version, error) from error
-    return b"".join(parts[1:])  # behind the count
+    return b"".join(parts[1:])  # without the count
 
 
 def without_operations(topic: MetadataResponseTopic, form: int) -> bytearray:
-    """The form of versions 7 and 8 is the same up to there."""
+    """The encoded topic up to its authorized operations; up to there versions 7 and 8 are the same form."""
     data = bytearray(encode_topic(topic, form))
     del data[len(data) - len(operations_bytes(0, form)) :]
     return data

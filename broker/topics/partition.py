@@ -1,4 +1,4 @@
-"""One partition of a topic as it is served here."""
+"""One partition of a topic: its state, its log, and the fetches that wait for it."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class Waiter(Protocol):
-    """Somebody who wants to hear when a partition gets something, or is not what it was."""
+    """Is notified when a partition grows or changes its state."""
 
     def grown(self, partition: Partition) -> None:
-        """Cheap: called on the way of an append. What is to be done about it waits for the end of the turn."""
+        """Called during an append, so it must be cheap and defer its work to the end of the turn."""
         ...
 
 
-class Keeper(Protocol):
-    """Who looks after partitions."""
+class FailureHandler(Protocol):
+    """Handles failed appends (`Partitions`)."""
 
     def append_failed(self, partition: Partition, failure: AppendFailed) -> None: ...
 
 
 class Partition:
-    """`log` and `producers` may be used while `error` is 0."""
+    """One partition. `log` and `producers` may be used while `error` is 0."""
 
-    __slots__ = ("_keeper", "error", "index", "late", "log", "opened", "owned", "producers", "settings", "topic", "trouble", "waiters")
+    __slots__ = ("_failure_handler", "error", "index", "late", "log", "opened", "owned", "producers", "settings", "topic", "trouble", "waiters")
 
     log: Readable
     owned: TopicLog
 
-    def __init__(self, topic: Topic, index: int, settings: LogSettings, keeper: Keeper) -> None:
+    def __init__(self, topic: Topic, index: int, settings: LogSettings, failure_handler: FailureHandler) -> None:
         self.topic = topic
         self.index = index
         self.settings = settings
         self.producers = Producers()
         self.error: int = OPENING
-        self.trouble = ""  # why it refuses, in words for people; "" while it is opened
+        self.trouble = ""  # why it refuses requests, for people; "" while opening
         self.opened = False  # there is a log, usable or not
         self.waiters: dict[Waiter, None] = {}
-        self.late: deque[Any] | None = None  # batches that are not appended yet, in order (late_batches.py)
-        self._keeper = keeper
+        self.late: deque[Any] | None = None  # queue of late batches (late_batches.py)
+        self._failure_handler = failure_handler
 
     def __str__(self) -> str:
         return f"{self.topic.name}-{self.index}"
@@ -64,29 +64,28 @@ class Partition:
 
     @property
     def end_offset(self) -> int:
-        """Behind the last record that may be read: the high watermark, and the last stable offset."""
+        """The high watermark, which is also the last stable offset."""
         return self.log.high_watermark
 
     @property
     def leader_epoch(self) -> int:
-        """-1 while that is not known."""
+        """The leader epoch; -1 while it is unknown."""
         return self.log.epoch if self.opened else -1
 
     @property
     def immediate(self) -> bool:
-        """A batch that is appended has its offset at once. In any other partition one batch after the other is late."""
+        """Whether the log assigns offsets at once. In any other partition, batches are late, one at a time."""
         return self.owned.immediate
 
     def append(self, batch: bytearray, header: BatchHeader) -> int:
-        """The offset of its first record, in an immediate log. Raises AppendFailed: it is not there, and may be sent again.
+        """Append to an immediate log; returns the base offset. Raises AppendFailed; nothing was written then.
 
-        The batch is stamped in place, `header` is what it was read to be. A producer that has an id is noted, and whatever
-        waits hears of the batch.
+        The batch is stamped in place; `header` is its decoded header. Updates producer state and notifies waiters.
         """
         try:
-            offset = self.owned.append(batch, _unheard)
+            offset = self.owned.append(batch, _ignore)
         except AppendFailed as failure:
-            self._keeper.append_failed(self, failure)
+            self._failure_handler.append_failed(self, failure)
             raise
         if header.producer_id >= 0:
             self.producers.note(header, offset)
@@ -95,7 +94,7 @@ class Partition:
         return offset
 
     def append_late(self, batch: bytearray, header: BatchHeader, done: Callable[[int | AppendFailed], None]) -> None:
-        """The same in any log; `done` is called at once or later."""
+        """Append to any log; `done` is called at once or later."""
         if self.owned.immediate:
             result: int | AppendFailed
             try:
@@ -107,7 +106,7 @@ class Partition:
 
         def appended(result: int | AppendFailed) -> None:
             if isinstance(result, AppendFailed):
-                self._keeper.append_failed(self, result)
+                self._failure_handler.append_failed(self, result)
             else:
                 if header.producer_id >= 0:
                     self.producers.note(header, result)
@@ -117,7 +116,7 @@ class Partition:
         self.owned.append(batch, appended)
 
     def read(self, offset: int, bytes_max: int) -> bytes:
-        """Whole batches from the one that holds `offset` on, of one segment, as many as fit but one at least; b"" at the end.
+        """Read whole batches of one segment from the one with `offset` on: as many as fit, at least one; b"" at the end.
 
         Raises OSError and DamagedLog.
         """
@@ -136,8 +135,8 @@ class Partition:
         self.trouble = ""
 
     def failed(self, failure: AppendFailed) -> None:
-        """Its log broke on a way that was not an append."""
-        self._keeper.append_failed(self, failure)
+        """The log failed outside an append."""
+        self._failure_handler.append_failed(self, failure)
 
     def refuse(self, error: int, trouble: str) -> None:
         self.error = error
@@ -149,21 +148,21 @@ class Partition:
             waiter.grown(self)
 
 
-def _unheard(result: int | AppendFailed) -> None: ...
+def _ignore(result: int | AppendFailed) -> None: ...
 
 
 def unreadable(problem: Exception) -> int:
-    """The code for a log that gives no records: its bytes are wrong, or the disk does not give them."""
+    """The error code for a failed read: damaged records, or a disk error."""
     return ErrorCode.CORRUPT_MESSAGE if isinstance(problem, DamagedLog) else ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class InternalPartition(Partition):
-    """One partition of __consumer_offsets or __coordinator_notes: this broker alone writes it, everybody may read what is durable of it."""
+    """A partition of __consumer_offsets or __coordinator_notes: only the broker writes it; clients read what is durable."""
 
     __slots__ = ("_served",)
 
     def follow(self, log: ServedLog) -> None:
-        """Its log is open: what becomes durable in it may be read."""
+        """Serve reads of the log, up to its high watermark."""
         self._served = log
         self._serve(log)
         log.watch_growth(self.wake)
@@ -173,7 +172,7 @@ class InternalPartition(Partition):
         return self._served.high_watermark
 
     def append(self, batch: bytearray, header: BatchHeader) -> int:
-        raise AssertionError("no client writes there")
+        raise AssertionError("clients cannot write internal topics")
 
     def read(self, offset: int, bytes_max: int) -> bytes:
         return self.log.read(offset, bytes_max, self._served.high_watermark)

@@ -1,8 +1,8 @@
-"""All partitions of topics: which there are, whether their logs can be used, and how they come and go.
+"""All partitions of topics: finding, opening, suspending and deleting them.
 
-A log that does not exist yet needs no disk before its first append. All others are opened by threads in the background,
-those that somebody asked for first, and until then they answer with a code on which clients come again. What cannot
-be read or written refuses alone.
+A new log needs no disk access before its first append. Existing logs are opened by worker threads in the background, those
+that clients ask for first; until then requests get a retriable error. A log that cannot be read or written refuses requests to its
+own partition only.
 """
 
 from __future__ import annotations
@@ -27,24 +27,23 @@ from storage import AppendFailed, LogId, TopicInfo, TopicLog, TopicStore, Unread
 __all__ = ["FAILED", "GONE", "OPENING", "InternalPartition", "Partition", "Partitions", "Waiter"]
 
 
-OPENED_AT_ONCE = 3  # by two threads: there is always one that waits for them
-OPENED_IN_A_PASS = 64  # then everything else has its turn: logs without a folder need no thread
+OPENED_AT_ONCE = 3  # two threads, and one more log queued for them
+OPENED_IN_A_PASS = 64  # new logs, opened without a thread, before the loop runs
 RETRY_SECONDS_MIN = 0.25
-BUSY_SECONDS = 0.05  # until the folder of a deleted topic is tried again, where something was at work in it
+BUSY_SECONDS = 0.05  # before another attempt to rename a folder that was in use
 RETRY_SECONDS_MAX = 15.0
-# A thread that opens a log needs Python's lock some twenty times. While the loop has much to do it would get it each time
-# only after Python's usual 5 ms, and clients that ask without a pause would keep logs from being opened.
+# Opening a log takes the GIL some twenty times. With Python's usual switch interval of 5 ms, busy clients would starve
+# the opening threads.
 OPENING_SWITCH_SECONDS = 0.0002
 SWITCH_SECONDS = sys.getswitchinterval()
 COMPLAIN_SECONDS = 15.0
-# A log that could not be read is tried again after so long, and so is a folder that could not be renamed.
-UNREADABLE_RETRY_SECONDS = 15.0
+UNREADABLE_RETRY_SECONDS = 15.0  # before another attempt to read a log, or to rename a folder
 UNDECIDED_RETRY_SECONDS = 1.0
-SLICE_SECONDS = 0.003  # so long folders are renamed before the loop goes on
+SLICE_SECONDS = 0.003  # of renaming folders, before the loop runs
 
 
 class _Served:
-    """The partitions of one topic. There may be more than it has: those of a growth that the registry refused."""
+    """The partitions of one topic; possibly more than it has, after a growth that the registry could not store."""
 
     __slots__ = ("partitions", "topic")
 
@@ -54,7 +53,7 @@ class _Served:
 
 
 class Partitions:
-    """By topic and number."""
+    """All partitions, by topic and index."""
 
     def __init__(
         self,
@@ -69,29 +68,28 @@ class Partitions:
         self._registry = registry
         self._store = store
         self._loop = loop
-        self._defaults = defaults  # by the names of topics' settings
-        self._open_notes = open_notes  # of that partition: they are opened when there is one to write, or somebody who reads
+        self._defaults = defaults  # the broker's defaults of topic settings
+        self._open_notes = open_notes  # opens the notes log of a partition for a consumer
         self._folders = TopicFolders(topics, registry, store, loop)
         self._served: dict[bytes, _Served] = {}
-        # What is still to be opened: first what somebody asked for. What waits for the folder of a deleted topic to go.
-        self._asked: dict[Partition, None] = {}
-        self._queue: dict[Partition, None] = {}
-        self._blocked: dict[LogId, Partition] = {}
-        self._leaving: dict[LogId, int] = {}  # how many deleted topics still have to do with that name
+        self._requested: dict[Partition, None] = {}  # to be opened first: clients have asked for them
+        self._queue: dict[Partition, None] = {}  # to be opened
+        self._blocked: dict[LogId, Partition] = {}  # to be opened when the folder of a deleted topic is gone
+        self._leaving: dict[LogId, int] = {}  # number of deleted topics that still use the folder name
         self._opening: set[Partition] = set()
         self._recovering: set[Partition] = set()
-        self._retry_seconds: dict[Partition, float] = {}  # of suspended ones: how long until writing is tried again
-        self._complained: dict[Partition, float] = {}  # until when nothing more is said of what cannot be written
+        self._retry_seconds: dict[Partition, float] = {}  # of suspended partitions: the pause before the next attempt to write
+        self._complained: dict[Partition, float] = {}  # until when write failures are not logged again
         self._stopped = False
-        self._shares = False  # the threads that open logs get their part of the processor quickly
+        self._short_switches = False  # the switch interval is shortened for threads that open logs
         self._in_pass = False
-        # Hears when Serving.leader_epoch may be another one than before; not of internal topics, whose logs others open.
-        self.epoch_changed: Callable[[Partition], None] = _nobody
+        # Called when a partition's leader epoch may have changed; not for internal topics, whose logs the shards own.
+        self.epoch_changed: Callable[[Partition], None] = _ignore_epoch
 
     # Finding.
 
     def find(self, name: str, index: int) -> Partition | None:
-        """None: there is no such topic or partition. It is opened if it was not yet; until then its error says so."""
+        """Find a partition, and open it if necessary; until then it has an error. None: no such topic or partition."""
         topic = self._topics.by_name.get(name)
         if topic is None:
             return None
@@ -102,29 +100,29 @@ class Partitions:
             return None
         partition = served.partitions[index]
         if partition.error:
-            self._ask(partition)
+            self._request(partition)
         return partition
 
     def of(self, topic: Topic) -> list[Partition]:
-        """In order; none is opened for that."""
+        """The partitions of a topic in order, without opening them."""
         served = self._served.get(topic.id)
         if served is None or served.topic is not topic:
             served = self._take_up(topic)
         return served.partitions[: topic.partitions]
 
     def has_nothing(self, partition: Partition) -> bool:
-        """Nobody ever wrote to it: it has no folder, and needs none before its first append."""
-        return partition.error == OPENING and not any(partition in waiting for waiting in (self._queue, self._asked, self._opening))
+        """Whether the partition was never written: it has no folder."""
+        return partition.error == OPENING and not any(partition in waiting for waiting in (self._queue, self._requested, self._opening))
 
     def __iter__(self) -> Iterator[Partition]:
-        """All but those of internal topics."""
+        """All partitions except those of internal topics."""
         for id in list(self._topics.by_id):
-            topic = self._topics.by_id.get(id)  # who takes a while over them may meet one that is gone
+            topic = self._topics.by_id.get(id)  # None: deleted during the iteration
             if topic is not None and not topic.internal:
                 yield from self.of(topic)
 
     def _take_up(self, topic: Topic) -> _Served:
-        """What the registry says of it now."""
+        """Update the partitions to the registry's present state of the topic."""
         served = self._served.get(topic.id)
         if served is None:
             served = self._served[topic.id] = _Served(topic)
@@ -140,7 +138,7 @@ class Partitions:
             served.partitions.append(kind(topic, index, settings, self))
         return served
 
-    # Topics come and go; to be told when the fact is emitted.
+    # Changes of topics; called when the fact is emitted.
 
     def created(self, topic: Topic) -> None:
         self._take_up(topic)
@@ -149,14 +147,13 @@ class Partitions:
         self._take_up(topic)
 
     def altered(self, topic: Topic) -> None:
-        """At once, for what is open too."""
         self._take_up(topic)
 
     def deleted(self, topic: Topic) -> None:
-        """Nobody finds them any more; their folders go when that is durable."""
+        """Refuse requests at once; remove the folders when the deletion is durable."""
         served = self._served.get(topic.id) or self._take_up(topic)
         for partition in served.partitions:
-            self._asked.pop(partition, None)
+            self._requested.pop(partition, None)
             self._queue.pop(partition, None)
             if self._blocked.get(partition.id) is partition:
                 del self._blocked[partition.id]
@@ -165,7 +162,7 @@ class Partitions:
         self._registry.reply(_Deletion(self, served))
 
     def deletion_decided(self, served: _Served) -> None:
-        """The deletion is durable, or void."""
+        """Remove the folders of a durable deletion; restore the partitions after a failed one."""
         if self._stopped:
             return
         if served.topic.id in self._topics.by_id:
@@ -176,12 +173,12 @@ class Partitions:
             self._loop.call_later(UNDECIDED_RETRY_SECONDS, Contained(self.ask_again), served)
 
     def ask_again(self, served: _Served) -> None:
-        """The registry did not say; when it has read its log once more it can."""
+        """Ask the registry again: the append failed, and whether the topic is deleted is known after a replay."""
         if not self._stopped:
             self._loop.call_soon(Contained(self._registry.reply), _Deletion(self, served))
 
     def _bring_back(self, served: _Served) -> None:
-        """The registry could not be written: the topic was never deleted."""
+        """Restore the partitions: the registry could not store the deletion."""
         self._left([partition.id for partition in served.partitions])
         for partition in served.partitions:
             if not partition.opened:
@@ -195,7 +192,7 @@ class Partitions:
         self._unblock()
 
     def _set_aside(self, served: _Served, left: list[Partition]) -> None:
-        """Some folders at a time; in the end their names are free. What a stop interrupts the next start goes on with."""
+        """Rename the folders, some per slice, then free their names. The next start continues after a stop."""
         if self._stopped:
             return
         later = []
@@ -205,10 +202,10 @@ class Partitions:
         while done < len(left) and time.monotonic() < until:
             partition = left[done]
             done += 1
-            if partition in self._opening or partition in self._recovering:  # a thread is at work on it
+            if partition in self._opening or partition in self._recovering:  # a worker thread uses it
                 later.append(partition)
                 continue
-            if partition.opened and partition.owned.busy:  # and here too, or the process that compacts it
+            if partition.opened and partition.owned.busy:  # a flush or a compaction uses it
                 partition.owned.interrupt()
                 later.append(partition)
                 continue
@@ -229,7 +226,7 @@ class Partitions:
             self._loop.call_soon(self._setting_aside(served, left), served, left)
 
     def _setting_aside(self, served: _Served, left: list[Partition]) -> Contained:
-        """The next slice; after an exception of ours all of these are tried again, later."""
+        """The next slice; if it raises, all of its folders are tried again later."""
         return Contained(self._set_aside, partial(self._set_aside_later, served, left))
 
     def _set_aside_later(self, served: _Served, left: list[Partition]) -> None:
@@ -240,7 +237,7 @@ class Partitions:
         self._free([partition.id for partition in served.partitions])
 
     def _free(self, ids: Iterable[LogId]) -> None:
-        """A deleted topic has nothing to do with these names any more, on the disk either."""
+        """Allow new logs under the names of a deleted topic."""
         self._left(ids)
         self._unblock()
 
@@ -253,14 +250,14 @@ class Partitions:
     def _unblock(self) -> None:
         for id in [id for id in self._blocked if id not in self._leaving]:
             partition = self._blocked.pop(id)
-            self._asked[partition] = None
+            self._requested[partition] = None
             self.epoch_changed(partition)
         self._open_next()
 
     # Opening.
 
     def open_all(self) -> None:
-        """In the background, one after the other; what bears the name of a deleted topic when that is quite gone."""
+        """Open all existing logs in the background, those with the name of a deleted topic after its folders are gone."""
         delay_ms = log_settings({}, self._defaults).file_delete_delay_ms
         for deleted in list(self._topics.deleted.values()):
             ids = [LogId(deleted.name, index) for index in range(deleted.partitions)]
@@ -275,7 +272,7 @@ class Partitions:
         self._open_next()
 
     def _finish_deletion(self, deleted: DeletedTopic, ids: list[LogId], delay_ms: int) -> None:
-        """Its folders are set aside and forgotten, as a dead broker had begun."""
+        """Complete a deletion that was interrupted by a crash."""
         if self._stopped:
             return
         try:
@@ -286,27 +283,27 @@ class Partitions:
         else:
             self._folders.forget(deleted.id, free, partial(self._free, ids))
 
-    def _ask(self, partition: Partition) -> None:
-        """Somebody wants it: it comes before what nobody asked for."""
+    def _request(self, partition: Partition) -> None:
+        """Open a partition that a client asked for, before all others."""
         if isinstance(partition, InternalPartition):
-            self._look_for(partition)
-        elif partition.error == OPENING and partition not in self._opening and partition not in self._asked and not self._stopped:
+            self._follow_log(partition)
+        elif partition.error == OPENING and partition not in self._opening and partition not in self._requested and not self._stopped:
             self._queue.pop(partition, None)
-            self._asked[partition] = None
+            self._requested[partition] = None
             self.epoch_changed(partition)
             self._open_next()
 
-    def _look_for(self, partition: InternalPartition) -> None:
-        """It is not opened here, but used when it is open."""
+    def _follow_log(self, partition: InternalPartition) -> None:
+        """Use the log of an internal partition, if its owner has opened it."""
         served = self._store.served_log(partition.id)
         if served is None and partition.topic.name == NOTES_LOG:
             self._open_notes(partition.index)
-            served = self._store.served_log(partition.id)  # a new one is there at once
+            served = self._store.served_log(partition.id)  # a new log is open at once
         if served is not None:
             partition.follow(served)
 
     def _open_next(self) -> None:
-        if self._in_pass:  # a log without a folder is open at once, and the pass goes on
+        if self._in_pass:  # called while opening a new log, which is open at once
             return
         self._in_pass = True
         try:
@@ -317,7 +314,7 @@ class Partitions:
     def _open_some(self) -> None:
         opened = 0
         while len(self._opening) < OPENED_AT_ONCE and not self._stopped:
-            queue = self._asked or self._queue
+            queue = self._requested or self._queue
             if not queue:
                 break
             if opened == OPENED_IN_A_PASS:
@@ -331,9 +328,9 @@ class Partitions:
                 self.epoch_changed(partition)
             else:
                 self._open(partition)
-        if bool(self._opening) != self._shares:
-            self._shares = not self._shares
-            sys.setswitchinterval(OPENING_SWITCH_SECONDS if self._shares else SWITCH_SECONDS)
+        if bool(self._opening) != self._short_switches:
+            self._short_switches = not self._short_switches
+            sys.setswitchinterval(OPENING_SWITCH_SECONDS if self._short_switches else SWITCH_SECONDS)
 
     def _open(self, partition: Partition) -> None:
         self._opening.add(partition)
@@ -341,25 +338,25 @@ class Partitions:
             partition.topic.id,
             partition.settings.segment_bytes,
             partition.producers,
-            partial(self._tell_strayed, partition),
+            partial(self._log_stray, partition),
         )
         opened = Contained(partial(self._opened, partition), partial(self._opening_failed, partition))
         if not run(self._store.open_topic_log, partition.id, topic, opened):
             self._opening_failed(partition)
 
     def _opening_failed(self, partition: Partition) -> None:
-        """An exception of ours ended it: this partition alone is suspended, the next ones are opened."""
+        """Suspend a partition whose opening raised, and open the next ones."""
         self._opening.discard(partition)
         if partition.error != GONE:
             self._refuse(partition, Unreadable("a defect in this version", False))
         self._loop.call_soon(Contained(self._open_next))
 
-    def _tell_strayed(self, partition: Partition, moved: str) -> None:
+    def _log_stray(self, partition: Partition, moved: str) -> None:
         log.warning("a folder of another topic stood in the way and is kept under another name", log=str(partition), folder=moved)
 
     def _opened(self, partition: Partition, result: TopicLog | Unreadable) -> None:
         self._opening.discard(partition)
-        if partition.error == GONE:  # deleted meanwhile: there are files to be set aside
+        if partition.error == GONE:  # deleted meanwhile: its folder must be renamed
             if not isinstance(result, Unreadable):
                 partition.owned, partition.log, partition.opened = result, result.records, True
         elif isinstance(result, Unreadable):
@@ -382,12 +379,12 @@ class Partitions:
     def _open_again(self, partition: Partition) -> None:
         if partition.error == FAILED:
             partition.error = OPENING
-            self._ask(partition)
+            self._request(partition)
 
-    # Logs that refuse, and logs that roll.
+    # Suspension.
 
     def append_failed(self, partition: Partition, failure: AppendFailed) -> None:
-        """Nothing of what failed is in the log. Where that is still sound it is read on, and the next append tries again."""
+        """Log the failure, and suspend the partition unless its log is still usable: then the next append may succeed."""
         if partition.error == GONE:
             return
         now = self._loop.time()
@@ -409,7 +406,7 @@ class Partitions:
             partition.owned.recover(Contained(partial(self._recovered, partition), partial(self._recovery_failed, partition)))
 
     def _recovery_failed(self, partition: Partition) -> None:
-        """An exception of ours ended it: the partition stays suspended, and is tried again."""
+        """Keep a partition suspended whose recovery raised, and try again later."""
         self._recovering.discard(partition)
         if partition.error != GONE and not self._stopped:
             partition.refuse(FAILED, "a defect in this version")
@@ -430,12 +427,12 @@ class Partitions:
         partition.wake()
 
     def stop(self) -> None:
-        """Nothing is opened or tried again any more."""
+        """Open and retry nothing more."""
         self._stopped = True
 
 
 class _Deletion:
-    """Waits, like a reply, until the registry has it that a topic is no more."""
+    """A held reply of the registry that waits until a topic's deletion is durable."""
 
     __slots__ = ("_partitions", "_served")
 
@@ -451,14 +448,14 @@ class _Deletion:
 
 
 def set_limits(log: TopicLog, settings: LogSettings) -> None:
-    """What a log itself goes by; all other settings are read from their partition when they are needed."""
+    """Pass the segment settings to the log; other settings are read from the partition when needed."""
     log.set_segment_limits(settings.segment_bytes, rolls_after_ms(settings))
 
 
-def _nobody(partition: Partition) -> None: ...
+def _ignore_epoch(partition: Partition) -> None: ...
 
 
 def rolls_after_ms(settings: LogSettings) -> int:
-    """How old a segment may become. What is to be compacted in time has to be closed in time, as in Kafka."""
+    """The age at which a segment is rolled; at most max.compaction.lag.ms, since only closed segments are compacted."""
     age = min(settings.segment_ms, settings.max_compaction_lag_ms) if settings.compact else settings.segment_ms
     return max(age - random.randint(0, min(settings.segment_jitter_ms, settings.segment_ms)), 1)

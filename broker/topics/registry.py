@@ -1,7 +1,7 @@
-"""The registry of topics: their ids, partitions and settings, and which producer ids were given out, kept as facts in a
-compacted internal log.
+"""The topic registry: ids, partitions and settings of topics, and allocated producer ids, stored as facts in a compacted
+internal log.
 
-It is a shard like any other: memory changes at once, facts go to the log, replies wait for them (`coordinator.hold`).
+Like any shard, memory changes at once, facts go to the log, and replies wait for them (`coordinator.hold`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from protocol.records import read_record, read_registry_key, with_version
 
 NO_ID = bytes(16)
 
-# As in Kafka: what of a block is not used when the broker stops is never given out.
-PRODUCER_IDS_AT_ONCE = 1000
+# As in Kafka; ids of a block that are unused when the broker stops are lost.
+PRODUCER_IDS_PER_BLOCK = 1000
 
-# What may be left of a deleted topic.
+# What may remain of a deleted topic.
 _FOLDERS, _OFFSETS = 1, 2
 
 NAME_CHARACTERS_MAX = 249
@@ -50,7 +50,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class DeletedTopic:
-    """A topic that is gone, whose folders may still have their names, and its offsets still be in groups."""
+    """A deleted topic with remaining folders, or offsets in groups."""
 
     name: str
     id: bytes
@@ -59,7 +59,7 @@ class DeletedTopic:
 
 
 def name_problem(name: str) -> str | None:
-    """Why Kafka would not have a topic of this name, or None."""
+    """Why Kafka refuses a topic of this name; None: it is valid."""
     if not name:
         return "the empty string is not allowed"
     if name in RESERVED_NAMES:
@@ -74,24 +74,24 @@ def name_problem(name: str) -> str | None:
 
 
 class Topics:
-    """All topics by name and by id; `hold` keeps what is on its way to the log."""
+    """All topics by name and by id; `hold` has the facts and replies that wait for the log."""
 
     def __init__(self, new_id: Callable[[], bytes]) -> None:
         self.hold = Hold()
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self.deleted: dict[bytes, DeletedTopic] = {}
-        self._remains: dict[bytes, int] = {}  # of deleted topics of which something is gone already
+        self._remains: dict[bytes, int] = {}  # of deleted topics that are partly removed
         self.next_producer_id = 0
         self.partitions = 0
-        # Metric names fold '.' and '_' together, so Kafka refuses a name that differs from another in these alone.
+        # Kafka's metric names do not distinguish '.' and '_', so it refuses a name that differs only in these.
         self._folded: dict[str, str] = {}
-        self.mark = object()  # another one whenever a topic came, went or changed
+        self.version = object()  # replaced on every change of a topic
         self._new_id = new_id
 
     def listed(self) -> Iterator[Topic]:
-        """What somebody hears of who asks for all topics. Notes are beside them: a tool that copies or counts topics, or subscribes
-        to a pattern, is to find what it would find in any Kafka cluster."""
+        """The topics in a listing of all. Notes are left out, so that tools that copy or count topics, or subscribe to a pattern,
+        find what they would find in any Kafka cluster."""
         return (topic for topic in self.by_name.values() if topic.name != NOTES_LOG)
 
     def clear(self) -> None:
@@ -100,24 +100,24 @@ class Topics:
         self.by_id.clear()
         self.deleted.clear()
         self._folded.clear()
-        self.mark = object()
+        self.version = object()
         self.next_producer_id = 0
         self.partitions = 0
 
     def colliding(self, name: str) -> str | None:
-        """The existing topic whose name differs from `name` only in '.' and '_', if there is one."""
+        """The existing topic whose name differs from `name` only in '.' and '_', or None."""
         other = self._folded.get(name.replace(".", "_"))
         return other if other is not None and other != name else None
 
     def create(self, name: str, partitions: int, settings: dict[str, str], now: int) -> Topic:
-        """The new topic; its name was found good and free."""
+        """Create a topic; its name must be valid and free."""
         topic = Topic(name, self._new_id(), partitions, now, settings)
         self._put(topic)
         self.hold.emit([_fact(topic)])
         return topic
 
     def delete(self, name: str, now: int) -> Topic:
-        """The topic that is no more. That it was one of ours is kept until nothing is left of it: `folders_gone`, `offsets_gone`."""
+        """Delete a topic. The deletion is kept until nothing remains of the topic (`folders_gone`, `offsets_gone`)."""
         topic = self.by_name[name]
         self._drop(name)
         deleted = self.deleted[topic.id] = DeletedTopic(name, topic.id, topic.partitions, now)
@@ -125,11 +125,11 @@ class Topics:
         return topic
 
     def folders_gone(self, id: bytes) -> None:
-        """No folder has a name of this deleted topic any more."""
+        """Called when the folders of this deleted topic are removed or renamed."""
         self._gone(id, _FOLDERS)
 
     def offsets_gone(self, id: bytes) -> None:
-        """No group has offsets of this deleted topic any more."""
+        """Called when no group has offsets of this deleted topic any more."""
         self._gone(id, _OFFSETS)
 
     def _gone(self, id: bytes, what: int) -> None:
@@ -143,13 +143,13 @@ class Topics:
             self.hold.emit([(with_version(DeletedTopicKey(id), 2), None)])
 
     def add_partitions(self, name: str, count: int) -> Topic:
-        """The topic with `count` partitions, of which it had fewer."""
+        """Raise the topic's number of partitions to `count`."""
         topic = self.by_name[name]
         assert count > topic.partitions
         return self._change(replace(topic, partitions=count))
 
     def alter(self, name: str, settings: dict[str, str]) -> Topic:
-        """The topic with these settings instead of those it had; they were found good."""
+        """Replace the topic's settings; they must be valid."""
         return self._change(replace(self.by_name[name], settings=settings))
 
     def _change(self, topic: Topic) -> Topic:
@@ -158,17 +158,16 @@ class Topics:
         return topic
 
     def reserve_producer_ids(self) -> range:
-        """Ids that nobody had before and nobody gets again, to be used once the fact is durable: when a reply held now leaves.
-
-        Where that fails instead, they must not be used.
+        """Allocate a block of unused ids. They may be used once the fact is durable (a reply held now is released), and never if
+        the append fails.
         """
         first = self.next_producer_id
-        self.next_producer_id = first + PRODUCER_IDS_AT_ONCE
+        self.next_producer_id = first + PRODUCER_IDS_PER_BLOCK
         self.hold.emit([(with_version(ProducerIdsKey(0), 1), with_version(ProducerIdsValue(self.next_producer_id), 0))])
         return range(first, self.next_producer_id)
 
     def replay(self, facts: Iterable[Fact]) -> None:
-        """Fold stored facts into the registry: the last one of each key stands. Kinds that we do not know are left alone."""
+        """Apply stored facts; the last of each key counts. Unknown kinds are ignored."""
         for key, value in facts:
             match read_registry_key(key):
                 case TopicKey(name=name):
@@ -202,7 +201,7 @@ class Topics:
             self.by_name[NOTES_LOG] = self.by_id[notes.id] = notes
 
     def _drop(self, name: str) -> None:
-        self.mark = object()
+        self.version = object()
         topic = self.by_name.pop(name, None)
         if topic is not None:
             del self.by_id[topic.id]
@@ -211,8 +210,8 @@ class Topics:
 
 
 def _notes_beside(offsets: Topic) -> Topic:
-    """The notes of a group are in the partition of the same number as its offsets. No fact says so: it follows from the offsets
-    topic, the id included, so that a Tenure of before finds nothing in the registry that it would take for a user's topic."""
+    """The notes topic. It is derived from the offsets topic, since a group's notes and offsets have the same partition number; no
+    fact stores it, so that older versions do not take it for a user's topic."""
     id = hashlib.sha256(b"notes beside " + offsets.id).digest()[:16]
     return Topic(NOTES_LOG, id, offsets.partitions, offsets.created_ms)
 

@@ -1,7 +1,6 @@
-"""What topics' logs need now and then, while nobody waits: old segments go, old ones are closed, producers that fell silent
-are forgotten, and checkpoints are written.
+"""Periodic maintenance of topic logs: delete and roll old segments, expire producer state, write checkpoints.
 
-Each round goes over all partitions in slices, between which the loop goes on.
+Each round visits all partitions in slices, between which the loop runs.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Noted = dict[LogId, TopicLog]
 
 
 class Rounds:
-    """One job, done for every partition once in a while."""
+    """Runs one job for every partition periodically."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, partitions: Partitions, interval_ms: int, job: Job, after: Callable[[], None] | None = None
@@ -47,7 +46,7 @@ class Rounds:
         until = time.monotonic() + SLICE_SECONDS
         for partition in self._left:
             if not partition.error:
-                run(self._job, partition)  # one that raises is passed over
+                run(self._job, partition)  # an exception skips only this partition
             if time.monotonic() >= until:
                 self._timer = self._loop.call_later(PAUSE_SECONDS, Contained(self._slice, self._next))
                 return
@@ -56,7 +55,7 @@ class Rounds:
         self._next()
 
     def _next(self) -> None:
-        """The round is over, or an exception of ours ended it: the next one comes at its time."""
+        """Schedule the next round, after a complete one or one that raised."""
         self._timer = self._loop.call_later(max(self._seconds, PAUSE_SECONDS), Contained(self._begin, self._next))
 
     def stop(self) -> None:
@@ -64,7 +63,7 @@ class Rounds:
 
 
 class Retention:
-    """All of it, for the partitions of one store."""
+    """The rounds of all jobs, for the partitions of one store."""
 
     def __init__(
         self,
@@ -74,7 +73,7 @@ class Retention:
         loop: asyncio.AbstractEventLoop,
         now: Callable[[], int],
     ) -> None:
-        """`now`: the wall time by which old data may be deleted, below 0 while none may (`Clock.deletion_ms`)."""
+        """`now`: the wall time for deletion by age, below 0 while that is suspended (`Clock.deletion_ms`)."""
         self._store = store
         self._loop = loop
         self._now = now
@@ -105,7 +104,7 @@ class Retention:
         except AppendFailed as failure:
             partition.failed(failure)
             return
-        except OSError as error:  # asking the disk for the age of a file
+        except OSError as error:  # from reading a file's age
             log.warning("old segments stay", log=str(partition), reason=error.strerror or str(error))
             return
         if dropped:
@@ -114,7 +113,7 @@ class Retention:
     def _expire(self, partition: Partition) -> None:
         partition.producers.expire(self._monotonic_ms, self._producer_expiration_ms)
 
-    # Checkpoints. A round only collects logs; their offsets are read when it ends, in one go, for they move on meanwhile.
+    # Checkpoints. A round collects logs; their offsets, which move meanwhile, are read together at its end.
 
     def _note_point(self, partition: Partition) -> None:
         self._points[partition.id] = partition.owned
@@ -125,17 +124,17 @@ class Retention:
 
     def _write_points(self) -> None:
         points, self._points = self._points, {}
-        self._store.save_recovery_points({id: owned.durable_offset for id, owned in self._still_open(points)}, _tell_failure)
+        self._store.save_recovery_points({id: owned.durable_offset for id, owned in self._still_open(points)}, _log_failure)
 
     def _write_starts(self) -> None:
         starts, self._starts = self._starts, {}
-        self._store.save_start_offsets({id: owned.records.start_offset for id, owned in self._still_open(starts)}, _tell_failure)
+        self._store.save_start_offsets({id: owned.records.start_offset for id, owned in self._still_open(starts)}, _log_failure)
 
     def _still_open(self, noted: Noted) -> Iterator[tuple[LogId, TopicLog]]:
-        """Without logs whose topic was deleted since the round saw them."""
+        """The collected logs, without those whose topic was deleted meanwhile."""
         return ((id, owned) for id, owned in noted.items() if self._store.served_log(id) is owned)
 
 
-def _tell_failure(failure: Exception | None) -> None:
+def _log_failure(failure: Exception | None) -> None:
     if failure is not None:
         log.warning("checkpoints stay as they were", reason=str(failure))

@@ -1,4 +1,4 @@
-"""What DescribeConfigs says of each setting of a topic, in words: what it does here. Settings of the broker carry theirs in settings.py."""
+"""The documentation of topic settings in DescribeConfigs; that of broker settings is in broker/settings/table.py."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ TOPIC_DOCS: dict[str, str] = {
     "unclean.leader.election.enable": _ONE_COPY,
 }
 
-# What DescribeConfigs shows of groups of Kafka's newer kinds and of subscriptions to clients' metrics: Kafka's names, their types, and
-# what they are there when nobody sets them. None of it has an effect here.
+# Settings that DescribeConfigs shows for Kafka's newer group types and client metrics subscriptions, with Kafka's types and
+# defaults. They have no effect here.
 GROUP_SETTINGS: dict[str, tuple[str, str]] = {
     "consumer.assignment.interval.ms": ("int", "1000"),
     "consumer.heartbeat.interval.ms": ("int", "5000"),

@@ -1,6 +1,6 @@
-"""Where the value of a setting comes from: a topic's own, what somebody gave the broker, or the default.
+"""The sources of a setting's value for DescribeConfigs: the topic's own, the broker's configuration, the default.
 
-As DescribeConfigs shows it: the value that counts first, then what would count without it.
+The first source is effective; each next one would be without those before it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from broker.settings.table import ALIASES, SETTINGS
 from broker.topics.registry import Topic
 from broker.topics.settings import BROKER_FIELDS, TOPIC_SETTINGS
 
-# As DescribeConfigs numbers them.
+# Source codes of DescribeConfigs.
 TOPIC, STATIC_BROKER, DEFAULT = 1, 4, 5
 
 HONOURED = {setting.name: setting for setting in SETTINGS}
-_UNITS = {names[0]: names for names in (RETENTION, ROLL, ROLL_JITTER)}  # the finest first: of several that is the one that counts
-# Broker settings that topics have too, though they have no effect here.
+_UNITS = {names[0]: names for names in (RETENTION, ROLL, ROLL_JITTER)}  # the finest unit first; it overrides the others
+# Topic settings without effect here, and their broker settings.
 _SHOWN_ONLY = {
     "flush.messages": "log.flush.interval.messages",
     "flush.ms": "log.flush.interval.ms",
@@ -40,11 +40,11 @@ class Source(NamedTuple):
 
 
 class SettingSources:
-    """What topics and the broker are told about their settings. All of a broker's stand from its start to its end."""
+    """Values and sources of all topic and broker settings. Broker settings never change while it runs."""
 
     def __init__(self, config: Config, node_id: int, data_directory: str) -> None:
         self.given = config.given
-        # The logs of internal topics go by settings of the broker's.
+        # The logs of internal topics are configured by broker settings.
         self._of_internal = {
             CONSUMER_OFFSETS: {
                 "cleanup.policy": "compact",
@@ -70,7 +70,7 @@ class SettingSources:
             self._defaults[name] = (effective, behind[0].source if behind else DEFAULT)
 
     def _behind(self, broker_name: str | None) -> tuple[Source, ...]:
-        """What was given in any unit, the finest first, and the default of the finest."""
+        """The values given in any unit, the finest first, then the default of the finest."""
         if broker_name is None:
             return ()
         names = _UNITS.get(broker_name, (broker_name,))
@@ -78,18 +78,18 @@ class SettingSources:
         return (*given, *[source for source in self.of_broker(broker_name) if source.source == DEFAULT and source.value is not None])
 
     def of_topic(self, topic: Topic, name: str) -> tuple[Source, ...]:
-        """The first one counts; it has the topic's name for the setting, the broker's have the broker's."""
+        """The sources, the effective one first, each under the topic's or the broker's name of the setting."""
         behind = self._behind_topics[name]
         own = self._own_of(topic, name)
         return (Source(name, own, TOPIC), *behind) if own is not None else behind
 
     def in_topic(self, topic: Topic, name: str) -> tuple[str, int]:
-        """The value that counts, in the topic's unit, and where it comes from."""
+        """The effective value, in the topic's unit, and its source."""
         own = self._own_of(topic, name)
         return (own, TOPIC) if own is not None else self._defaults[name]
 
     def default(self, name: str) -> tuple[str, int]:
-        """For topics that have no value of their own."""
+        """Value and source for topics without their own value."""
         return self._defaults[name]
 
     def _own_of(self, topic: Topic, name: str) -> str | None:
@@ -99,7 +99,7 @@ class SettingSources:
         return None if own is None else TOPIC_SETTINGS[name].normal(own)
 
     def of_broker(self, name: str) -> tuple[Source, ...]:
-        """What was given, and the default."""
+        """The configured value, if any, and the default."""
         given = self._own.get(name)
         if given is None:
             given = self.given.get(ALIASES.get(name, name))
@@ -111,7 +111,7 @@ class SettingSources:
 
 def _default(name: str) -> str | None:
     setting = HONOURED.get(name)
-    # Of a setting in several units one has a default, and that is the coarsest.
+    # Of a setting in several units only the coarsest has a default.
     if setting is not None and not any(name in names[:-1] for names in _UNITS.values()):
         return shown(setting.default)
     default = KNOWN[name][1] if name in KNOWN else None

@@ -1,6 +1,6 @@
-"""The settings a topic may have: Kafka's names, defaults and limits.
+"""Topic settings with Kafka's names, defaults and limits.
 
-A setting that has no effect here is kept and shown like any other: tools that create topics name many.
+Settings without effect here are stored and shown too, since tools that create topics set many.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class TopicSetting:
     least: int | None = None
     most: int | None = None
     choices: tuple[str, ...] = ()
-    also: int | None = None  # one value outside the limits that is allowed nevertheless
+    also: int | None = None  # one more valid value, outside the limits
 
     def problem(self, value: str) -> str | None:
-        """What Kafka says of a value that it refuses, or None. Space around a value means nothing."""
+        """Kafka's message for an invalid value, or None. Surrounding space is ignored."""
         given, value = value, value.strip(_SPACE)
         match self.kind:
             case "boolean":
@@ -51,7 +51,7 @@ class TopicSetting:
         return self._invalid(number, f"Value must be {limit}") if limit else None
 
     def normal(self, value: str) -> str:
-        """A value that was found good, as it is shown."""
+        """A valid value in normal form, as it is shown."""
         value = value.strip(_SPACE)
         match self.kind:
             case "boolean":
@@ -142,7 +142,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
     )
 }
 
-# Where a topic's setting has its default from, among the broker's.
+# The broker settings that are the defaults of topic settings.
 BROKER_FIELDS: dict[str, str] = {
     "cleanup.policy": "log_cleanup_policy",
     "compression.gzip.level": "compression_gzip_level",
@@ -170,7 +170,7 @@ LOG_APPEND_TIME = "LogAppendTime"
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """What the logs of a topic go by: one value for each setting that has an effect. -1 is no limit, where one may be missing."""
+    """The effective values of a topic's settings. -1 means no limit."""
 
     segment_bytes: int
     segment_ms: int
@@ -195,12 +195,12 @@ class LogSettings:
 
 
 def broker_defaults(config: Config) -> dict[str, str]:
-    """What the broker's settings say of those of its topics, by the topics' names for them."""
+    """The broker's defaults of topic settings, by the topic's name of the setting."""
     return {name: shown(getattr(config, field)) for name, field in BROKER_FIELDS.items()}
 
 
 def log_settings(topic_settings: Mapping[str, str], defaults: Mapping[str, str]) -> LogSettings:
-    """`topic_settings` are a topic's own, found good; `defaults` the broker's, by the same names; then come Kafka's."""
+    """The effective settings of a topic: its own (valid) ones, else the broker's `defaults`, else Kafka's."""
 
     def text(name: str) -> str:
         value = topic_settings.get(name)
@@ -237,7 +237,7 @@ def log_settings(topic_settings: Mapping[str, str], defaults: Mapping[str, str])
 
 
 def settings_problem(given: list[tuple[str, str | None]]) -> str | None:
-    """The first thing wrong with a topic's settings, or None. The last of several values for one name counts."""
+    """The first problem of a topic's settings, or None. The last of several values for a name counts."""
     nulls = [name for name, value in given if value is None]
     if nulls:
         return f"Null value not supported for topic configs: {','.join(nulls)}"

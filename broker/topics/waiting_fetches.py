@@ -1,7 +1,7 @@
-"""Fetches that wait for more: woken by what is appended, or by their deadline, and by nothing in between.
+"""Parked fetches, woken only by appends to their partitions or by their deadline.
 
-An append marks those that wait for its partition; at the end of the same turn each of them looks at what has grown.
-All deadlines are in one heap. A fetch that was answered before its time leaves its place there to be found empty.
+An append marks the fetches that wait for its partition; at the end of the turn each of them checks the partitions that grew.
+All deadlines are in one heap; the entry of a fetch answered early stays there until it is due or the heap is compacted.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from broker.runtime.contain import broken
 from broker.runtime.turn import NEVER, TurnEnd
 from broker.topics.partition import Partition
 
-ANSWERED_AT_ONCE = 256  # what more are due leave a turn to others
-EMPTY_PLACES_MIN = 1_000
+ANSWERED_PER_TURN = 256
+ENDED_ENTRIES_MIN = 1_000  # before the heap is compacted
 
 
 class Fetch(Protocol):
-    """A fetch as far as waiting goes."""
+    """A fetch that can be parked."""
 
     def enough(self, grown: Collection[Partition]) -> bool:
-        """Whether what there is now, these having grown, is worth an answer."""
+        """Whether there are enough bytes for an answer, after these partitions have grown."""
         ...
 
     def complete(self) -> None:
-        """Answer with what there is; it does not wait any more."""
+        """Answer with the records there are."""
         ...
 
 
@@ -39,7 +39,7 @@ class Scheduler(Protocol):
 
 
 class Waiting:
-    """One parked fetch: who waits for its partitions, and who hears that its connection ended."""
+    """One parked fetch; it is notified by its partitions, and by its connection when that ends."""
 
     __slots__ = ("_connection", "_fetches", "fetch", "grown_partitions", "over", "partitions")
 
@@ -60,7 +60,7 @@ class Waiting:
         self.grown_partitions[partition] = None
 
     def end(self, in_heap: bool = True) -> None:
-        """It waits no more, for whatever reason."""
+        """Stop waiting: the fetch is answered, or its connection ended."""
         if self.over:
             return
         self.over = True
@@ -73,31 +73,31 @@ class Waiting:
             self._fetches.ended()
 
     def broken(self, error: Exception, in_heap: bool = True) -> None:
-        """It raised: its connection waits for nothing more, and ends."""
+        """Close the connection of a fetch that raised."""
         self.end(in_heap)
         broken(self._connection, "a fetch failed inside the broker while it waited", error)
 
 
 class Fetches:
-    """All fetches that wait; an actor whose deadlines are theirs."""
+    """All parked fetches; an actor with their deadlines."""
 
     def __init__(self, turn: Scheduler, clock: Clock) -> None:
         self._turn = turn
         self._clock = clock
-        self._heap: list[tuple[int, int, Waiting]] = []  # of equal deadlines the first to come is the first
+        self._heap: list[tuple[int, int, Waiting]] = []  # deadline, sequence number, fetch
         self._number = 0
-        self._empty_places = 0
+        self._ended_entries = 0
         self._marked: dict[Waiting, None] = {}
 
     def __len__(self) -> int:
-        return len(self._heap) - self._empty_places
+        return len(self._heap) - self._ended_entries
 
     @property
-    def places(self) -> int:
+    def heap_entries(self) -> int:
         return len(self._heap)
 
     def park(self, fetch: Fetch, partitions: Collection[Partition], connection: Connection, wait_ms: int) -> None:
-        """Until `fetch` has enough, or that time is over, or its connection."""
+        """Park `fetch` until it has enough, `wait_ms` have passed, or its connection ends."""
         waiting = Waiting(self, fetch, partitions, connection)
         at = self._clock.now + wait_ms
         self._number += 1
@@ -110,12 +110,12 @@ class Fetches:
         self._marked[waiting] = None
 
     def ended(self) -> None:
-        """One of them waits no more, and its place is still there."""
-        self._empty_places += 1
-        if self._empty_places > EMPTY_PLACES_MIN and 2 * self._empty_places > len(self._heap):
-            self._heap = [place for place in self._heap if not place[2].over]
+        """Count an ended fetch in the heap, and compact the heap if most entries are ended."""
+        self._ended_entries += 1
+        if self._ended_entries > ENDED_ENTRIES_MIN and 2 * self._ended_entries > len(self._heap):
+            self._heap = [entry for entry in self._heap if not entry[2].over]
             heapify(self._heap)
-            self._empty_places = 0
+            self._ended_entries = 0
 
     def end_turn(self) -> None:
         marked, self._marked = self._marked, {}
@@ -123,7 +123,7 @@ class Fetches:
         for waiting in marked:
             if waiting.over:
                 continue
-            if answered == ANSWERED_AT_ONCE:
+            if answered == ANSWERED_PER_TURN:
                 self.mark(waiting)
                 continue
             try:
@@ -137,7 +137,7 @@ class Fetches:
                 waiting.broken(error)
 
     def broken(self) -> None:
-        """A turn of it was lost: those that are marked get the next one."""
+        """Check the marked fetches in the next turn, after an exception in this one."""
         if self._marked:
             self._turn.schedule_append(self)
 
@@ -147,10 +147,10 @@ class Fetches:
 
     def advance(self, now: int) -> None:
         answered = 0
-        while self._heap and self._heap[0][0] <= now and answered < ANSWERED_AT_ONCE:
+        while self._heap and self._heap[0][0] <= now and answered < ANSWERED_PER_TURN:
             waiting = heappop(self._heap)[2]
             if waiting.over:
-                self._empty_places -= 1
+                self._ended_entries -= 1
                 continue
             answered += 1
             try:

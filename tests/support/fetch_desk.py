@@ -10,7 +10,7 @@ from broker.api import fetch as fetch_api
 from broker.api import list_offsets, offset_for_leader_epoch
 from broker.net.connection import Connection, Host
 from broker.net.dispatch import Dispatch
-from broker.net.long_requests import Looks
+from broker.net.long_requests import LongRequests
 from broker.runtime.node import Address, Node
 from broker.runtime.turn import Turn
 from broker.security.authorizer import AllowAll, Authorizer
@@ -186,7 +186,7 @@ class FetchDesk:
             topics=self.topics,
             partitions=self.finder,
             fetches=self.fetches,
-            looks=Looks(self.turn),
+            long_requests=LongRequests(self.turn),
         )
         dispatch = Dispatch(200_000)
         dispatch.serve(*[module.route(parts) for module in (fetch_api, list_offsets, offset_for_leader_epoch)])

@@ -54,22 +54,22 @@ class Store:
     def close(self) -> None: ...
 
 
-class Told:
-    """What shards tell."""
+class RecordedNotes:
+    """A NoteWriter that records what it gets."""
 
     def __init__(self) -> None:
         self.notes: list[tuple[int, Note, int]] = []
         self.changes: list[tuple[int, str]] = []
 
-    def tell(self, journal: GroupJournal, notes: list[Note], offset: int) -> None:
+    def write(self, journal: GroupJournal, notes: list[Note], offset: int) -> None:
         self.notes += [(journal.partition, note, offset) for note in notes]
 
-    def tell_change(self, journal: GroupJournal, what: Coordinator) -> None:
-        self.changes.append((journal.partition, what.name))
+    def write_change(self, journal: GroupJournal, change: Coordinator) -> None:
+        self.changes.append((journal.partition, change.name))
 
 
 class Waiter:
-    """Where the answer to a JoinGroup or SyncGroup goes; `heard` is what came."""
+    """The receiver of a JoinGroup or SyncGroup reply; `heard` is what came."""
 
     def __init__(self) -> None:
         self.member_id = ""
@@ -100,7 +100,7 @@ class World:
         self.clock = self.loop.clock()
         self.turn = Turn(self.loop, self.clock)  # type: ignore[arg-type]
         self.store = Store()
-        self.told = Told()
+        self.told = RecordedNotes()
         self.begun = 0  # times that loading began, and ended
         self.loaded = 0
         self.slice_seconds = 0.0  # that every look at the time takes

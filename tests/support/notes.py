@@ -41,7 +41,7 @@ class NoteDesk:
         self.notes = Notes(self.store, self.loop, clock)  # type: ignore[arg-type]
 
     def tell(self, *notes: Note, partition: int = 0, epoch: int = 4, offset: int = -1) -> None:
-        self.notes.tell(cast(GroupJournal, Partition(partition, epoch)), list(notes), offset)
+        self.notes.write(cast(GroupJournal, Partition(partition, epoch)), list(notes), offset)
 
     def log(self, partition: int = 0) -> ScriptedLog:
         return self.store.log(LogId("__coordinator_notes", partition))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker.security.authorizer import CLUSTER_NAME, Operation, Resource
-from broker.topics.registry import PRODUCER_IDS_AT_ONCE
+from broker.topics.registry import PRODUCER_IDS_PER_BLOCK
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
@@ -46,19 +46,19 @@ def test_the_first_id_waits_until_its_block_is_durable_and_the_others_do_not(des
     desk.registry.release()
     end_turn(caller)
     assert told(caller) == [(0, 0, 0)]
-    for number in range(1, PRODUCER_IDS_AT_ONCE):
+    for number in range(1, PRODUCER_IDS_PER_BLOCK):
         ask(caller)
         assert told(caller) == [(0, number, 0)]
-    assert desk.topics.next_producer_id == PRODUCER_IDS_AT_ONCE
+    assert desk.topics.next_producer_id == PRODUCER_IDS_PER_BLOCK
     ask(caller)
     assert told(caller) == []
     desk.registry.release()
     end_turn(caller)
-    assert told(caller) == [(0, PRODUCER_IDS_AT_ONCE, 0)]
+    assert told(caller) == [(0, PRODUCER_IDS_PER_BLOCK, 0)]
 
 
 def test_many_who_wait_for_one_block_get_ids_of_their_own(desk: Desk) -> None:
-    callers = [desk.caller() for _ in range(PRODUCER_IDS_AT_ONCE + 5)]
+    callers = [desk.caller() for _ in range(PRODUCER_IDS_PER_BLOCK + 5)]
     for caller in callers:
         ask(caller)
     assert len(desk.registry.held) == 1
@@ -89,7 +89,7 @@ def test_of_a_block_that_may_not_be_durable_no_id_is_given_out(desk: Desk) -> No
     ask(one)
     desk.registry.release()
     end_turn(one)
-    assert told(one) == [(0, PRODUCER_IDS_AT_ONCE, 0)]
+    assert told(one) == [(0, PRODUCER_IDS_PER_BLOCK, 0)]
 
 
 def test_while_the_registry_cannot_be_written_clients_come_again(desk: Desk) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.net.dispatch import Call
-from broker.net.long_requests import LOOKS_PER_TURN
+from broker.net.long_requests import TURN_COST_MAX
 from broker.security.authorizer import Operation, Resource
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -68,22 +68,22 @@ def test_what_is_not_durable_yet_is_not_found(desk: FetchDesk, monkeypatch: pyte
 
 
 def test_looking_into_many_logs_leaves_turns_to_others(desk: FetchDesk) -> None:
-    desk.make("many", 3 * LOOKS_PER_TURN)
+    desk.make("many", 3 * TURN_COST_MAX)
     desk.append("many", 0)
     other = Consumer(desk)
-    desk.consumer.send(listing("many", *[(index, 0) for index in range(3 * LOOKS_PER_TURN)]), 10)
+    desk.consumer.send(listing("many", *[(index, 0) for index in range(3 * TURN_COST_MAX)]), 10)
     assert desk.consumer.replies() == []
     assert told(other.ask(listing("t", (0, 2_000)), 10)) == [(0, 2, 2_000)]
     for _ in range(4):
         desk.turn_ends()
     (reply,) = desk.consumer.replies()
-    assert told(reply) == [(0, 0, 1_000)] + [(0, -1, -1)] * (3 * LOOKS_PER_TURN - 1)
-    assert len(told(desk.ask(listing("many", *[(index, LATEST) for index in range(3 * LOOKS_PER_TURN)]), 10))) == 3 * LOOKS_PER_TURN
+    assert told(reply) == [(0, 0, 1_000)] + [(0, -1, -1)] * (3 * TURN_COST_MAX - 1)
+    assert len(told(desk.ask(listing("many", *[(index, LATEST) for index in range(3 * TURN_COST_MAX)]), 10))) == 3 * TURN_COST_MAX
 
 
 def test_a_connection_that_ends_ends_the_looking(desk: FetchDesk) -> None:
-    desk.make("many", 3 * LOOKS_PER_TURN)
-    desk.consumer.send(listing("many", *[(index, 0) for index in range(3 * LOOKS_PER_TURN)]), 10)
+    desk.make("many", 3 * TURN_COST_MAX)
+    desk.consumer.send(listing("many", *[(index, 0) for index in range(3 * TURN_COST_MAX)]), 10)
     desk.consumer.lose()
     desk.turn_ends()
     desk.turn_ends()
@@ -150,8 +150,8 @@ def test_a_connection_that_ends_lets_go_of_the_segments_that_it_read(slow: Fetch
 
 
 def test_a_look_that_fails_inside_is_answered(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk.make("many", 2 * LOOKS_PER_TURN)
-    desk.consumer.send(listing("many", *[(index, 0) for index in range(2 * LOOKS_PER_TURN)]), 10)
+    desk.make("many", 2 * TURN_COST_MAX)
+    desk.consumer.send(listing("many", *[(index, 0) for index in range(2 * TURN_COST_MAX)]), 10)
     monkeypatch.setattr(desk.finder, "find", lambda name, index: 1 // 0)
     desk.turn_ends()
     desk.turn_ends()

@@ -219,7 +219,7 @@ def test_a_shape_asks_again_when_not_everybody_may_write_any_more(desk: Desk) ->
 def test_transactions_are_refused_with_one_line_for_each_id(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     monkeypatch.setattr("broker.topics.transactions.log.warning", lambda event, transactional_id: lines.append(transactional_id))
-    monkeypatch.setattr("broker.topics.transactions.IDS_TOLD_MAX", 2)
+    monkeypatch.setattr("broker.topics.transactions.IDS_LOGGED_MAX", 2)
     caller = by_shape(desk.caller())
     for id in ("one", "two", "one", "three"):
         asked = ProduceRequest(id, -1, 1000, [TopicProduceData("t", [PartitionProduceData(0, of_producer(0, attributes=16))])])

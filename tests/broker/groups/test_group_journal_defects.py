@@ -77,7 +77,7 @@ def clock_raises(world: World, patched: pytest.MonkeyPatch) -> None:
 
 
 def telling_raises(world: World, patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(world.told, "tell_change", raising)
+    patched.setattr(world.told, "write_change", raising)
 
 
 @pytest.mark.plain

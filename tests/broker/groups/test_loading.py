@@ -358,7 +358,7 @@ def test_a_defect_at_the_end_of_a_load_refuses_the_partition_for_a_while(monkeyp
         monkeypatch.undo()
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr(world.told, "tell_change", raising)
+    monkeypatch.setattr(world.told, "write_change", raising)
     world.shards.load_all()
     world.loop.run()
     assert DEFECTS.count == defects + 1

@@ -228,7 +228,7 @@ def test_what_happens_to_a_partition_is_a_note_without_a_group(desk: NoteDesk) -
     partition = cast(GroupJournal, Partition())
     partition.shard.groups["g"].notes_dropped = 7  # nobody will tell of these any more
     for what in (Coordinator.LOADED, Coordinator.SUSPENDED, Coordinator.RESUMED, Coordinator.UNLOADED):
-        desk.notes.tell_change(partition, what)
+        desk.notes.write_change(partition, what)
     desk.passes()
     assert {(group, header.kind, header.offsets_log_offset) for group, header, _ in desk.written()} == {("", Kind.COORDINATOR, -1)}
     assert [header.dropped for _, header, _ in desk.written()] == [0, 7, 0, 7]
@@ -244,7 +244,7 @@ def test_what_happens_to_a_partition_is_a_note_without_a_group(desk: NoteDesk) -
 
 def test_of_a_partition_that_never_had_anything_in_it_nothing_is_told(desk: NoteDesk) -> None:
     for what in (Coordinator.LOADED, Coordinator.UNLOADED):
-        desk.notes.tell_change(cast(GroupJournal, Partition(replayed=0)), what)
+        desk.notes.write_change(cast(GroupJournal, Partition(replayed=0)), what)
     desk.passes()
     assert desk.store.acquired == []
 

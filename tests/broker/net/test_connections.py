@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.net.connections import MADE_ROOM, ROOM_AT_ONCE_MAX, SILENT_MS, SPARE_MS, Connections
+from broker.net.connections import CLOSED_AT_ONCE_MAX, IDLE_MS, MADE_ROOM, SILENT_MS, Connections
 from broker.runtime.clock import Clock
 
 
@@ -40,7 +40,7 @@ def connections() -> Connections:
 
 def test_the_one_that_is_idle_for_longest_makes_room_and_a_silent_one_sooner(connections: Connections) -> None:
     now = 1_000_000
-    spoke = [Peer(connections, 0, now - SPARE_MS - number) for number in range(3)]
+    spoke = [Peer(connections, 0, now - IDLE_MS - number) for number in range(3)]
     silent = Peer(connections, now - SILENT_MS)
     young = Peer(connections, now - SILENT_MS + 1)
     spoke_at_once = Peer(connections, now - SILENT_MS - 5, now - SILENT_MS - 5)
@@ -61,4 +61,4 @@ def test_of_many_some_make_room_at_once(connections: Connections) -> None:
         peer.ends()
     for _ in range(5_000):
         Peer(connections, 0)
-    assert connections.make_room(10_000) == ROOM_AT_ONCE_MAX
+    assert connections.make_room(10_000) == CLOSED_AT_ONCE_MAX

@@ -237,11 +237,11 @@ def test_one_log_is_cleaned_after_the_other_without_a_pause(tmp_path: Path, monk
     asyncio.run(main())
 
 
-class Looks:
+class Scans:
     """The logs of topics, of which each look takes some steps; the first one fails."""
 
     def __init__(self) -> None:
-        self.looks = 0
+        self.scans = 0
         self.passes = 0  # of the loop
         self.at: list[int] = []
 
@@ -250,8 +250,8 @@ class Looks:
         asyncio.get_running_loop().call_soon(self.tick)
 
     def look(self, now: int, time: float) -> Iterator[None]:
-        self.looks += 1
-        if self.looks == 1:
+        self.scans += 1
+        if self.scans == 1:
             raise RuntimeError("a defect")
         for _ in range(5):
             self.at.append(self.passes)
@@ -268,12 +268,12 @@ def test_the_loop_goes_on_between_two_steps_and_a_look_that_fails_is_not_the_las
         loop = asyncio.get_running_loop()
         defects = DEFECTS.count
         cleaning = Cleaning(loop, logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
-        looks = Looks()
-        looks.tick()
-        cleaning.clean_topics(cast(TopicLogs, looks))
-        await until(lambda: len(looks.at) == 5)
+        scans = Scans()
+        scans.tick()
+        cleaning.clean_topics(cast(TopicLogs, scans))
+        await until(lambda: len(scans.at) == 5)
         await cleaning.stop()
         assert DEFECTS.count == defects + 1
-        assert len(set(looks.at)) == 5
+        assert len(set(scans.at)) == 5
 
     asyncio.run(main())

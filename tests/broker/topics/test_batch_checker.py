@@ -62,7 +62,7 @@ def nasty() -> dict[str, tuple[bytes, LogSettings]]:
 
 def shown(outcome: Outcome) -> tuple[Any, ...]:
     if isinstance(outcome, Refusal):
-        return outcome.error, outcome.message, outcome.records, outcome.start_told
+        return outcome.error, outcome.message, outcome.records, outcome.with_start
     return tuple(outcome) if isinstance(outcome, Checked) else (type(outcome), str(outcome))
 
 

@@ -14,8 +14,8 @@ from broker.topics.batch_checks import (
     Refusal,
     TooMuchWork,
     Unreadable,
-    alone,
     batch_size,
+    check_single_batch,
     is_transactional,
     prepare,
 )
@@ -157,9 +157,9 @@ def test_only_batches_of_transactions_are_transactional() -> None:
 
 def test_zstd_is_refused_to_those_whose_readers_may_not_know_it() -> None:
     data = batch(record(), codec=Compression.ZSTD)
-    alone(data, len(data), 7)
+    check_single_batch(data, len(data), 7)
     with pytest.raises(Refusal) as refusal:
-        alone(data, len(data), 6)
+        check_single_batch(data, len(data), 6)
     assert refusal.value.error == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 

@@ -16,7 +16,7 @@ from broker.groups.group_journal import GroupJournal
 from broker.groups.notes import NOTES_WAITING_MAX
 from broker.runtime.clock import Clock
 from broker.topics import end_offset_notes as module
-from broker.topics.end_offset_notes import BYTES_AT_ONCE, PARTITIONS_IN_A_NOTE, EndOffsetNotes
+from broker.topics.end_offset_notes import BURST_BYTES, PARTITIONS_IN_A_NOTE, EndOffsetNotes
 from coordinator import partition_of
 from history.note_records import read_note_record
 from history.story import Story
@@ -170,7 +170,7 @@ def test_many_partitions_share_the_room_and_none_is_forgotten() -> None:
         for part in wide.parts:
             part.end_offset += 1  # all of them, all the time
     assert noted == set(range(10_000))
-    assert size < BYTES_AT_ONCE + PARTITIONS_IN_A_NOTE * 21 + 400 * 10 * (64 << 20) / 4 / 86_400
+    assert size < BURST_BYTES + PARTITIONS_IN_A_NOTE * 21 + 400 * 10 * (64 << 20) / 4 / 86_400
 
 
 def test_the_loop_goes_on_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,16 +197,16 @@ def test_groups_come_before_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     ends = EndOffsets("orders", [PartitionEnds(0, 0, 5)], 7)
     journal = Partition(3)
     journal.refusal = 0  # type: ignore[attr-defined]
-    assert desk.notes.tell_ends(cast(GroupJournal, journal), ends)
+    assert desk.notes.write_ends(cast(GroupJournal, journal), ends)
     for _ in range(NOTES_WAITING_MAX // 2 - 1):
         desk.tell(change(), partition=3)
-    assert not desk.notes.tell_ends(cast(GroupJournal, journal), ends)
+    assert not desk.notes.write_ends(cast(GroupJournal, journal), ends)
     desk.passes(60_000, partitions=4)
     (group, header, body), *_ = desk.written(3)
     assert (group, header.kind, header.generation, header.offsets_log_offset, body) == ("", 8, 0, -1, ends)
-    assert desk.notes.tell_ends(cast(GroupJournal, journal), ends)
+    assert desk.notes.write_ends(cast(GroupJournal, journal), ends)
     journal.refusal = 14  # type: ignore[attr-defined]
-    assert not desk.notes.tell_ends(cast(GroupJournal, journal), ends)
+    assert not desk.notes.write_ends(cast(GroupJournal, journal), ends)
 
 
 def test_history_does_not_look_at_them() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.topics.registry import PRODUCER_IDS_AT_ONCE, Topics
+from broker.topics.registry import PRODUCER_IDS_PER_BLOCK, Topics
 from coordinator import Fact
 from protocol.batch import facts_of
 
@@ -122,11 +122,11 @@ def test_what_the_log_refused_did_not_happen(registry: Registry) -> None:
 
 def test_producer_ids_are_given_out_once(registry: Registry) -> None:
     first = registry.reserve_producer_ids()
-    assert first == range(PRODUCER_IDS_AT_ONCE)
+    assert first == range(PRODUCER_IDS_PER_BLOCK)
     check(registry)
     registry.reopen()
     second = registry.reserve_producer_ids()
-    assert second == range(PRODUCER_IDS_AT_ONCE, 2 * PRODUCER_IDS_AT_ONCE)
+    assert second == range(PRODUCER_IDS_PER_BLOCK, 2 * PRODUCER_IDS_PER_BLOCK)
     check(registry)
 
 

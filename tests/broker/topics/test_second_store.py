@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from broker.api import delete_records, fetch, list_offsets
-from broker.net.long_requests import Looks
+from broker.net.long_requests import LongRequests
 from broker.runtime.node import Node
 from broker.security.authorizer import AllowAll
 from broker.settings.config import load_config
@@ -51,7 +51,7 @@ class SecondDesk(Desk):
             partitions=self.partitions,
             topic_store=store,
             fetches=fetches,
-            looks=Looks(cast(Any, self.turn)),
+            long_requests=LongRequests(cast(Any, self.turn)),
         )
         self.dispatch.serve(fetch.route(parts), list_offsets.route(parts), delete_records.route(parts))
         for name, count in topics.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.runtime.turn import NEVER
-from broker.topics.waiting_fetches import ANSWERED_AT_ONCE
+from broker.topics.waiting_fetches import ANSWERED_PER_TURN
 from protocol.errors import ErrorCode
 from tests.support.fetch_desk import Consumer, FetchDesk, fetch, from_, of, offsets_in, records_batch, told
 
@@ -137,7 +137,7 @@ def test_a_connection_that_ends_leaves_nothing_behind(desk: FetchDesk) -> None:
     assert nobody_waits(desk)
     desk.lives(501)
     assert desk.consumer.replies() == []
-    assert desk.fetches.places == 0
+    assert desk.fetches.heap_entries == 0
 
 
 def test_everybody_who_waits_for_a_partition_is_answered(desk: FetchDesk) -> None:
@@ -150,7 +150,7 @@ def test_everybody_who_waits_for_a_partition_is_answered(desk: FetchDesk) -> Non
 
 
 def test_a_crowd_that_is_woken_or_due_at_once_leaves_turns_to_others(desk: FetchDesk) -> None:
-    consumers = [Consumer(desk) for _ in range(2 * ANSWERED_AT_ONCE + 1)]
+    consumers = [Consumer(desk) for _ in range(2 * ANSWERED_PER_TURN + 1)]
 
     def answered_in_one_turn() -> int:
         desk.turn_ends()
@@ -159,19 +159,19 @@ def test_a_crowd_that_is_woken_or_due_at_once_leaves_turns_to_others(desk: Fetch
     for consumer in consumers:
         consumer.send(fetch(of("t", from_(2)), wait=500), 12)
     desk.append("t", 0)
-    assert [answered_in_one_turn() for _ in range(4)] == [ANSWERED_AT_ONCE, ANSWERED_AT_ONCE, 1, 0]
+    assert [answered_in_one_turn() for _ in range(4)] == [ANSWERED_PER_TURN, ANSWERED_PER_TURN, 1, 0]
     for consumer in consumers:
         consumer.send(fetch(of("t", from_(3)), wait=500), 12)
     desk.loop.advance(0.5)
     first = 0
     while not first:
         first = answered_in_one_turn()
-    assert first == ANSWERED_AT_ONCE
-    assert sum(answered_in_one_turn() for _ in range(10)) == ANSWERED_AT_ONCE + 1
+    assert first == ANSWERED_PER_TURN
+    assert sum(answered_in_one_turn() for _ in range(10)) == ANSWERED_PER_TURN + 1
 
 
 def test_places_that_were_left_early_do_not_pile_up(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.topics.waiting_fetches.EMPTY_PLACES_MIN", 50)
+    monkeypatch.setattr("broker.topics.waiting_fetches.ENDED_ENTRIES_MIN", 50)
     other = Consumer(desk)
     other.send(fetch(of("t", from_(0, 1)), wait=(1 << 31) - 1), 12)
     for end in range(2, 200):
@@ -179,7 +179,7 @@ def test_places_that_were_left_early_do_not_pile_up(desk: FetchDesk, monkeypatch
         desk.append("t", 0)
         desk.turn_ends()
         assert len(desk.consumer.replies()) == 1
-    assert desk.fetches.places <= 102
+    assert desk.fetches.heap_entries <= 102
     assert len(desk.fetches) == 1
 
 
