@@ -40,18 +40,18 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "listeners", "list", ("PLAINTEXT://127.0.0.1:9092",),
         "Where to listen: NAME://HOST:PORT, several separated by commas, each with its own name and port. An empty host listens on every "
-        "address, port 0 takes a free one. Kafka's default listens on every address; ours stays on this machine, because whoever reaches the "
-        "port may do everything.",
+        "address, port 0 takes a free one. Kafka's default listens on every address; ours stays on this machine, because every client that reaches "
+        "the port may do everything.",
     ),
     Setting(
         "advertised.listeners", "list", (),
-        "What clients are told to connect to, by listener name. A listener that is missing here advertises the address it listens on, which "
-        "cannot be a wildcard. Names are passed on as they stand; port 0 means the port listened on.",
+        "The addresses to which clients connect, by listener name. A listener that is missing here advertises the address it listens on, "
+        "which cannot be a wildcard. Host names are not resolved; port 0 means the port listened on.",
     ),
     Setting(
         "listener.security.protocol.map", "list", (),
-        "NAME:PROTOCOL for every listener. Only PLAINTEXT is spoken. Without a map every listener is PLAINTEXT, unless its name is another "
-        "protocol's.",
+        "NAME:PROTOCOL for every listener. Only PLAINTEXT is supported. Without a map every listener is PLAINTEXT, unless its name is that of "
+        "another protocol.",
     ),
     Setting(
         "controller.listener.names", "list", (),
@@ -89,8 +89,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "request.elements.max", "int", 100_000,
-        "Topics, partitions and whatever else stands in lists, together in one request. One with more closes its connection: elements of a "
-        "few bytes would take the memory and the time of everybody.", low=1, unit="elements",
+        "The most elements of all lists in one request: topics, partitions and others. A request with more closes its connection: many "
+        "elements of a few bytes would take too much memory and time.", low=1, unit="elements",
     ),
     Setting(
         "socket.listen.backlog.size", "int", 4096,
@@ -108,8 +108,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "connections.partial.requests.max.bytes", "long", 536_870_912,
-        "What has arrived of requests that are not whole yet, of all connections together; at least socket.request.max.bytes counts. Beyond "
-        "it, of the connections that hold the average or more, those heard from longest ago are closed.", low=1, high=LONG_MAX, unit="bytes",
+        "The received bytes of incomplete requests, of all connections together; at least socket.request.max.bytes. Above it, connections with "
+        "at least the average are closed, the longest inactive first.", low=1, high=LONG_MAX, unit="bytes",
     ),
     # --- topics ---
     Setting("auto.create.topics.enable", "boolean", True, "Create a topic when a client that allows it asks for one that is missing."),
@@ -128,7 +128,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "fetch.max.bytes", "int", 57_671_680,
-        "The most that one fetch is answered with, whatever it asks for; a first batch that is larger is sent all the same.",
+        "The most bytes of records in the reply to one fetch; a larger first batch is sent nevertheless.",
         low=1024, unit="bytes",
     ),
     # --- topic logs: a topic's own setting comes first ---
@@ -161,7 +161,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("log.roll.hours", "int", 168, "See log.roll.ms.", low=1, unit="hours"),
     Setting(
         "log.roll.jitter.ms", "long", 0,
-        "At most so much, drawn for each segment, is taken off log.roll.ms, so that not everything closes at once (segment.jitter.ms).",
+        "A random time up to this is subtracted from log.roll.ms for each segment, so that not all close at once (segment.jitter.ms).",
         high=LONG_MAX, unit="ms",
     ),
     Setting("log.roll.jitter.hours", "int", 0, "See log.roll.jitter.ms.", unit="hours"),
@@ -183,7 +183,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "log.cleaner.min.cleanable.ratio", "double", 0.5,
-        "A topic's log is compacted when this part of its bytes came since it was compacted last (min.cleanable.dirty.ratio).",
+        "A topic's log is compacted when this ratio of its bytes was appended since the last compaction (min.cleanable.dirty.ratio).",
         high=1,
     ),
     Setting(
@@ -202,11 +202,11 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "log.cleaner.dedupe.buffer.size", "long", 134_217_728,
-        "Memory for the keys of one compaction; what does not fit is left to the next.", low=1_048_576, high=LONG_MAX, unit="bytes",
+        "Memory for the keys of one compaction; keys that do not fit are left to the next.", low=1_048_576, high=LONG_MAX, unit="bytes",
     ),
     Setting(
         "log.message.timestamp.type", "string", "CreateTime",
-        "Whether records keep the time at which they were made or get the one at which they came (message.timestamp.type).",
+        "Whether records keep the time set by their producer or get the time of their append (message.timestamp.type).",
         choices=("CreateTime", "LogAppendTime"),
     ),
     Setting(
@@ -221,7 +221,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "compression.type", "string", "producer",
-        "How batches are kept: as their producer packed them, or packed anew (compression.type of the topic).",
+        "How batches are stored: as their producer compressed them, or recompressed (compression.type of the topic).",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     ),
     Setting("compression.gzip.level", "int", -1, "The level of gzip, 1 to 9; -1 is the library's own choice.", low=-1, high=9),
@@ -229,17 +229,17 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("compression.zstd.level", "int", 3, "The level of zstd.", low=-131_072, high=22),
     Setting(
         "producer.id.expiration.ms", "int", 86_400_000,
-        "A producer that wrote nothing to a partition for so long is forgotten there: its next batch is taken for its first.", low=1, unit="ms",
+        "The state of a producer that wrote nothing to a partition for so long is removed: its next batch counts as its first.", low=1, unit="ms",
     ),
     Setting(
         "producer.id.expiration.check.interval.ms", "int", 600_000, "How often to look for producers to forget.", low=1, unit="ms",
     ),
     Setting(
         "log.flush.offset.checkpoint.interval.ms", "int", 60_000,
-        "How often to write down how far each log is known to be on the disk: what is before needs no check after a crash.", unit="ms",
+        "How often to checkpoint the recovery point of each log: records before it need no check after a crash.", unit="ms",
     ),
     Setting(
-        "log.flush.start.offset.checkpoint.interval.ms", "int", 60_000, "How often to write down where each log begins.", unit="ms",
+        "log.flush.start.offset.checkpoint.interval.ms", "int", 60_000, "How often to checkpoint the start offset of each log.", unit="ms",
     ),
     # --- groups and offsets ---
     Setting(
@@ -261,8 +261,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("offset.metadata.max.bytes", "int", 4096, "The longest text that a commit may add to an offset.", unit="bytes"),
     Setting(
         "offsets.retention.minutes", "int", 10_080,
-        "Offsets that nobody came back for are forgotten after so long: counted from the moment their group became empty, and from the commit "
-        "where there never was a group.", low=1, unit="minutes",
+        "How long offsets are kept after their group became empty, or after the commit if the group never had members.",
+        low=1, unit="minutes",
     ),
     Setting(
         "offsets.retention.check.interval.ms", "long", 600_000, "How often to look for offsets to forget.", low=1, high=LONG_MAX, unit="ms",
@@ -276,7 +276,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("offsets.flush.interval.ms", "int", 100, "How often to flush with offsets.flush=interval.", low=1, unit="ms"),
     Setting(
         "offsets.commit.timeout.ms", "int", 5000,
-        "A write to the log that takes longer is answered with a code on which clients try again.", low=1, unit="ms",
+        "When a write to the log takes longer, waiting requests get an error that clients retry.", low=1, unit="ms",
     ),
     Setting(
         "notes.retention.ms", "long", 604_800_000,
@@ -289,14 +289,14 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "notes.end.offsets.interval.ms", "int", 10_000,
-        "How often the notes say where partitions of topics end, of those where that has changed: how far a group was behind can then be told "
-        "later. They get a quarter of `notes.retention.bytes` a day and come less often where that is not enough. 0: never.", unit="ms",
+        "How often the notes record the end offsets of topic partitions that have changed, from which the past lag of a group is computed. They "
+        "get a quarter of `notes.retention.bytes` a day and come less often if that is not enough. 0: never.", unit="ms",
     ),
     # --- the process ---
     Setting(
         "clock.settle.ms", "long", 600_000,
-        "After the wall clock was set by more than a minute, and after a start that far from when the data directory was last in use, nothing is "
-        "deleted by time until the clock has run steadily for so long. 0: its time counts at once.", high=LONG_MAX, unit="ms",
+        "After the wall clock was set by more than a minute, or a start more than a minute away from the data directory's last use, nothing is "
+        "deleted by time until the clock has run steadily for so long. 0: no wait.", high=LONG_MAX, unit="ms",
     ),
     Setting(
         "log.level", "string", "info", "The least level that is logged. `debug` shows every frame.",
@@ -322,7 +322,7 @@ SETTINGS: tuple[Setting, ...] = (
 ALIASES = {"log.dir": "log.dirs", "broker.id": "node.id"}
 
 PROFILES: dict[str, dict[str, str]] = {
-    # Many at once on one machine must not disturb each other: a free port and, without --data, a directory of its own.
+    # Several brokers on one machine do not disturb each other: each has a free port and, without --data, a temporary directory.
     "test": {
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "group.initial.rebalance.delay.ms": "0",
@@ -333,12 +333,12 @@ PROFILES: dict[str, dict[str, str]] = {
         "exit.with.parent": "true",
     },
 }
-# Their data goes with the process unless log.dirs is given.
+# Their data is removed when the process ends, unless log.dirs is given.
 TEMPORARY_PROFILES = ("test",)
 
 
 class Guard(NamedTuple):
-    """A Kafka setting that asks for protection or a guarantee; `harmless` tells the values that ask for nothing."""
+    """A Kafka setting for a protection or guarantee that does not exist here; `harmless` accepts values that ask for none."""
 
     harmless: Callable[[str], bool]
     reason: str
@@ -377,12 +377,12 @@ GUARDS: dict[str, Guard] = {
     "remote.log.storage.system.enable": Guard(lambda value: value == "false", "there is no tiered storage here"),
 }
 
-# Whole families, whatever follows; also behind Kafka's prefix for one listener, listener.name.NAME.
+# Prefixes of settings that are refused, also after Kafka's prefix of one listener (listener.name.NAME).
 GUARDED_PREFIXES = {
     "ssl.": "connections are not encrypted here",
     "sasl.": "clients do not authenticate here",
 }
 
-# Families whose members Kafka leaves to plug-ins, so that no list of names exists.
+# Prefixes of settings that Kafka's plug-ins define, so that no list of names exists.
 FREE_PREFIXES = ("config.providers.", "metrics.jmx.", "rsm.config.", "rlmm.config.")
 LISTENER_PREFIX = "listener.name."
