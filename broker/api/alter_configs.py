@@ -1,4 +1,4 @@
-"""AlterConfigs: all settings of a topic at once. What is not named goes back to its default."""
+"""AlterConfigs: replace all settings of a topic; settings that are not named return to their default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments: on one broker a partition can only stay where it is."""
+"""AlterPartitionReassignments: with a single broker, a partition can only be assigned to that."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class AlterPartitionReassignments:
         )
 
     def _reassigned(self, name: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
-        """To stay is no change, and done. Without replicas a reassignment under way is cancelled, and there is none."""
+        """Accept the current assignment; null replicas would cancel a reassignment, of which there is none."""
         result = ReassignablePartitionResponse(asked.partition_index, ErrorCode.NONE, None)
         topic = self._topics.by_name.get(name)
         try:

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: all logs are in the one data directory, and stay there."""
+"""AlterReplicaLogDirs: all logs are in the single data directory and cannot be moved."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class AlterReplicaLogDirs:
     def handle(self, call: Call, request: AlterReplicaLogDirsRequest) -> Response:
         if not cluster_allowed(self._authorizer, call, Operation.ALTER):
             return refuse(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        wanted: dict[str, dict[int, str]] = {}  # of two folders for one partition the last counts
+        wanted: dict[str, dict[int, str]] = {}  # the last of several folders for a partition counts
         for folder in request.dirs:
             for topic in folder.topics:
                 wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, folder.path))

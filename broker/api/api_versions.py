@@ -1,4 +1,4 @@
-"""ApiVersions: what a client asks before anything else, and the only API whose versions it need not know."""
+"""ApiVersions: the supported APIs and versions; usually a client's first request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def route(parts: Parts) -> Route:
 
 class ApiVersions:
     def __init__(self, routes: Mapping[int, Route]) -> None:
-        self._routes = routes  # of all APIs, complete before the first request comes
+        self._routes = routes  # of all APIs; complete before the first request
 
     def handle(self, call: Call, request: ApiVersionsRequest) -> Response:
         named = (request.client_software_name, request.client_software_version)
@@ -39,5 +39,5 @@ def _range(api: Api) -> ApiVersion:
 
 
 def refuse(request: ApiVersionsRequest | None, version: int, error: int) -> Response:
-    """With key 18 in it, a client that is newer than us knows at which version to ask again."""
+    """The range of ApiVersions itself (key 18), so that a newer client can retry with a supported version."""
     return ApiVersionsResponse(error, [_range(APIS[API_VERSIONS])])

@@ -1,4 +1,4 @@
-"""Changes of settings: those of topics change at once, those of the broker stand until it ends."""
+"""Change settings: those of topics change at once; those of the broker cannot change while it runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from broker.topics.registry import Topic, Topics
 from broker.topics.settings import settings_problem
 from protocol.errors import ErrorCode
 
-# Why no settings of other resources can be changed.
+# Why settings of other resources cannot be changed.
 FIXED = {
     Kind.BROKER: "The broker's settings stand from its start to its end: it reads them once, and none can be changed while it runs.",
     Kind.BROKER_LOGGER: "Log levels cannot be changed while the broker runs: start it with another log.level.",
@@ -29,7 +29,7 @@ FIXED = {
 
 
 class Change(IntEnum):
-    """What is to be done with a setting, as IncrementalAlterConfigs numbers it."""
+    """Operation codes of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -50,8 +50,8 @@ class Resource(Protocol):
     def configs(self) -> Sequence[Setting]: ...
 
 
-Result = tuple[ErrorCode, str | None, int, str]  # of each resource: error, message, its kind and name
-NewSettings = Callable[[Topic, Resource], dict[str, str]]  # of a topic, after the changes that a request brings for it
+Result = tuple[ErrorCode, str | None, int, str]  # of one resource: error, message, kind and name
+NewSettings = Callable[[Topic, Resource], dict[str, str]]  # a topic's settings after the requested changes
 
 
 class ConfigChanges:
@@ -83,7 +83,7 @@ class ConfigChanges:
                     raise Refused(forbidden)
                 if kind == Kind.TOPIC:
                     self._alter_topic(resource, validate_only, new_settings)
-                elif resource.configs:  # to change nothing is no change
+                elif resource.configs:  # an empty change is accepted
                     raise Refused(ErrorCode.INVALID_REQUEST, FIXED[Kind(kind)])
             except Refused as refused:
                 error, message = refused.error, refused.message

@@ -1,4 +1,4 @@
-"""Resources that have settings, as DescribeConfigs, AlterConfigs and IncrementalAlterConfigs name them."""
+"""Resource types of DescribeConfigs, AlterConfigs and IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protocol.errors import ErrorCode
 
 
 class Kind(IntEnum):
-    """Of resources, as these APIs number them."""
+    """Resource type codes of these APIs."""
 
     TOPIC = 2
     BROKER = 4
@@ -44,7 +44,7 @@ def check_broker(name: str, node_id: int) -> None:
 
 
 def find_topic(topics: Topics, name: str, missing: str) -> Topic:
-    """The topic of the name; where there is none, Refused says `missing`."""
+    """Find a topic; raises Refused, with the message `missing` for an unknown one."""
     topic = topics.by_name.get(name)
     if topic is None:
         problem = name_problem(name)

@@ -1,4 +1,4 @@
-"""CreateTopics: topics are made with partitions on this broker, the only one."""
+"""CreateTopics: create topics, with all partitions on this broker."""
 
 from __future__ import annotations
 

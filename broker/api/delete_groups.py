@@ -1,4 +1,4 @@
-"""DeleteGroups: groups without members are given up, with their offsets."""
+"""DeleteGroups: delete groups without members, and their offsets."""
 
 from __future__ import annotations
 

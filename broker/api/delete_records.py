@@ -1,7 +1,7 @@
-"""DeleteRecords: the records of a partition before an offset are given up.
+"""DeleteRecords: delete the records of a partition before an offset, by moving the log start offset.
 
-The reply waits until the log start that it tells is in the checkpoint on the disk, whichever request moved it there: after
-a crash no deleted record can be read again. Retention removes the segments later.
+The reply waits until that log start offset is in the checkpoint on disk, so that no deleted record can be read after a crash.
+Retention removes the segments later.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from protocol.messages.delete_records import (
 )
 from storage import TopicStore
 
-HIGH_WATERMARK = -1  # in place of an offset: everything
+HIGH_WATERMARK = -1  # as offset: delete everything
 NO_LOW_WATERMARK = -1
 
 
@@ -41,7 +41,7 @@ class DeleteRecords:
     def handle(self, call: Call, request: DeleteRecordsRequest) -> Response | None:
         wanted: dict[str, dict[int, int]] = {}
         for topic in request.topics:
-            if topic.partitions:  # of one partition several times the last counts
+            if topic.partitions:  # the last of several offsets for a partition counts
                 wanted.setdefault(topic.name, {}).update({one.partition_index: one.offset for one in topic.partitions})
         response = DeleteRecordsResponse(topics=[])
         unwritten: list[tuple[Partition, DeleteRecordsPartitionResult]] = []

@@ -1,4 +1,4 @@
-"""DeleteTopics: topics are deleted, by name or by id."""
+"""DeleteTopics: delete topics by name or id."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DeleteTopics:
             try:
                 topic = self._find(call, one, result, may_all)
                 result.name, result.topic_id = topic.name, topic.id
-                if topic.name in going:  # by its id, and by its name: neither
+                if topic.name in going:  # named twice, by name and by id
                     going[topic.name].error_code = ErrorCode.INVALID_REQUEST
                     going[topic.name].error_message = "The provided topic name maps to an ID that was already supplied."
                     continue
@@ -48,7 +48,7 @@ class DeleteTopics:
             except Refused as why:
                 result.error_code, result.error_message = why.error, why.message
             results.append(result)
-        for name in [name for name, result in going.items() if result.error_code or not self._may_go(name, result)]:
+        for name in [name for name, result in going.items() if result.error_code or not self._check_deletable(name, result)]:
             del going[name]
         call.reply = DeleteTopicsResponse(responses=results)
         if not going:
@@ -65,7 +65,7 @@ class DeleteTopics:
         return None
 
     def _find(self, call: Call, one: DeleteTopicState, result: DeletableTopicResult, may_all: bool) -> Topic:
-        """The topic that is meant, if the caller may delete it. A caller that may not describe it does not learn its name."""
+        """Find the topic if the caller may delete it; its name is shown only to callers that may describe it."""
         authorizer = self._authorizer
         if one.name is None:
             topic = self._topics.by_id.get(one.topic_id)
@@ -83,7 +83,7 @@ class DeleteTopics:
             raise _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return topic
 
-    def _may_go(self, name: str, result: DeletableTopicResult) -> bool:
+    def _check_deletable(self, name: str, result: DeletableTopicResult) -> bool:
         if self._topics.by_name[name].internal:
             result.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
             result.error_message = f"Groups live in '{name}': it cannot be deleted."
@@ -103,7 +103,7 @@ def asked_for(request: DeleteTopicsRequest, version: int) -> list[DeleteTopicSta
 
 
 def without_duplicates(wanted: list[DeleteTopicState]) -> tuple[list[DeletableTopicResult], list[DeleteTopicState]]:
-    """Refusals of what makes no sense, and what does, each once."""
+    """Split the request into refusals of invalid or repeated topics, and valid topics."""
     refusals: list[DeletableTopicResult] = []
     names: dict[str, int] = {}
     ids: dict[bytes, int] = {}

@@ -1,4 +1,4 @@
-"""DescribeCluster: the brokers of the cluster."""
+"""DescribeCluster: the cluster's id, controller and brokers."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from protocol.wire import UNWRITABLE, unwritable
 KINDS = tuple(Kind)
 BROKER_LOGGER_SOURCE = 6
 ROOT_LOGGER = "root"
-# Types of values, as DescribeConfigs numbers them.
+# Type codes of DescribeConfigs.
 TYPES = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7, "class": 8, "password": 9, "replicas": 7}
 PASSWORD = TYPES["password"]
 
@@ -57,17 +57,17 @@ class DescribeConfigs:
     def handle(self, call: Call, request: DescribeConfigsRequest) -> Response | None:
         if any(resource.resource_type not in KINDS for resource in request.resources):
             return refuse(request, call.version, ErrorCode.INVALID_REQUEST)
-        # Of ten thousand topics it would take more than a second.
+        # In steps: describing ten thousand topics takes more than a second.
         call.reply = reply = EncodedConfigs(call.version)
         if self._long_requests.answer(call, reply, self._describe(call, request, reply)) is not None:
             self._registry.reply(call)
         return None
 
     def _describe(self, call: Call, request: DescribeConfigsRequest, reply: EncodedConfigs) -> Iterator[int]:
-        """One resource after the other; what each has cost."""
+        """Describe the resources one by one; yields the cost of each."""
         topics = self._topics
         hold = None
-        while hold is not topics.hold:  # the registry was read anew: what was seen before may never have been true
+        while hold is not topics.hold:  # start over if the registry was replayed: undone changes may be in the reply
             hold = topics.hold
             reply.clear()
             refused = []
@@ -101,14 +101,14 @@ class DescribeConfigs:
         return found
 
     def _settings_of(self, resource: DescribeConfigsResource, wanted: set[str]) -> Iterator[DescribeConfigsResourceResult]:
-        """Those named in `wanted`, or all of them."""
+        """The settings named in `wanted`; all if it is empty."""
         name = resource.resource_name
         match resource.resource_type:
             case Kind.TOPIC:
                 return self._of_topic(name, wanted)
             case Kind.BROKER:
                 if not name:
-                    return iter(())  # nothing is set for all brokers at run time
+                    return iter(())  # there are no cluster-wide dynamic settings
                 check_broker(name, self._node.id)
                 return self._of_broker(wanted)
             case Kind.BROKER_LOGGER:
@@ -136,7 +136,7 @@ class DescribeConfigs:
         )
 
     def _of_broker(self, wanted: set[str]) -> Iterator[DescribeConfigsResourceResult]:
-        """Nothing of it can be changed while it runs."""
+        """The broker's settings, all of them read-only."""
         for name in dict.fromkeys([*KNOWN, *HONOURED, *self._sources.given]):
             if wanted and name not in wanted:
                 continue
@@ -146,7 +146,7 @@ class DescribeConfigs:
             yield shown(name, sources[0].value, sources[0].source, sources, kind, honoured.doc if honoured is not None else NO_EFFECT)
 
     def _of_loggers(self, wanted: set[str]) -> Iterator[DescribeConfigsResourceResult]:
-        """There is one level for everything."""
+        """The root logger, which has the level of all logging."""
         for name in [ROOT_LOGGER] if not wanted or ROOT_LOGGER in wanted else []:
             level = self._log_level.upper()
             source = Source(name, level, BROKER_LOGGER_SOURCE)
@@ -154,7 +154,7 @@ class DescribeConfigs:
 
 
 class EncodedConfigs:
-    """A reply of which each resource is encoded when it is there: of many it would take too long in the end."""
+    """A reply whose resources are encoded one by one: encoding all at the end would take too long."""
 
     __slots__ = ("_parts", "_problem", "_version")
 
@@ -172,13 +172,13 @@ class EncodedConfigs:
             DescribeConfigsResult.write_array(parts, [result], self._version)
         except UNWRITABLE as error:
             self._problem = unwritable("DescribeConfigsResponse", self._version, error)
-        self._parts.append(b"".join(parts[1:]))  # behind the count
+        self._parts.append(b"".join(parts[1:]))  # without the count
 
     def __repr__(self) -> str:
         return repr(DescribeConfigsResponse.decode(self.encode(self._version), 0, self._version)[0])
 
     def encode(self, version: int) -> bytes:
-        """Raises ProtocolError where a text was too long."""
+        """Raises ProtocolError if a string was too long."""
         if self._problem is not None:
             raise self._problem
         flexible = version >= DescribeConfigsResponse.FLEXIBLE_FROM
@@ -189,7 +189,7 @@ class EncodedConfigs:
 def without_effect(
     settings: dict[str, tuple[str, str]], wanted: set[str], behind: Callable[[str], tuple[Source, ...]]
 ) -> Iterator[DescribeConfigsResourceResult]:
-    """What Kafka's other kinds of resources may be told; there are none of these here."""
+    """The settings of Kafka resource types that do not exist here, at their defaults."""
     for name, (kind, default) in settings.items():
         if not wanted or name in wanted:
             yield shown(name, default, DEFAULT, behind(name), kind, NO_EFFECT)

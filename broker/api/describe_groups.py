@@ -15,7 +15,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest, DescribeGroupsResponse
 from protocol.wire import TEXT_BYTES_MAX
 
-NOT_FOUND_FROM: Final = 6  # a group that is not there is an error from here on (KIP-1043)
+NOT_FOUND_FROM: Final = 6  # from this version on, an unknown group is an error (KIP-1043)
 DEAD: Final = "Dead"
 
 

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: how large the logs are, and how much room the disk has."""
+"""DescribeLogDirs: the sizes of logs and the free space of the disk."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class DescribeLogDirs:
         return DescribeLogDirsResponse(results=[DescribeLogDirsResult(0, self._directory, topics, total, usable)])
 
     def _sizes(self, name: str, indices: dict[int, None]) -> list[DescribeLogDirsPartition]:
-        """What is still to be opened has no size that is known."""
+        """The sizes of the partitions' logs, without logs that are not opened yet."""
         topic = self._topics.by_name.get(name)
         if topic is None:
             return []

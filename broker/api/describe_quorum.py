@@ -1,7 +1,7 @@
-"""DescribeQuorum: this broker is the quorum of one that decides.
+"""DescribeQuorum: this broker is the only voter.
 
-Kafka's controllers keep their decisions in the log `__cluster_metadata`. Here that is the registry of topics, which clients
-cannot read as a topic: they learn who leads it, and offsets of 0.
+Kafka's controllers replicate the log `__cluster_metadata`. Here the topic registry takes its place; clients cannot read that, so
+the reply names this broker as leader, with offsets of 0.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class DescribeQuorum:
         known = asked == [(METADATA_TOPIC, [0])]
         describe = self._quorum if known else _no_quorum
         topics = [DescribeQuorumResponseTopicData(name, [describe(index) for index in indices]) for name, indices in asked]
-        dialled: Address = call.connection.listener
-        nodes = [describe_quorum.Node(self._node.id, [Listener(dialled.name, dialled.host, dialled.port)])] if known else []
+        address: Address = call.connection.listener
+        nodes = [describe_quorum.Node(self._node.id, [Listener(address.name, address.host, address.port)])] if known else []
         return DescribeQuorumResponse(topics=topics, nodes=nodes)
 
     def _quorum(self, index: int) -> DescribeQuorumResponsePartitionData:

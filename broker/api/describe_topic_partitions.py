@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: topics in pages, for those that have more partitions than fit in a reply."""
+"""DescribeTopicPartitions: describe topics in pages, for topics with more partitions than fit in a reply."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class DescribeTopicPartitions:
 
     def _describe(self, topic: Topic, begin: int, end: int) -> list[DescribeTopicPartitionsResponsePartition]:
         me = self._node.id
-        # No eligible leader replicas is an empty list: a Java admin cannot read null.
+        # Eligible leader replicas are an empty list: Java's admin client cannot read null.
         return [
             DescribeTopicPartitionsResponsePartition(0, one.index, me, described_epoch(self._partitions, one), [me], [me], [], [], [])
             for one in described_partitions(self._partitions, topic)[begin:end]
@@ -86,12 +86,12 @@ class DescribeTopicPartitions:
 
 
 def _order(name: str) -> bytes:
-    """As Java compares texts."""
+    """The sort key of Java's string order."""
     return name.encode("utf-16-be", "surrogatepass")
 
 
 def refuse(request: DescribeTopicPartitionsRequest, version: int, error: int) -> Response:
-    """There is no place for an error but the topics."""
+    """The reply has no top-level error: each topic gets it."""
     return DescribeTopicPartitionsResponse(
         topics=[DescribeTopicPartitionsResponseTopic(error, topic.name) for topic in request.topics]
     )

@@ -1,4 +1,4 @@
-"""Partitions as clients are told of them, opened or not."""
+"""Partitions and leader epochs for replies that describe topics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from broker.topics.registry import Topic
 
 
 def described_partitions(partitions: Partitions, topic: Topic) -> list[Partition]:
-    """All of a topic. None is opened for that, but what groups have opened of the offsets topic is looked up."""
+    """All partitions of a topic. Does not open logs, but finds those of the offsets topic that shards have opened."""
     found = partitions.of(topic)
     if topic.name == CONSUMER_OFFSETS:
         for partition in found:
@@ -19,7 +19,7 @@ def described_partitions(partitions: Partitions, topic: Topic) -> list[Partition
 
 
 def described_epoch(partitions: Partitions, partition: Partition) -> int:
-    """The leader epoch, -1 while it is not known; a log that is still to be made begins with 0."""
+    """The leader epoch; -1 while it is unknown, 0 for a partition that was never written."""
     if not partition.opened and not partition.topic.internal and partitions.has_nothing(partition):
         return 0
     return partition.leader_epoch

@@ -1,4 +1,4 @@
-"""ElectLeaders: with one replica of each partition its leader is elected already."""
+"""ElectLeaders: each partition has a single replica, so its leader is always elected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ElectLeaders:
             return _no_election(request, call.version, ErrorCode.REQUEST_TIMED_OUT, None)
         if call.version > WITHOUT_TYPE and request.election_type not in (PREFERRED, UNCLEAN):
             return _no_election(request, call.version, ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
-        if request.topic_partitions is None:  # of all partitions those are named whose election failed: none
+        if request.topic_partitions is None:  # for all partitions the reply has only failed elections: none
             return ElectLeadersResponse(replica_election_results=[ReplicaElectionResult(topic.name, []) for topic in self._topics.listed()])
         results = [
             ReplicaElectionResult(asked.topic, [self._elected(asked.topic, index) for index in asked.partitions])

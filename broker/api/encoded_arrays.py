@@ -1,4 +1,4 @@
-"""Replies whose long array is encoded element by element, apart from the fields around it."""
+"""Build replies with a long array whose elements are encoded separately."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from protocol.wire import put_compact_count, put_legacy_count
 
 
-def put_array(message: bytes, behind: int, elements: Sequence[bytes], count: int, flexible: bool) -> bytes:
-    """`message` was encoded with an empty array, `behind` bytes before its end: put the encoded elements there."""
+def put_array(message: bytes, bytes_after: int, elements: Sequence[bytes], count: int, flexible: bool) -> bytes:
+    """Insert encoded elements into a message encoded with an empty array, which ends `bytes_after` before the message's end."""
     counts: list[bytes] = []
     put_count = put_compact_count if flexible else put_legacy_count
     put_count(counts, 0)
     put_count(counts, count)
-    at = len(message) - behind
+    at = len(message) - bytes_after
     return b"".join((message[: at - len(counts[0])], counts[1], *elements, message[at:]))

@@ -1,7 +1,7 @@
-"""Fetch: what logs hold behind an offset, at once or as soon as there is enough of it.
+"""Fetch: read records from offsets on, at once or when there are enough bytes.
 
-No fetch session is opened (KIP-227 leaves that to the broker): every request says in full what it wants. There are no
-transactions either, so that what is stable is what is there.
+No fetch sessions are opened (KIP-227 allows that): every request names all its partitions. There are no transactions, so
+the last stable offset is the high watermark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNCOMMITTED: Final = 0
 COMMITTED: Final = 1
 NEW_SESSION: Final = 0
 NO_SESSION: Final = -1
-FETCH_REPLICA_STATE: Final = 15  # the version from which followers say who they are elsewhere
+FETCH_REPLICA_STATE: Final = 15  # from this version on, followers send their id in `replica_state`
 COMPLAIN_MS: Final = 15_000
 
 _UNREADABLE = (OSError, DamagedLog)
@@ -59,13 +59,13 @@ class PendingFetch:
         self.answer_now = False  # something was found, an error mostly, for which a client does not wait
 
     def look(self) -> bool:
-        """Find what there is now for everything that is wanted; whether that is worth an answer."""
+        """Find the records of all partitions now; returns whether there are enough for an answer."""
         left = self._bytes_max
         first = True
         total = 0
         self.answer_now = False
         for share in self._shares:
-            if not self._has_read_everything(share):
+            if not self._is_at_end(share):
                 self._look_at(share, left, first)
                 if share.extent is not None:
                     first = False
@@ -75,8 +75,8 @@ class PendingFetch:
                 left = 0
         return self.answer_now or total >= self._bytes_min
 
-    def _has_read_everything(self, share: Share) -> bool:
-        """Of many partitions this is so of nearly all: then there is nothing more to look at."""
+    def _is_at_end(self, share: Share) -> bool:
+        """Whether the consumer has read the partition to its end: a fast path for the usual case."""
         partition, wanted = share.partition, share.wanted
         assert partition is not None
         if partition.error or wanted.last_fetched_epoch >= 0 or self._from_follower:
@@ -114,7 +114,7 @@ class PendingFetch:
             error = epoch_error(partition, wanted.current_leader_epoch)
             if error:
                 return error
-        if self._from_follower:  # this is the only replica: a follower may know of a newer epoch
+        if self._from_follower:  # partitions have no followers here; a stray one may know a newer epoch
             return ErrorCode.NOT_LEADER_OR_FOLLOWER if wanted.current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
         offset = wanted.fetch_offset
         end = share.end_offset = partition.end_offset
@@ -140,13 +140,13 @@ class PendingFetch:
                 return ErrorCode.UNKNOWN_SERVER_ERROR
             extent = share.extent = partition.log.extent(offset, limit, end, one_at_least)
             if extent is not None and extent.closed:
-                self.answer_now = True  # it will not become more by waiting
+                self.answer_now = True  # a closed segment does not grow
         return ErrorCode.NONE
 
     # Waiting.
 
     def partitions(self) -> Collection[Partition]:
-        """Those that it waits for."""
+        """The partitions to wait for."""
         for share in self._shares:
             assert share.partition is not None
             self._sizes[share.partition] = share, share.within
@@ -162,7 +162,7 @@ class PendingFetch:
                 share.extent = None
         except Exception as error:
             defect("a fetch failed inside the broker while it waited", error)
-            return True  # looked at again it fails again, and says so
+            return True  # `complete` will fail again and answer with an error
         return self.answer_now or sum([size for _, size in self._sizes.values()]) >= self._bytes_min
 
     def complete(self) -> None:
@@ -178,7 +178,7 @@ class PendingFetch:
             call.answer(reply)
 
     def reply(self) -> Response | None:
-        """The answer of what was found; None when it is long, and on its way."""
+        """The reply with the records found; None for a long reply, which is being sent in pieces."""
         call = self._call
         shares = self._shares + self._refused
         reply = FetchReply(shares, self._handler.node, None if self._from_follower else call.connection.listener)
@@ -203,7 +203,7 @@ class PendingFetch:
 
 
 class Fetch:
-    """Of versions that know leader epochs, sessions and topic ids, and of those that do not."""
+    """The handler of Fetch, for all versions."""
 
     def __init__(
         self, node: Node, topics: Topics, partitions: Partitions, fetches: Fetches, clock: Clock, authorizer: Authorizer, bytes_max: int
@@ -232,7 +232,7 @@ class Fetch:
         return None
 
     def _wanted(self, call: Call, request: FetchRequest) -> tuple[list[Share], list[Share]]:
-        """What may be looked at, and what may not. A partition that is wanted twice keeps its first place and its last limits."""
+        """The partitions to read, and those refused. A partition named twice keeps its first position and its last limits."""
         by_id = call.version >= FETCH_TOPIC_IDS
         follows = _replica_of(request, call.version) >= 0
         shares: dict[tuple[str | bytes, int], Share] = {}
@@ -248,7 +248,7 @@ class Fetch:
                 elif 0 <= index < len(partitions):
                     partition = partitions[index]
                     if partition.error:
-                        self._partitions.find(partition.topic.name, index)  # it is wanted: its turn comes sooner
+                        self._partitions.find(partition.topic.name, index)  # opens its log before others
                     share = Share(key, one, partition, ErrorCode.NONE)
                 else:
                     share = Share(key, one, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -259,7 +259,7 @@ class Fetch:
         return [one for one in shares.values() if one.partition is not None], refused
 
     def _refusal(self, call: Call, wanted: FetchTopic, topic: Topic | None, by_id: bool, follows: bool) -> int:
-        """Why nothing of the topic is looked at."""
+        """The error for all partitions of the topic, or 0."""
         if follows and not cluster_allowed(self._authorizer, call, Operation.CLUSTER_ACTION):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if topic is None and by_id:
@@ -270,7 +270,7 @@ class Fetch:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else ErrorCode.NONE
 
     def unreadable(self, partition: Partition, problem: Exception) -> int:
-        """The code for what the disk does not give, and sometimes a log line: clients ask again and again."""
+        """The error code of a failed read. It is logged at intervals only, since clients retry."""
         now = self._clock.now
         if now >= self._quiet_until:
             self._quiet_until = now + COMPLAIN_MS
@@ -285,7 +285,7 @@ def _replica_of(request: FetchRequest, version: int) -> int:
 
 
 def refuse(request: FetchRequest, version: int, error: int) -> Response:
-    """From version 13 on clients read the error of the whole, so no partitions are named."""
+    """The error for each partition; from version 13 on clients read the top-level error instead."""
     topics = []
     if version < FETCH_TOPIC_IDS:
         for topic in request.topics:

@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker coordinates a group, at its address for the listener that the client dialled."""
+"""FindCoordinator: the coordinator of a group, at its address on the listener that the client uses."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FindCoordinator:
         if call.version >= SEVERAL_FROM:
             return FindCoordinatorResponse(coordinators=found)
         one = found[0]
-        # The text of a success is for `tenure health`: no client reads it.
+        # The message of a success is for `tenure health`; no client reads it.
         message = (one.error_message or ErrorCode(one.error_code).message) if one.error_code else self._health()
         return FindCoordinatorResponse(
             error_code=one.error_code, error_message=message, node_id=one.node_id, host=one.host, port=one.port
@@ -70,7 +70,7 @@ class FindCoordinator:
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST)
 
     def _coordinator_of_group(self, call: Call, group_id: str) -> Coordinator:
-        offsets = self._topics.by_name.get(CONSUMER_OFFSETS)  # missing while the registry cannot be read
+        offsets = self._topics.by_name.get(CONSUMER_OFFSETS)  # None while the registry cannot be read
         owner = None
         if offsets is not None:
             owner = self._view.owner(LogId(CONSUMER_OFFSETS, partition_of(group_id, offsets.partitions)))

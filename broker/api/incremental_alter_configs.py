@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: some settings of a topic, each set, deleted, or as a list added to and taken from."""
+"""IncrementalAlterConfigs: set or delete single settings of a topic, or append to and subtract from lists."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def _change(settings: dict[str, str], one: AlterableConfig) -> None:
             if setting is None or setting.kind not in ("list", "replicas"):
                 kind = Change(change).name
                 raise Refused(ErrorCode.INVALID_CONFIG, f"Can't {kind} to key {name} because its type is not LIST.")
-            there = [item for item in items_of(settings.get(name, setting.default)) if item]
-            for item in value.split(","):
+            items = [item for item in items_of(settings.get(name, setting.default)) if item]
+            for changed in value.split(","):
                 if change == Change.SUBTRACT:
-                    there = [one for one in there if one != item]
-                elif item not in there:
-                    there.append(item)
-            settings[name] = ",".join(there)
+                    items = [item for item in items if item != changed]
+                elif changed not in items:
+                    items.append(changed)
+            settings[name] = ",".join(items)
         case unknown:
             raise Refused(ErrorCode.INVALID_REQUEST, f"There is no operation {unknown}")
 

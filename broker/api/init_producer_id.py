@@ -1,7 +1,7 @@
-"""InitProducerId: an id for a producer that wants each batch stored once.
+"""InitProducerId: allocate an id for an idempotent producer.
 
-Ids come in blocks that are facts of the registry: a block is used once its fact is durable, so that no id is given out
-twice, whatever happens to the broker. What is left of a block is lost when the broker ends.
+Ids are allocated in blocks, each a fact of the registry. A block is used once its fact is durable, so that no id is ever
+allocated twice. Unused ids of a block are lost when the broker ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 NO_ID, NO_EPOCH = -1, -1
-# On this clients ask again. Kafka says it while a block is on its way to it.
+# Clients retry on it. Kafka answers it while it waits for a block.
 NOT_YET = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
@@ -34,24 +34,24 @@ class InitProducerId:
         self._transactions = transactions
         self._authorizer = authorizer
         self._ids: Iterator[int] = iter(())  # of a durable block
-        self._coming: _Block | None = None
+        self._requested: _Block | None = None  # its fact is not durable yet
 
     def handle(self, call: Call, request: InitProducerIdRequest) -> Response | None:
         error = self._problem(call, request)
         if error:
             return refuse(request, call.version, error)
-        # A producer without transactions that shows what it had gets a new id all the same, as from Kafka.
+        # As in Kafka, a producer without transactions gets a new id even if it sends its current one.
         id = next(self._ids, None)
         if id is not None:
             return InitProducerIdResponse(producer_id=id, producer_epoch=0)
-        if self._coming is None:
+        if self._requested is None:
             if not self._registry.writable:
                 return refuse(request, call.version, NOT_YET)
-            self._coming = _Block(self, self._topics.reserve_producer_ids())
-            self._coming.calls.append(call)
-            self._registry.reply(self._coming)
+            self._requested = _Block(self, self._topics.reserve_producer_ids())
+            self._requested.calls.append(call)
+            self._registry.reply(self._requested)
         else:
-            self._coming.calls.append(call)
+            self._requested.calls.append(call)
         return None
 
     def _problem(self, call: Call, request: InitProducerIdRequest) -> int:
@@ -68,15 +68,15 @@ class InitProducerId:
         return ErrorCode.NONE
 
     def _write_allowed(self, call: Call) -> bool:
-        """As in Kafka: a client that may write to any topic may do so idempotently."""
+        """As in Kafka, a client that may write to any topic may use idempotence."""
         authorizer = self._authorizer
         return cluster_allowed(authorizer, call, Operation.IDEMPOTENT_WRITE) or any(
             topic_allowed(authorizer, call, Operation.WRITE, name) for name in self._topics.by_name
         )
 
-    def came(self, block: range, calls: list[Call]) -> None:
-        """The block is ours: it serves the calls that waited for it, and where these are too many, the next one."""
-        self._coming = None
+    def allocated(self, block: range, calls: list[Call]) -> None:
+        """Answer the waiting calls from the durable block; if there are too many, they wait for the next one."""
+        self._requested = None
         self._ids = iter(block)
         for call in calls:
             reply = self.handle(call, call.request)
@@ -84,14 +84,14 @@ class InitProducerId:
                 call.answer(reply)
 
     def failed(self, calls: list[Call]) -> None:
-        """Its fact may be in the log or not, so none of its ids is used."""
-        self._coming = None
+        """Refuse the waiting calls. The block's fact may or may not be in the log, so its ids are not used."""
+        self._requested = None
         for call in calls:
             call.fail(NOT_YET)
 
 
 class _Block:
-    """Ids whose fact is on its way to the log, and the calls that wait for them."""
+    """A block of ids whose fact is not durable yet, and the calls that wait for it."""
 
     __slots__ = ("_handler", "_ids", "calls")
 
@@ -101,7 +101,7 @@ class _Block:
         self.calls: list[Call] = []
 
     def release(self) -> None:
-        self._handler.came(self._ids, self.calls)
+        self._handler.allocated(self._ids, self.calls)
 
     def fail(self, error: int) -> None:
         self._handler.failed(self.calls)

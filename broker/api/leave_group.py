@@ -1,4 +1,4 @@
-"""LeaveGroup: members leave their group, and an administrator may remove several at once."""
+"""LeaveGroup: members leave their group, or an administrator removes several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListGroups: the groups of all partitions that serve."""
+"""ListGroups: the groups of all serving partitions of __consumer_offsets."""
 
 from __future__ import annotations
 

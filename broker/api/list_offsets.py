@@ -23,11 +23,11 @@ from protocol.messages.list_offsets import (
 )
 from storage import DamagedLog, Found
 
-# What is asked for in place of a time.
+# Special timestamps.
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3  # KIP-734
-EARLIEST_LOCAL: Final = -4  # KIP-405: what is not in tiered storage, of which there is none
+EARLIEST_LOCAL: Final = -4  # KIP-405; equals EARLIEST without tiered storage
 LATEST_TIERED: Final = -5  # KIP-1005
 _KNOWN_FROM: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
@@ -74,7 +74,7 @@ class ListOffsets:
         topics: dict[str, dict[int, ListOffsetsPartitionResponse]],
         twice: set[tuple[str, int]],
     ) -> Iterator[int]:
-        """Fill in the answers, step by step; what each has cost."""
+        """Fill in the answers step by step; yields the cost of each step."""
         for name, one in wanted:
             answer = topics[name][one.partition_index]
             timestamp = one.timestamp
@@ -101,7 +101,7 @@ def _fill_in_end(partition: Partition, which: int, answer: ListOffsetsPartitionR
 
 
 def _find(partition: Partition, timestamp: int, answer: ListOffsetsPartitionResponse) -> Iterator[int]:
-    """Look for a record by its time. What becomes of the partition meanwhile counts when it is found."""
+    """Find a record by time, in steps; the partition may be deleted or change its start offset meanwhile."""
     while True:
         found: Found | None = None
         try:
@@ -120,14 +120,14 @@ def _find(partition: Partition, timestamp: int, answer: ListOffsetsPartitionResp
         if partition.error:
             answer.error_code = partition.error
         elif found is not None and found.offset < partition.start_offset:
-            continue  # it was deleted meanwhile: another one is the first now
+            continue  # the record was deleted meanwhile: search again
         elif found is not None and found.offset < partition.end_offset:
             answer.timestamp, answer.offset, answer.leader_epoch = found
         return
 
 
 def _first_epoch(partition: Partition) -> int:
-    """The epoch that the log begins in; one without records begins in the current one."""
+    """The leader epoch of the first record; the current one if there are no records."""
     log = partition.log
     if log.start_offset == log.next_offset:
         return partition.leader_epoch

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: on one broker none is ever under way."""
+"""ListPartitionReassignments: always empty, with a single broker."""
 
 from __future__ import annotations
 

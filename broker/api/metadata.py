@@ -1,4 +1,4 @@
-"""Metadata: which brokers and topics there are. A topic that is missing may be created by asking for it."""
+"""Metadata: the brokers and topics. A missing topic may be created on request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from broker.topics.registry import NO_ID, Topic, Topics, name_problem
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 
-ASKED_BY_ID_FROM = 12  # versions 10 and 11 have a field for the id, but only in replies
+ASKED_BY_ID_FROM = 12  # versions 10 and 11 have topic ids, but Kafka refuses them in requests
 
 
 def route(parts: Parts) -> Route:
@@ -54,12 +54,12 @@ class Metadata:
         version = call.version
         if version < ASKED_BY_ID_FROM and any(topic.name is None or topic.topic_id != NO_ID for topic in wanted or []):
             return refuse(request, version, ErrorCode.INVALID_REQUEST)
-        # Version 0 has no null: there an empty list asks for everything.
+        # Version 0 has no null list: an empty list requests all topics.
         if wanted is None or (version == 0 and not wanted):
             count, topics = self._all(call, request)
         else:
             may_create = self._auto_create and (version < 4 or request.allow_auto_topic_creation)
-            # Each is answered once; names beside ids count for nothing.
+            # Each topic is answered once; names are ignored if there are ids.
             ids = {topic.topic_id: None for topic in wanted if topic.topic_id != NO_ID}
             names = {} if ids else {topic.name: None for topic in wanted}
             try:
@@ -129,13 +129,13 @@ class Metadata:
         return cluster_allowed(authorizer, call, Operation.CREATE) or topic_allowed(authorizer, call, Operation.CREATE, name)
 
     def _describe(self, call: Call, topic: Topic, request: MetadataRequest) -> bytes:
-        """This node leads every partition, also one that cannot be used for now: no other could."""
+        """Describe a topic. This node leads every partition, even one that is unavailable."""
         return bytes(self._entries.of(topic, call.version) + self._operations(call, topic.name, request))
 
     def _unknown(
         self, call: Call, request: MetadataRequest, name: str | None, error: ErrorCode, id: bytes = NO_ID, described: bool = False
     ) -> bytes:
-        """`described`: its caller may know that there is no such topic."""
+        """An error entry. `described`: the caller may describe a topic of that name."""
         topic = MetadataResponseTopic(error_code=error, name=name, topic_id=id)
         if described and request.include_topic_authorized_operations:
             topic.topic_authorized_operations = topic_operations(self._authorizer, call, name or "")
@@ -152,20 +152,20 @@ class EncodedReply:
     __slots__ = ("_around", "_count", "_topics", "_version")
 
     def __init__(self, around: MetadataResponse, count: int, topics: bytes, version: int) -> None:
-        self._around = around  # all but the topics
+        self._around = around  # the reply without topics
         self._count = count
         self._topics = topics
-        self._version = version  # that the topics are encoded in
+        self._version = version  # of the encoded topics
 
     def __repr__(self) -> str:
         return repr(MetadataResponse.decode(self.encode(self._version), 0, self._version)[0])
 
     def encode(self, version: int) -> bytes:
-        return put_array(self._around.encode(version), behind_topics(version), [self._topics], self._count, version >= FLEXIBLE_FROM)
+        return put_array(self._around.encode(version), bytes_after_topics(version), [self._topics], self._count, version >= FLEXIBLE_FROM)
 
 
-def behind_topics(version: int) -> int:
-    """How long the part of a reply is that follows its topics."""
+def bytes_after_topics(version: int) -> int:
+    """The size of the reply's part after the topics."""
     error = 2 if version >= 13 else 0
     cluster_operations = 4 if 8 <= version <= 10 else 0
     tagged_fields = 1 if version >= FLEXIBLE_FROM else 0
@@ -173,6 +173,6 @@ def behind_topics(version: int) -> int:
 
 
 def refuse(request: MetadataRequest, version: int, error: int) -> Response:
-    """Before version 13 there is no place for an error but the topics."""
+    """The error for each topic; versions before 13 have no top-level error."""
     topics = [MetadataResponseTopic(error_code=error, name=topic.name or "", topic_id=topic.topic_id) for topic in request.topics or []]
     return MetadataResponse(topics=topics, error_code=error)

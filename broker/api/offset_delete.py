@@ -1,4 +1,4 @@
-"""OffsetDelete: offsets of a group are given up, of topics that no member is subscribed to."""
+"""OffsetDelete: delete offsets of a group for topics that no member subscribes to."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class OffsetDelete:
             return answer(journal, call, OffsetDeleteResponse(error_of_all))
         each = iter(codes)
         deleted = [(name, [OffsetDeleteResponsePartition(index, next(each)) for index in partitions]) for name, partitions in valid]
-        if not refused:  # a topic asked for twice is answered twice, as of a commit
+        if not refused:  # a topic named twice is answered twice, as by OffsetCommit
             return answer(journal, call, OffsetDeleteResponse(ErrorCode.NONE, 0, [OffsetDeleteResponseTopic(*one) for one in deleted]))
         for name, codes_of_topic in deleted:
             _topic_of(refused, name).partitions += codes_of_topic

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where a leader epoch ended, for consumers whose log may have been cut meanwhile."""
+"""OffsetForLeaderEpoch: the end offset of a leader epoch, for consumers that check for truncation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that the shard parks on their member until the other members have done their part."""
+"""Calls that a shard parks until the other members of the group have joined or the leader has synced."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from broker.net.dispatch import Call
 
 
 class ParkedCall:
-    """A JoinGroup or SyncGroup without an answer yet, unless it is void."""
+    """An unanswered JoinGroup or SyncGroup; once void, it is never answered."""
 
     __slots__ = ("_call", "connection")
 

@@ -1,4 +1,4 @@
-"""How many partitions a topic has, for those whose offsets its consumers store."""
+"""The number of partitions of a topic, for requests of its consumers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from broker.topics.registry import Topics
 
 
 def readable_partitions(topics: Topics, authorizer: Authorizer, call: Call, name: str) -> int:
-    """0 when there is no topic of the name, -1 when the caller may not read it."""
+    """The number of partitions; 0 for an unknown topic, -1 if the caller may not read it."""
     if not topic_allowed(authorizer, call, Operation.READ, name):
         return -1
     topic = topics.by_name.get(name)

@@ -1,4 +1,4 @@
-"""The parts of a running broker, from which each API picks what it works with."""
+"""The parts of a running broker that API handlers use."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Parts:
     clock: Clock
     authorizer: Authorizer
     cluster_view: ClusterView
-    routes: Mapping[int, Route]  # of all APIs, once these are put together
-    health: Callable[[], str]  # what its operator should know, "NONE" when it serves and there is nothing
+    routes: Mapping[int, Route]  # by API key; filled after the handlers are built
+    health: Callable[[], str]  # the status line of `tenure health`; "NONE" when all is well
 
     groups: GroupConfig
     shards: Shards

@@ -1,14 +1,14 @@
-"""Why one topic or resource of a request is refused, in a message that its client reads."""
+"""The refusal of one topic or resource of a request, with a message for the client."""
 
 from __future__ import annotations
 
 from protocol.errors import ErrorCode
 
-MESSAGE_CHARACTERS_MAX = 1000  # a message may name what the client sent, which may be longer than a reply can hold
+MESSAGE_CHARACTERS_MAX = 1000  # a message may quote the request, which may be longer than a reply allows
 
 
 class Refused(Exception):
-    """This topic or resource is left as it is; the rest of the request goes on."""
+    """One topic or resource is refused; the rest of the request is processed."""
 
     def __init__(self, error: ErrorCode, message: str | None = None) -> None:
         super().__init__(message)

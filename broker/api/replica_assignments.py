@@ -1,4 +1,4 @@
-"""Replicas of partitions as a client may assign them: each to the one broker that there is."""
+"""Check manual replica assignments: each partition has one replica, on this broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def bad_assignment(message: str) -> Refused:
 
 
 def check_replicas(brokers: list[int], node_id: int) -> None:
-    """The replicas of one partition."""
+    """Check the replicas of one partition."""
     if not brokers:
         raise bad_assignment("The manual partition assignment includes an empty replica list.")
     for broker in brokers:

@@ -1,4 +1,4 @@
-"""The APIs that are served: a module for each, named for its API."""
+"""All supported APIs; each module of this package is named for its API."""
 
 from __future__ import annotations
 

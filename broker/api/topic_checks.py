@@ -1,4 +1,4 @@
-"""What is checked alike before topics are created, altered, or get more partitions."""
+"""Checks shared by the APIs that create and change topics."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from broker.groups.journal import Journal
 from broker.topics.registry import Topics
 from protocol.errors import ErrorCode
 
-PARTITIONS_PER_REQUEST_MAX = 10_000  # Kafka's own: an accident with one digit too many is no request
+PARTITIONS_PER_REQUEST_MAX = 10_000  # Kafka's limit
 TOO_MANY_PARTITIONS = "Excessively large number of partitions per request."
 DUPLICATE_TOPIC = "Duplicate topic name."
 REGISTRY_SUSPENDED = "The registry of topics cannot be written at present."
 
 
 def repeated(names: Iterable[str]) -> dict[str, None]:
-    """The names that come more than once, in order."""
+    """The names that occur more than once, in order."""
     return {name: None for name, times in Counter(names).items() if times > 1}
 
 

@@ -30,9 +30,9 @@ WAITING_FRAME_BYTES = 64
 def other_protocol(data: bytes) -> str:
     """What a peer speaks who does not speak Kafka, as far as its first bytes tell."""
     if data[:2] == b"\x16\x03":
-        return "; it long_requests like TLS, and this listener speaks plain text"
+        return "; it looks like TLS, and this listener speaks plain text"
     if data[:5] in (b"GET /", b"POST ", b"PUT /", b"HEAD ", b"PRI *"):
-        return "; it long_requests like HTTP"
+        return "; it looks like HTTP"
     return ""
 
 
