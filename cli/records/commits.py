@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from cli.client import EXIT, Failure, check, failure
-from cli.records.membership import Member, Seat
+from cli.records.heartbeats import Seat
+from cli.records.membership import Member
 from cli.topics.log_offsets import Place
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic

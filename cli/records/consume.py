@@ -13,8 +13,9 @@ from cli.failure import UNKNOWN_PARTITION
 from cli.records.batches import Chunk
 from cli.records.commits import Commits, committed_offsets
 from cli.records.fetching import Fetcher
+from cli.records.heartbeats import Seat
 from cli.records.interrupts import Interrupted, Interrupts
-from cli.records.membership import Member, Seat, Timeouts
+from cli.records.membership import Member, Timeouts
 from cli.records.output import Output
 from cli.records.positions import Begin, begin_of, begin_offsets, offsets_at
 from cli.shown import Screen

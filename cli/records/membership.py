@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cli.client import EXIT, Failure, failure
 from cli.records.assignors import ASSIGNORS, Subscriber
-from cli.records.heart import Heart
+from cli.records.heartbeats import Heartbeats, Seat
 from cli.topics.log_offsets import Place
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.consumer_protocol import (
@@ -35,15 +35,6 @@ PAUSE_SECONDS: Final = 0.1
 OTHERS_SECONDS: Final = 300.0  # how long other members may take to join again (their max.poll.interval.ms, usually)
 LEAVE_SECONDS: Final = 2.0
 WRITTEN_VERSION: Final = 0  # of subscriptions and assignments: it says all that an eager member has to say, and everybody reads it
-
-
-class Seat(NamedTuple):
-    """What a member has between two rebalances."""
-
-    generation: int
-    member_id: str
-    instance_id: str | None
-    places: list[Place]
 
 
 class Timeouts(NamedTuple):
@@ -73,7 +64,7 @@ class Member:
         self._instance_id = instance_id
         self._assignors = list(assignors)
         self._member_id = ""
-        self._heart: Heart | None = None
+        self._heartbeats: Heartbeats | None = None
 
     # Joining
 
@@ -105,7 +96,7 @@ class Member:
 
     def _sit(self, generation: int, places: list[Place]) -> Seat:
         self.seat = Seat(generation, self._member_id, self._instance_id, places)
-        self._heart = Heart(self._cluster, self.group, self.seat, self._timeouts.heartbeat)
+        self._heartbeats = Heartbeats(self._cluster, self.group, self.seat, self._timeouts.heartbeat)
         return self.seat
 
     def _join(self) -> JoinGroupResponse | None:
@@ -181,15 +172,15 @@ class Member:
     @property
     def lost(self) -> bool:
         """Whether the coordinator has said that the seat is to be given up. Failure: for good."""
-        heart = self._heart
-        if heart is None:
+        heartbeats = self._heartbeats
+        if heartbeats is None:
             return True
-        heart.progress = time.monotonic()
-        if heart.failure is not None:
-            raise heart.failure
-        if heart.code and not self._lost_seat(heart.code):
-            check_member(heart.code, self.group, self._instance_id, self._assignors)
-        return bool(heart.code)
+        heartbeats.progress = time.monotonic()
+        if heartbeats.failure is not None:
+            raise heartbeats.failure
+        if heartbeats.code and not self._lost_seat(heartbeats.code):
+            check_member(heartbeats.code, self.group, self._instance_id, self._assignors)
+        return bool(heartbeats.code)
 
     @property
     def outgrown(self) -> bool:
@@ -198,15 +189,15 @@ class Member:
 
     def wait(self, seconds: float) -> None:
         """For a member with nothing to read: until the coordinator says something."""
-        if self._heart is None:
+        if self._heartbeats is None:
             time.sleep(seconds)
         else:
-            self._heart.changed.wait(seconds)
+            self._heartbeats.changed.wait(seconds)
 
     def rest(self) -> None:
-        if self._heart is not None:
-            self._heart.stop()
-            self._heart = None
+        if self._heartbeats is not None:
+            self._heartbeats.stop()
+            self._heartbeats = None
 
     def given_up(self, code: int) -> bool:
         """What an answer to a commit says: True when the seat is lost. Failure: for good."""

@@ -23,8 +23,9 @@ def write_report(
     groups: Iterable[str] | None = None,
 ) -> list[Path]:
     """The files that were written. A file appears whole or not at all."""
-    from pipeline.report.document import Tables, document
+    from pipeline.report.document import document
     from pipeline.report.page import page
+    from pipeline.report.tables import Tables
 
     content = document(Tables(warehouse, groups), version=version, per_group=per_group)
     written = []

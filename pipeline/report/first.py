@@ -9,7 +9,7 @@ from pipeline.report.words import brief
 from pipeline.rows import Advice, Episode, Group, Hygiene
 
 if TYPE_CHECKING:
-    from pipeline.report.document import Tables
+    from pipeline.report.tables import Tables
 
 SHOWN_MAX: Final = 12
 # What loses data comes before what stands still, and that before what costs time.

@@ -9,7 +9,7 @@ from history.inferred import FORMATION
 from pipeline.rows import Deploy, Episode
 
 if TYPE_CHECKING:
-    from pipeline.report.document import Tables
+    from pipeline.report.tables import Tables
 
 APART_MS: Final = 10 * 60_000
 MANY: Final = 5  # rebalances are a bad moment whatever they are known to have cost

@@ -94,7 +94,7 @@ def test_the_first_screen_says_what_to_change_what_it_saves_and_how(written: Pat
 
 
 def test_what_loses_data_comes_before_what_costs_time(warehouse: Warehouse) -> None:
-    from pipeline.report.document import Tables
+    from pipeline.report.tables import Tables
 
     found = recommendations(Tables(warehouse))
     assert [one["urgency"] for one in found] == sorted((one["urgency"] for one in found), reverse=True)
@@ -105,7 +105,7 @@ def test_what_loses_data_comes_before_what_costs_time(warehouse: Warehouse) -> N
 def test_members_that_poll_too_late_are_not_advised_to_be_static(tmp_path: Path) -> None:
     late = 'app: "consumer poll timeout has expired."'
     warehouse = filled(tmp_path / "out")
-    from pipeline.report.document import Tables
+    from pipeline.report.tables import Tables
 
     tables = Tables(warehouse)
     key = ("c", "checkout")
@@ -133,8 +133,9 @@ def test_links_lead_to_what_is_there(warehouse: Warehouse, tmp_path: Path) -> No
 
 
 def test_where_compaction_took_the_history_the_page_says_how_to_see_it(tmp_path: Path) -> None:
-    from pipeline.report.document import Tables, document
+    from pipeline.report.document import document
     from pipeline.report.page import page
+    from pipeline.report.tables import Tables
 
     tables = Tables(filled(tmp_path / "out"))
     for name in ("episodes", "status", "hygiene", "deploys", "replacements"):
@@ -151,8 +152,9 @@ def test_where_compaction_took_the_history_the_page_says_how_to_see_it(tmp_path:
 
 
 def test_a_group_that_is_deleted_is_not_behind(tmp_path: Path) -> None:
-    from pipeline.report.document import Tables, document
+    from pipeline.report.document import document
     from pipeline.report.page import page
+    from pipeline.report.tables import Tables
 
     tables = Tables(filled(tmp_path / "out"))
     tables.groups = [one._replace(state="deleted", lag=98_765) for one in tables.groups]
@@ -160,8 +162,9 @@ def test_a_group_that_is_deleted_is_not_behind(tmp_path: Path) -> None:
 
 
 def test_what_is_said_of_many_partitions_is_one_line(tmp_path: Path) -> None:
-    from pipeline.report.document import Tables, document
+    from pipeline.report.document import document
     from pipeline.report.page import page
+    from pipeline.report.tables import Tables
 
     tables = Tables(filled(tmp_path / "out"))
     tables.hygiene["c", "quiet-1"] = [
@@ -188,7 +191,8 @@ def test_neighbours_that_say_the_same_are_one_stretch() -> None:
 
 
 def test_a_partition_that_was_not_well_is_shown_among_many_that_were(tmp_path: Path) -> None:
-    from pipeline.report.document import STATUS_MAX, Tables, document
+    from pipeline.report.document import STATUS_MAX, document
+    from pipeline.report.tables import Tables
 
     tables = Tables(filled(tmp_path / "out"))
     flapping = [Status("c", "billing", "u", at, "tenure", turn * 60, turn * 60 + 60, ("OK", "UNKNOWN")[turn % 2], "x", 0, 1.0, None, True) for at in range(2) for turn in range(300)]

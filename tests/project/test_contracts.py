@@ -1,13 +1,21 @@
-"""The import contracts of pyproject.toml fire: each is broken once in a copy of the sources."""
+"""No new circles of imports, and the import contracts of pyproject.toml fire: each is broken once in a copy of the sources."""
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.running import ROOT
+
+PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli", "tenure", "project", "bench", "docs")
+# Modules of one idea in several files: each needs the others at least for its types.
+CIRCLES = [
+    {"pipeline.virtual.client", "pipeline.virtual.partition", "pipeline.virtual.world"},
+    {"storage.log", "storage.opening", "storage.turn_log"},
+]
 
 BREAKING = {
     "storage/errors.py": "import coordinator.hold",
@@ -39,3 +47,47 @@ def test_every_contract_notices_what_breaks_it(tmp_path: Path) -> None:
     for name, line in BREAKING.items():
         importer = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         assert f"{importer} -> {line.removeprefix('import ')}" in done.stdout
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports inside of functions do not count; those for types alone do."""
+    assert circles({name: imported(path) for name, path in modules().items()}) == CIRCLES
+
+
+def test_a_circle_is_found_without_the_modules_that_lead_to_it() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"d", "other"}, "d": {"b"}, "e": {"e2"}, "e2": set()}) == [{"b", "c", "d"}]
+
+
+def modules() -> dict[str, Path]:
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return {str(path.relative_to(ROOT).with_suffix("")).replace("/", ".").removesuffix(".__init__"): path for path in paths}
+
+
+def imported(path: Path) -> set[str]:
+    """The modules, and names that may be modules, that a file imports outside of functions."""
+    found: set[str] = set()
+    statements = list(ast.parse(path.read_text()).body)
+    for statement in statements:
+        match statement:
+            case ast.If() | ast.Try():
+                statements += statement.body
+            case ast.Import(names=names):
+                found |= {alias.name for alias in names}
+            case ast.ImportFrom(module=str(module), names=names):
+                found |= {module} | {f"{module}.{alias.name}" for alias in names}
+    return found
+
+
+def circles(imports: dict[str, set[str]]) -> list[set[str]]:
+    """The groups of modules that reach each other."""
+    reached = {name: {other for other in names if other in imports and not is_package_of(other, name)} for name, names in imports.items()}
+    for middle in reached:
+        for names in reached.values():
+            if middle in names:
+                names |= reached[middle]
+    groups = {frozenset({name} | {other for other in names if name in reached[other]}) for name, names in reached.items() if name in names}
+    return sorted((set(group) for group in groups if len(group) > 1), key=min)
+
+
+def is_package_of(package: str, module: str) -> bool:
+    return module.startswith(f"{package}.")

@@ -1,0 +1,58 @@
+"""The tables that the report is made of."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.coverage import merged
+from pipeline.report.stretches import stretches
+from pipeline.rows import Advice, Coverage, CurvePoint, Deploy, Episode, Gap, Group, Hygiene, Replaced, Segment, Spell, Status
+from pipeline.schema import rows_of
+from pipeline.warehouse import Warehouse
+
+R = TypeVar("R", bound=tuple[object, ...])
+
+
+class Tables:
+    """The gold tables that the report reads, loaded once."""
+
+    def __init__(self, warehouse: Warehouse, wanted: Iterable[str] | None = None) -> None:
+        self.warehouse = warehouse
+        self.wanted = None if wanted is None else set(wanted)
+        self.groups = self._of("groups", Group)
+        self.episodes = self._by_group("rebalances", Episode)
+        self.deploys = self._by_group("deploys", Deploy)
+        self.spells = self._by_group("member_spells", Spell)
+        self.replacements = self._by_group("replacements", Replaced)
+        self.gaps = self._by_group("gap_samples", Gap)
+        self.curve = self._by_group("timeout_curve", CurvePoint)
+        self.advice = {(one.cluster, one.group): one for one in self._of("timeout_advice", Advice)}
+        status = warehouse.read("status")
+        self.status = self._grouped(rows_of(Status, stretches(self._filtered(status.filter(pc.equal(status["ruleset"], "tenure"))))))
+        self.hygiene = self._by_group("hygiene", Hygiene)
+        self.coverage = merged(rows_of(Coverage, warehouse.read("coverage")))
+        lag = warehouse.read("lag_1m", columns=["cluster", "group", "topic", "topic_partition", "minute_ms", "lag_max"])
+        self.lag = lag.filter(pc.is_valid(lag["lag_max"]))
+        self.segments = rows_of(Segment, warehouse.read("segments"))
+
+    def _of(self, name: str, row: type[R]) -> list[R]:
+        return rows_of(row, self._filtered(self.warehouse.read(name)))
+
+    def _filtered(self, table: pa.Table) -> pa.Table:
+        if self.wanted is None:
+            return table
+        return table.filter(pc.is_in(table["group"], pa.array(sorted(self.wanted), pa.string())))
+
+    def _by_group(self, name: str, row: type[R]) -> dict[tuple[str, str], list[R]]:
+        return self._grouped(self._of(name, row))
+
+    def _grouped(self, rows: list[R]) -> dict[tuple[str, str], list[R]]:
+        found: dict[tuple[str, str], list[R]] = defaultdict(list)
+        for one in rows:
+            found[one.cluster, one.group].append(one)  # type: ignore[attr-defined]
+        return found
