@@ -46,7 +46,7 @@ def test_offsets_of_others_than_consumers_stay_while_the_group_lives(play: Play)
 
 @scenario("AD-04")
 @pytest.mark.parametrize("type", ["consumer", "connect"])
-def test_any_offset_of_an_empty_group_may_go_and_one_that_is_not_there_is_as_good_as_gone(play: Play, type: str) -> None:
+def test_offsets_of_an_empty_group_can_be_deleted_even_when_missing(play: Play, type: str) -> None:
     play.d1(type=type)
     play.commit("a", {("t0", 0): 5})
     play.leave("a").expect(ErrorCode.NONE)
@@ -68,7 +68,7 @@ def test_any_offset_of_a_group_that_was_loaded_empty_may_go(play: Play) -> None:
 
 
 @scenario("AD-05")
-def test_while_a_group_gathers_for_the_first_time_nobody_knows_what_it_subscribes_to(play: Play) -> None:
+def test_subscriptions_are_unknown_during_the_first_join_phase(play: Play) -> None:
     play.join("a", instance="ia").parks()
     play.group_is(State.PREPARING)
     play.offset_delete(("t0", 0), ("t1", 0)).expect(ErrorCode.NONE, each=[ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC] * 2)
@@ -155,7 +155,7 @@ def test_a_group_that_everybody_left_shows_its_type(play: Play) -> None:
 
 
 @scenario("AD-16")
-def test_whoever_looks_for_a_group_that_is_not_yet_in_the_log_hears_of_it_when_it_is(play: Play) -> None:
+def test_a_describe_of_an_unlogged_group_waits_for_the_log(play: Play) -> None:
     """Z17: Kafka says that the group is not there; here the answer waits behind what it could have seen."""
     play.hold_appends()
     play.join("a", instance="ia").parks()
@@ -187,7 +187,7 @@ def test_every_group_is_listed_with_its_type_and_state(play: Play) -> None:
     play.group_is(State.STABLE, group="stable")
 
 
-def test_what_is_subscribed_to_is_that_of_the_newest_generation(play: Play) -> None:
+def test_subscriptions_are_those_of_the_newest_generation(play: Play) -> None:
     play.s1(metadata=subscription("t0"))
     play.commit("a", {("t0", 0): 1, ("t1", 0): 1})
     play.offset_delete(("t0", 0)).expect(each=[ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC])

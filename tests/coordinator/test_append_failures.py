@@ -31,7 +31,7 @@ def assigning(play: Play) -> None:
 
 @scenario("AF-01")
 @pytest.mark.parametrize("failure", FAILURES)
-def test_assignments_that_the_log_refuses_are_told_to_nobody(play: Play, failure: int) -> None:
+def test_assignments_that_the_log_refuses_reach_no_member(play: Play, failure: int) -> None:
     assigning(play)
     play.log_fails(failure)
     play.expect("m0", failure)
@@ -73,7 +73,7 @@ def test_after_assignments_that_were_too_large_members_have_a_full_rebalance_tim
 
 
 @scenario("AF-04")
-def test_a_group_whose_making_the_log_refuses_is_not_there_and_made_again_by_the_next(play: Play) -> None:
+def test_a_group_that_the_log_refuses_is_created_again_by_the_next_join(play: Play) -> None:
     play.hold_appends()
     parked = play.join("a", instance="ia")
     parked.parks()
@@ -97,7 +97,7 @@ def test_an_id_is_handed_out_once_its_group_is_in_the_log(play: Play) -> None:
 
 
 @scenario("AF-05")
-def test_a_refusal_too_is_told_once_the_group_that_it_made_is_in_the_log(play: Play) -> None:
+def test_a_refusal_that_created_a_group_waits_for_the_log(play: Play) -> None:
     play.hold_appends()
     held = play.join("p", protocols=[])
     held.parks()
@@ -107,7 +107,7 @@ def test_a_refusal_too_is_told_once_the_group_that_it_made_is_in_the_log(play: P
 
 
 @scenario("AF-06")
-def test_a_member_whose_end_the_log_refuses_lives_again(play: Play) -> None:
+def test_an_expiry_that_the_log_refuses_is_undone(play: Play) -> None:
     play.s1()
     play.hold_appends()
     play.at(10_000).group_is(State.EMPTY, generation=2)
@@ -122,7 +122,7 @@ def test_a_member_whose_end_the_log_refuses_lives_again(play: Play) -> None:
 
 @scenario("AF-08")
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_static_members_return_that_the_log_refuses_leaves_the_old_one_in_its_place(play: Play, failure: int) -> None:
+def test_a_static_rejoin_that_the_log_refuses_keeps_the_old_member(play: Play, failure: int) -> None:
     play.s2()
     play.hold_appends()
     held = play.join("a'", rebalance=7_000, session=6_500)
@@ -137,7 +137,7 @@ def test_a_static_members_return_that_the_log_refuses_leaves_the_old_one_in_its_
 
 
 @scenario("AF-08")
-def test_a_static_members_return_that_is_too_large_for_a_batch_leaves_the_old_one_in_its_place(play: Play) -> None:
+def test_a_static_rejoin_too_large_for_a_batch_keeps_the_old_member(play: Play) -> None:
     play.configure(batch_bytes_max=1_000)
     play.s2()
     play.join("b'", metadata=bytes(1_000)).expect(ErrorCode.UNKNOWN_SERVER_ERROR, id="", generation=1, leader="a", type="consumer", protocol="range")
@@ -181,7 +181,7 @@ def test_a_commit_that_is_too_large_makes_no_group(play: Play) -> None:
 
 
 @pytest.mark.parametrize("failure", [row("AF-10", failure) for failure in FAILURES])
-def test_a_group_whose_end_the_log_refuses_is_there_with_its_offsets(play: Play, failure: int) -> None:
+def test_a_group_deletion_that_the_log_refuses_keeps_its_offsets(play: Play, failure: int) -> None:
     play.commit(None, {("t0", 0): 5})
     play.hold_appends()
     held = play.delete()
@@ -194,7 +194,7 @@ def test_a_group_whose_end_the_log_refuses_is_there_with_its_offsets(play: Play,
 
 
 @scenario("AF-10")
-def test_a_group_with_more_offsets_than_one_batch_ends_in_none(play: Play) -> None:
+def test_a_group_with_more_offsets_than_one_batch_cannot_be_deleted(play: Play) -> None:
     play.configure(batch_bytes_max=1_000)
     for partition in range(30):
         play.commit(None, {("t0", partition): partition})
@@ -203,7 +203,7 @@ def test_a_group_with_more_offsets_than_one_batch_ends_in_none(play: Play) -> No
 
 
 @scenario("AF-11")
-def test_what_is_in_one_batch_fails_together(play: Play) -> None:
+def test_operations_of_one_batch_fail_together(play: Play) -> None:
     play.commit(None, {("t0", 0): 5}, group="x")
     play.c2b()
     play.hold_appends()
@@ -217,7 +217,7 @@ def test_what_is_in_one_batch_fails_together(play: Play) -> None:
 
 
 @scenario("AF-01")
-def test_whoever_asks_behind_an_append_hears_what_would_be_true_after_it(play: Play) -> None:
+def test_a_request_behind_an_append_is_answered_as_if_it_had_succeeded(play: Play) -> None:
     """Z17: "in flight" is not a state: the request is answered as if the append had succeeded before it, once it has."""
     assigning(play)
     assert play.group().state == State.STABLE

@@ -48,7 +48,7 @@ def test_without_a_generation_ids_count_for_nothing_in_an_empty_group(play: Play
 
 
 @scenario("OC-05")
-def test_nobody_can_be_of_a_generation_in_an_empty_group(play: Play) -> None:
+def test_a_commit_with_a_generation_to_an_empty_group_is_refused(play: Play) -> None:
     play.d1().leave("a").expect(ErrorCode.NONE)
     assert asks(play, 0, "m", None) == ErrorCode.UNKNOWN_MEMBER_ID
     assert asks(play, 2, "a", None) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -68,7 +68,7 @@ def test_nobody_can_be_of_a_generation_in_an_empty_group(play: Play) -> None:
         row("OC-06", 0, "m", "unmapped", ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_who_may_commit_while_members_join(play: Play, generation: int, member: str, instance: str | None, code: int) -> None:
+def test_commits_during_the_join_phase(play: Play, generation: int, member: str, instance: str | None, code: int) -> None:
     play.join("m", instance="i").parks()
     play.group_is(State.PREPARING, generation=0)
     assert asks(play, generation, member, instance) == code
@@ -86,7 +86,7 @@ def test_who_may_commit_while_members_join(play: Play, generation: int, member: 
         row("OC-07", -1, "", "i", ErrorCode.FENCED_INSTANCE_ID),
     ],
 )
-def test_nobody_may_commit_between_joining_and_assignment(
+def test_commits_between_join_and_sync_are_refused(
     play: Play, generation: int, member: str, instance: str | None, code: int
 ) -> None:
     play.join("m", instance="i").parks()
@@ -109,7 +109,7 @@ def test_nobody_may_commit_between_joining_and_assignment(
         row("OC-26", -1, "", None, ErrorCode.UNKNOWN_MEMBER_ID),  # an administrator, while the group lives
     ],
 )
-def test_who_may_commit_in_a_stable_group(play: Play, generation: int, member: str, instance: str | None, code: int) -> None:
+def test_commits_to_a_stable_group(play: Play, generation: int, member: str, instance: str | None, code: int) -> None:
     play.join("m", instance="i").parks()
     play.after(3_000).sync("m", {"m": 1}).expect(ErrorCode.NONE)
     play.group_is(State.STABLE, generation=1)
@@ -186,7 +186,7 @@ def test_an_offset_that_expires_and_has_no_metadata_has_empty_ones(play: Play, r
     play.fetch().expect(5, metadata="", expire_ms=play.now + retention)
 
 
-def test_a_topic_whose_name_no_key_can_hold_is_refused_and_nothing_beside_it_is_kept(play: Play) -> None:
+def test_a_commit_with_a_topic_name_too_long_for_a_key_is_refused_whole(play: Play) -> None:
     play.commit(None, {T00: 5, ("t" * 32_768, 0): 6}).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
     play.wrote()
     play.fetch().expect(-1)

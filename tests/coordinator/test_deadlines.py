@@ -74,7 +74,7 @@ class Both:
 
 @given(steps)
 @example([("set", 0, 102), ("advance", 0, 101), ("set", 0, 2)])  # moved to within the tick that has begun
-def test_everybody_is_called_once_and_in_time(todo: list[tuple[str, int, int]]) -> None:
+def test_every_deadline_fires_once_and_in_time(todo: list[tuple[str, int, int]]) -> None:
     both = Both()
     for step in todo:
         both.do(*step)
@@ -86,7 +86,7 @@ def test_everybody_is_called_once_and_in_time(todo: list[tuple[str, int, int]]) 
 
 
 @given(st.lists(gaps, min_size=1, max_size=20))
-def test_whoever_is_due_first_is_called_first(waits: list[int]) -> None:
+def test_deadlines_fire_in_order(waits: list[int]) -> None:
     wheel = Deadlines()
     waiting = [Timed() for _ in waits]
     for one, gap in zip(waiting, waits, strict=True):
@@ -98,7 +98,7 @@ def test_whoever_is_due_first_is_called_first(waits: list[int]) -> None:
 
 
 @given(st.lists(gaps, min_size=1, max_size=8), gaps)
-def test_what_happens_to_the_first_may_give_the_others_more_time(waits: list[int], more: int) -> None:
+def test_a_deadline_may_be_extended_while_another_fires(waits: list[int], more: int) -> None:
     wheel = Deadlines()
     items_ = [Timed() for _ in waits]
     for one, gap in zip(items_, waits, strict=True):
@@ -152,7 +152,7 @@ def test_of_those_due_at_once_sessions_come_before_phases_and_each_in_the_order_
     assert popped == [items[1], items[3], items[4], items[0], items[2]]
 
 
-def test_what_is_far_away_waits_in_its_slot_and_not_among_what_is_soon() -> None:
+def test_distant_deadlines_stay_in_their_slot() -> None:
     wheel, item = Deadlines(), Timed()
     wheel.set(item, BEGIN + 1_000)
     item.deadline = BEGIN + 5_000  # a heartbeat
@@ -162,7 +162,7 @@ def test_what_is_far_away_waits_in_its_slot_and_not_among_what_is_soon() -> None
     assert moment + 4_000 - TICK_MS <= wheel.wake_at <= BEGIN + 5_000
 
 
-def test_what_lost_its_deadline_where_it_was_filed_is_not_filed_again() -> None:
+def test_an_item_without_a_deadline_is_not_filed_again() -> None:
     """As a member's that is parked."""
     wheel, item = Deadlines(), Timed()
     wheel.set(item, BEGIN)
@@ -171,7 +171,7 @@ def test_what_lost_its_deadline_where_it_was_filed_is_not_filed_again() -> None:
     assert (item.scheduled_at, wheel.wake_at, wheel._slots) == (NEVER, NEVER, {})
 
 
-def test_nobody_waits_where_nobody_has_a_deadline() -> None:
+def test_a_wheel_without_deadlines_never_wakes() -> None:
     wheel = Deadlines()
     assert wheel.wake_at == NEVER
     assert wheel.pop(BEGIN) is None

@@ -102,7 +102,7 @@ def old_offsets(play: Play, **how: object) -> Play:
 
 
 @scenario("EX-04")
-def test_offsets_of_topics_that_nobody_subscribes_to_any_more_expire_though_the_group_lives(kept: Play) -> None:
+def test_offsets_of_unsubscribed_topics_expire_in_a_live_group(kept: Play) -> None:
     age(old_offsets(kept), RETENTION)
     (record,) = kept.wrote("W6")
     assert record.topic == "t1"
@@ -137,7 +137,7 @@ def test_nothing_expires_while_a_group_of_others_than_consumers_lives(kept: Play
 
 
 @scenario("EX-07")
-def test_nothing_expires_while_it_is_not_known_what_consumers_subscribe_to(kept: Play) -> None:
+def test_nothing_expires_while_subscriptions_are_unknown(kept: Play) -> None:
     age(old_offsets(kept, metadata=b"?"), RETENTION)
     kept.wrote()
 
@@ -220,7 +220,7 @@ def test_a_deleted_topic_takes_its_offsets_along_in_all_groups(play: Play) -> No
     play.group_is(State.EMPTY, group="simple")
 
 
-def test_what_is_committed_after_a_topic_was_deleted_is_for_another_one_of_that_name(play: Play) -> None:
+def test_a_commit_after_a_topic_deletion_belongs_to_the_new_topic(play: Play) -> None:
     """A partition that was not loaded learns of the deletion late, perhaps a second time."""
     play.d1()
     play.commit("a", {("t0", 0): 1, ("t0", 1): 2})
@@ -269,7 +269,7 @@ def test_offsets_of_deleted_topics_fill_batches_to_the_byte(spare: int, batches:
 
 
 @pytest.mark.parametrize(("spare", "batches"), [(0, [4, 4, 3]), (-1, [3, 3, 3, 2]), (TOMBSTONE_BYTES, [5, 5, 1])])
-def test_what_expired_fills_batches_to_the_byte_and_the_group_ends_last(spare: int, batches: list[int]) -> None:
+def test_expired_offsets_fill_batches_to_the_byte_and_the_group_ends_last(spare: int, batches: list[int]) -> None:
     shard = with_offsets(
         BATCH_OVERHEAD_BYTES + 4 * TOMBSTONE_BYTES + spare, 10, offsets_retention_ms=5_000, offsets_retention_check_interval_ms=10_000
     )
@@ -278,7 +278,7 @@ def test_what_expired_fills_batches_to_the_byte_and_the_group_ends_last(spare: i
     assert not shard.groups
 
 
-def test_a_sweep_that_a_part_is_left_of_goes_on_a_millisecond_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfinished_sweep_continues_a_millisecond_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part ends with the group that fills it, by the number of groups or of offsets."""
     config = GroupConfig(offsets_retention_ms=5_000, offsets_retention_check_interval_ms=10_000)
     monkeypatch.setattr(expiry, "GROUPS_AT_ONCE", 3)
@@ -321,7 +321,7 @@ def test_a_sweep_in_parts_looks_at_each_group_once_and_comes_to_its_end(monkeypa
 
 
 @pytest.mark.parametrize("state", ["stable", "completing", "preparing"])
-def test_a_group_with_members_and_no_offsets_is_no_matter_of_a_sweep(kept: Play, state: str) -> None:
+def test_a_sweep_ignores_groups_with_members_and_no_offsets(kept: Play, state: str) -> None:
     if state == "completing":
         kept.c2(session=DAY, rebalance=DAY)
     else:
@@ -353,7 +353,7 @@ def test_a_group_that_ends_between_two_parts_of_a_sweep_is_passed_over(monkeypat
 
 
 @scenario("EX-14")
-def test_what_expired_is_there_again_when_the_log_refuses_and_goes_with_the_next_sweep(kept: Play) -> None:
+def test_an_expiry_that_the_log_refuses_happens_with_the_next_sweep(kept: Play) -> None:
     """Z17: the shard is opened anew, and its sweeps with it."""
     kept.commit(None, {("t0", 0): 5}, retention=1_000)
     kept.hold_appends()
@@ -383,7 +383,7 @@ def test_a_sweep_looks_at_many_groups_some_at_a_time_and_at_each_once(kept: Play
 # A wall clock that is wrong.
 
 
-def test_nothing_expires_while_the_clock_is_not_to_be_trusted(kept: Play) -> None:
+def test_nothing_expires_while_the_wall_clock_is_unsteady(kept: Play) -> None:
     kept.commit(None, {("t0", 0): 5})
     kept.steady_ms = -1
     kept.skew_ms = 8 * DAY
@@ -452,7 +452,7 @@ def test_an_offset_from_the_future_ages_after_a_restart_too(kept: Play) -> None:
     kept.no_group()
 
 
-def test_what_was_stored_a_little_ahead_of_the_clock_is_as_old_as_it_says(kept: Play) -> None:
+def test_a_commit_slightly_ahead_of_the_clock_keeps_its_timestamp(kept: Play) -> None:
     """Steps of less than a minute count at once."""
     kept.after(10 * RETENTION)
     kept.skew_ms = 60_000
@@ -493,7 +493,7 @@ def test_a_deleted_group_leaves_the_wheel_at_once(kept: Play) -> None:
 
 
 @pytest.mark.parametrize(("ahead_ms", "expires"), [(120_000, False), (120_001, True)])
-def test_what_lies_two_minutes_ahead_at_most_is_as_old_as_it_says(kept: Play, ahead_ms: int, expires: bool) -> None:
+def test_a_commit_up_to_two_minutes_ahead_keeps_its_timestamp(kept: Play, ahead_ms: int, expires: bool) -> None:
     """Beyond that a wrong clock stored it, before this one ran steadily: which it has for longer than the retention."""
     kept.steady_ms = kept.now - 2 * RETENTION
     sweep_at = kept.now + SWEEP

@@ -136,7 +136,7 @@ def test_a_group_that_is_cut_short_is_refused(version: int) -> None:
             read_image(whole[:size])
 
 
-def test_what_a_record_cannot_hold_is_known_before_it_is_tried() -> None:
+def test_texts_too_long_for_a_record_are_recognized() -> None:
     assert storable("a" * 32_767, None, "")
     assert not storable("a" * 32_768)
     assert storable("\u20ac" * 10_922)

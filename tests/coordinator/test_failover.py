@@ -64,7 +64,7 @@ def test_a_static_member_that_restarts_after_a_failover_keeps_its_place(play: Pl
 
 @scenario("FO-06")
 @pytest.mark.parametrize("version", [5, 8])
-def test_an_old_client_that_leads_a_loaded_group_and_restarts_is_told_that_another_leads(play: Play, version: int) -> None:
+def test_an_old_client_that_restarts_as_leader_of_a_loaded_group_becomes_a_follower(play: Play, version: int) -> None:
     play.f2s()
     play.join("m0'", version=version).expect(generation=7, leader="m0", members=[])
     play.group_is(State.STABLE, generation=7, leader="m0'")
@@ -82,7 +82,7 @@ def test_loaded_members_that_stay_away_end_their_group(play: Play) -> None:
 
 
 @scenario("FO-08")
-def test_nobody_is_in_a_loaded_group_that_was_empty(play: Play) -> None:
+def test_a_loaded_empty_group_has_no_members(play: Play) -> None:
     play.load((KEY, image(3)))
     play.heartbeat("m0").expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.join("m0", id="m0").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="m0")
@@ -169,7 +169,7 @@ def test_a_leader_that_restarted_during_a_forgotten_rebalance_still_leads(play: 
 
 @scenario("FO-13")
 @pytest.mark.parametrize("actor", ["a", "b"])
-def test_assignments_that_reached_the_log_are_there_though_nobody_heard_of_them(play: Play, actor: str) -> None:
+def test_assignments_in_the_log_survive_a_failover_before_their_replies(play: Play, actor: str) -> None:
     play.c2b()
     play.hold_appends()
     play.sync("a", {"a": 1, "b": 2}).parks()
@@ -178,7 +178,7 @@ def test_assignments_that_reached_the_log_are_there_though_nobody_heard_of_them(
 
 
 @scenario("FO-14")
-def test_a_member_that_left_others_behind_is_in_again_after_a_failover_until_its_session_ends(play: Play) -> None:
+def test_a_departure_before_a_sync_is_forgotten_by_a_failover(play: Play) -> None:
     play.d2()
     play.leave("b").expect(ErrorCode.NONE)
     play.join("a").expect(generation=2, members=["a"])
@@ -340,6 +340,6 @@ def test_a_loaded_member_that_is_heard_in_time_stays_and_the_other_goes(play: Pl
 
 
 @scenario("FO-32")
-def test_what_members_subscribe_to_is_read_from_the_log(play: Play) -> None:
+def test_subscriptions_are_read_from_the_log(play: Play) -> None:
     play.f2()
     play.offset_delete(("t0", 0), ("t1", 0)).expect(ErrorCode.NONE, each=[ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE])

@@ -43,7 +43,7 @@ def test_the_old_process_cannot_sync(restarted: Play, instance: str | None, erro
         row("FE-10", "b'", None, 1, ErrorCode.NONE),
     ],
 )
-def test_a_heartbeat_is_answered_by_who_sends_it(restarted: Play, id: str, instance: str | None, generation: int, error: int) -> None:
+def test_heartbeat_replies_by_identity(restarted: Play, id: str, instance: str | None, generation: int, error: int) -> None:
     restarted.heartbeat(id, generation, instance=instance).expect(error)
 
 
@@ -55,7 +55,7 @@ def test_a_heartbeat_is_answered_by_who_sends_it(restarted: Play, id: str, insta
         row("FE-24", "b'", None, ErrorCode.NONE),
     ],
 )
-def test_a_leave_is_answered_by_who_sends_it(restarted: Play, id: str, instance: str | None, error: int) -> None:
+def test_leave_replies_by_identity(restarted: Play, id: str, instance: str | None, error: int) -> None:
     restarted.leave((id, instance)).expect(error)
     assert (restarted.group().state == State.STABLE) == (error != ErrorCode.NONE)
 
@@ -70,13 +70,13 @@ def test_a_leave_is_answered_by_who_sends_it(restarted: Play, id: str, instance:
         row("FE-23", "b'", "ib", 1, ErrorCode.NONE),
     ],
 )
-def test_a_commit_is_answered_by_who_sends_it(restarted: Play, id: str, instance: str | None, generation: int, error: int) -> None:
+def test_commit_replies_by_identity(restarted: Play, id: str, instance: str | None, generation: int, error: int) -> None:
     restarted.commit(id, {("t0", 0): 5}, generation=generation, instance=instance).expect(error)
     restarted.fetch().expect(-1 if error else 5)
     restarted.wrote(*([] if error else ["W5"]))
 
 
 @scenario("FE-21")
-def test_a_fetch_asks_nobody_who_he_is(restarted: Play) -> None:
+def test_an_offset_fetch_checks_no_identity(restarted: Play) -> None:
     restarted.commit("b'", {("t0", 0): 5}).expect()
     restarted.fetch().expect(5)

@@ -33,7 +33,7 @@ def test_identity_comes_before_the_generation(play: Play, id: str, instance: str
 
 
 @scenario("HB-04")
-def test_while_assignments_are_awaited_members_are_told_nothing(play: Play) -> None:
+def test_heartbeats_before_the_sync_are_accepted(play: Play) -> None:
     play.s2()
     play.join("a")
     play.join("b")
@@ -50,7 +50,7 @@ def test_in_a_join_phase_members_are_called_back(play: Play) -> None:
 
 
 @scenario("HB-06")
-def test_in_an_empty_group_nobody_lives(play: Play) -> None:
+def test_a_heartbeat_to_an_empty_group_is_refused(play: Play) -> None:
     play.d1()
     play.leave("a")
     play.group_is(State.EMPTY, generation=2)
@@ -58,7 +58,7 @@ def test_in_an_empty_group_nobody_lives(play: Play) -> None:
 
 
 @scenario("HB-07")
-def test_where_no_group_is_nobody_lives(play: Play) -> None:
+def test_a_heartbeat_to_a_missing_group_is_refused(play: Play) -> None:
     play.heartbeat("x", 0).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.heartbeat("x", 0, group="").expect(ErrorCode.INVALID_GROUP_ID)
     play.no_group()
@@ -77,7 +77,7 @@ def test_a_static_member_that_is_silent_expires_as_any_other(play: Play) -> None
 
 
 @scenario("HB-10")
-def test_a_leader_that_is_silent_is_followed_by_another(play: Play) -> None:
+def test_an_expired_leader_is_replaced(play: Play) -> None:
     play.s2()
     play.alive("b").at(10_000).group_is(State.PREPARING, leader="b", members=["b"])
     play.join("b").expect(generation=2, leader="b", members=["b"])
@@ -136,7 +136,7 @@ def test_fetching_and_syncing_are_no_signs_of_life(play: Play) -> None:
 
 
 @scenario("HB-16")
-def test_the_end_of_a_replaced_members_session_is_nobodys(play: Play) -> None:
+def test_a_replaced_members_session_expires_no_member(play: Play) -> None:
     play.s2()
     play.alive("a").at(5_000).join("b'").expect(generation=1)
     play.at(14_999).group_is(State.STABLE, generation=1, members=["a", "b'"])
@@ -150,7 +150,7 @@ def test_a_refused_heartbeat_is_no_sign_of_life(play: Play) -> None:
     play.at(10_000).group_is(State.EMPTY)
 
 
-def test_a_log_that_is_slow_gives_a_member_one_more_session(play: Play) -> None:
+def test_a_slow_log_gives_each_member_one_more_session(play: Play) -> None:
     play.s2()
     assert play.shard is not None
     play.shard.stalled = True
@@ -170,7 +170,7 @@ def test_a_member_that_gave_a_sign_of_life_gets_another_session_on_a_slow_log(pl
     play.at(39_000).group_is(State.EMPTY)
 
 
-def test_a_log_that_is_slow_costs_nobody_its_time_to_sync(play: Play) -> None:
+def test_a_slow_log_extends_the_sync_timeout(play: Play) -> None:
     play.c2(rebalance=5_000)
     assert play.shard is not None
     play.shard.stalled = True
@@ -179,7 +179,7 @@ def test_a_log_that_is_slow_costs_nobody_its_time_to_sync(play: Play) -> None:
     play.at(10_000).group_is(State.EMPTY)
 
 
-def test_a_log_that_is_slow_costs_nobody_the_id_it_was_given(play: Play) -> None:
+def test_a_slow_log_extends_the_life_of_pending_ids(play: Play) -> None:
     play.join("p", session=6_000)
     assert play.shard is not None
     play.shard.stalled = True

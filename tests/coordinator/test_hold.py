@@ -97,7 +97,7 @@ def test_replies_leave_in_the_order_they_were_given(register: Register) -> None:
     assert register.left == replies
 
 
-def test_what_arrives_while_a_batch_is_in_flight_waits_for_the_next(register: Register) -> None:
+def test_facts_emitted_during_an_append_wait_for_the_next_batch(register: Register) -> None:
     register.write(b"1")
     assert taken(register.hold) == [(b"register", b"1")]
     late = register.write(b"2")
@@ -218,7 +218,7 @@ def test_a_reply_given_while_replies_are_released_comes_after_them(register: Reg
     assert register.left == [first, second, *again]
 
 
-def test_what_was_not_taken_when_the_log_refused_is_in_no_later_batch() -> None:
+def test_untaken_facts_are_dropped_when_the_log_refuses() -> None:
     register = Register(BATCH_OVERHEAD_BYTES + facts_bytes([(b"register", b"1")]))
     for value in (b"1", b"2", b"3"):  # a batch of its own each
         register.write(value)
@@ -319,7 +319,7 @@ STEPS: dict[str, Callable[[Register], object]] = {
 
 
 @given(st.lists(st.sampled_from(sorted(STEPS)), max_size=40))
-def test_no_reply_that_left_well_says_what_the_log_does_not_hold(steps: list[str]) -> None:
+def test_no_successful_reply_precedes_its_facts(steps: list[str]) -> None:
     register = Register()
     log: list[Fact] = []
     pending: list[Fact] = []

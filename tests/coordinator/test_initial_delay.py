@@ -107,7 +107,7 @@ def test_a_phase_that_everybody_left_ends_all_the_same(play: Play) -> None:
 
 
 @scenario("IR-11")
-def test_after_a_phase_that_everybody_left_another_one_begins(play: Play) -> None:
+def test_a_new_initial_phase_begins_after_everybody_left(play: Play) -> None:
     play.join("a", instance="ia")
     play.leave(("", "ia"))
     play.at(3_000)

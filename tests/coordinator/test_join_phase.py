@@ -47,7 +47,7 @@ def test_a_static_member_that_only_heartbeats_stays(play: Play) -> None:
     assert [one.assignment for one in record.image.members] == [b"\7", b"\10"]
 
 
-def test_a_leader_leads_on_when_another_one_leaves_wherever_they_stand(play: Play) -> None:
+def test_the_leader_stays_when_a_follower_leaves(play: Play) -> None:
     play.s3()
     b = play.join("b", metadata=T0_T1)
     play.join("c").parks()
@@ -285,7 +285,7 @@ def test_a_join_whose_answer_was_lost_is_repeated(play: Play) -> None:
 
 
 @scenario("RB-23")
-def test_of_two_newcomers_given_up_in_one_moment_the_second_is_alone_and_joins(play: Play) -> None:
+def test_two_pending_newcomers_expiring_together_leave_one_to_join(play: Play) -> None:
     play.configure(group_initial_rebalance_delay_ms=600_000)
     both = [play.join("a", instance="ia", session=600_000), play.join("b", session=600_000, version=3)]
     play.at(299_999)
@@ -340,14 +340,14 @@ def test_a_member_that_leaves_together_with_an_id_is_the_cause(play: Play) -> No
     play.noted(Kind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.MEMBER_LEFT, reason_text="b")
 
 
-def test_a_group_that_nobody_is_left_in_was_emptied(play: Play) -> None:
+def test_a_group_without_members_becomes_empty(play: Play) -> None:
     play.d1()
     play.after(1_000)
     play.leave("a")
     play.noted(Kind.STATE_CHANGE, from_state=State.PREPARING, to_state=State.EMPTY, reason=Cause.GROUP_EMPTIED)
 
 
-def test_a_round_tells_how_long_its_phases_took_and_who_came_late(play: Play) -> None:
+def test_a_round_note_has_the_durations_of_its_phases_and_the_late_members(play: Play) -> None:
     play.s2()
     play.after(1_000).join("b", metadata=T0_T1)
     play.alive("a").at(21_000)
@@ -366,7 +366,7 @@ def test_a_round_that_is_overtaken_tells_how_far_it_came(play: Play) -> None:
     play.noted(Kind.ROUND_END, result=RoundResult.EMPTY, join_ms=200, sync_ms=0)
 
 
-def test_a_members_offer_is_told_as_a_number_that_a_note_can_hold(play: Play) -> None:
+def test_a_subscription_hash_fits_into_a_note(play: Play) -> None:
     for number in range(20):
         play.join(f"m{number}", metadata=bytes([number]) * 3, version=3)
     told = {note.body.subscription_hash for note in play.notes if isinstance(note.body, MemberJoin)}

@@ -23,13 +23,13 @@ def test_the_others_are_called_back_when_a_member_leaves(play: Play) -> None:
     play.wrote()
 
 
-def test_what_a_client_says_of_its_leaving_is_told_beside_its_id(play: Play) -> None:
+def test_a_leave_note_has_the_clients_reason(play: Play) -> None:
     play.d2()
     play.leave("b", reason="the deployment is over").expect(ErrorCode.NONE)
     play.noted(Kind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: the deployment is over")
 
 
-def test_what_it_says_is_cut_where_it_would_be_too_long_for_a_note(play: Play) -> None:
+def test_a_leave_reason_is_cut_to_fit_into_a_note(play: Play) -> None:
     play.d2()
     play.leave("b", reason="x" * 32_767).expect(ErrorCode.NONE)
     play.noted(Kind.STATE_CHANGE, reason=Cause.MEMBER_LEFT, reason_text=f"{play.id_of('b')}: {'x' * 32_767}"[:ABOUT_CHARS_MAX])
@@ -135,7 +135,7 @@ def test_the_instance_id_of_a_pending_id_is_not_looked_at(play: Play) -> None:
 
 
 @scenario("LV-13")
-def test_who_left_is_in_again_when_the_log_refuses_the_empty_group(play: Play) -> None:
+def test_a_departure_that_the_log_refuses_is_undone(play: Play) -> None:
     """Z17: nothing is patched; the shard is opened anew from a log in which the member has not left."""
     play.d1()
     play.hold_appends()
@@ -209,7 +209,7 @@ def test_an_id_that_leaves_before_it_joined_is_told_of_without_a_session(play: P
     play.noted(Kind.MEMBER_GONE, member_id="q", how=Removal.PENDING_EXPIRED, client_reason=None, **nothing)
 
 
-def test_a_group_that_has_told_too_much_tells_of_no_departure_and_counts_it(play: Play) -> None:
+def test_departures_beyond_the_note_limit_are_counted(play: Play) -> None:
     play.settled("a", "b")
     for name in ("p", "q"):
         play.join(name).expect(ErrorCode.MEMBER_ID_REQUIRED)

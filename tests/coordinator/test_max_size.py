@@ -26,7 +26,7 @@ def one(play: Play) -> Play:
 
 
 @scenario("MX-01")
-def test_who_comes_too_late_with_its_id_finds_no_room_and_is_no_longer_expected(two: Play) -> None:
+def test_a_pending_member_of_a_full_group_is_refused_and_forgotten(two: Play) -> None:
     for name in ("a", "b", "c"):
         two.join(name).expect(ErrorCode.MEMBER_ID_REQUIRED)
     two.join("a").parks()
@@ -155,7 +155,7 @@ def test_a_loaded_group_above_the_maximum_calls_its_members_back_and_has_room_fo
 
 
 @scenario("MX-13")
-def test_a_loaded_group_of_just_the_greatest_size_calls_nobody_back(two: Play) -> None:
+def test_a_loaded_group_at_its_maximum_size_does_not_rebalance(two: Play) -> None:
     two.f2(count=2)
     two.group_is(State.STABLE, generation=7)
 

@@ -52,14 +52,14 @@ def test_an_unknown_id_makes_no_group(play: Play) -> None:
 
 
 @scenario("DJ-05")
-def test_an_unknown_id_is_told_so_by_a_group_that_is_there(play: Play) -> None:
+def test_an_unknown_member_id_is_refused_by_an_existing_group(play: Play) -> None:
     play.d1()
     play.join("x", id="x").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="x")
     play.group_is(State.STABLE, generation=1, members=["a"])
 
 
 @scenario("DJ-06")
-def test_an_id_that_nobody_joins_with_lives_for_one_session_of_its_request(play: Play) -> None:
+def test_an_unused_member_id_expires_after_one_session(play: Play) -> None:
     play.join("p", version=4, session=6_000)
     play.at(5_999).group_is(State.EMPTY, generation=0, pending=["p"])
     play.at(6_000).group_is(State.EMPTY, generation=0, pending=[])
@@ -67,7 +67,7 @@ def test_an_id_that_nobody_joins_with_lives_for_one_session_of_its_request(play:
 
 
 @scenario("DJ-07")
-def test_a_second_join_takes_the_place_of_the_first_which_is_told_to_start_over_z2(play: Play) -> None:
+def test_a_second_join_replaces_a_parked_join_z2(play: Play) -> None:
     play.join("p", version=4)
     first = play.join("p")
     second = play.join("p").parks()
@@ -141,7 +141,7 @@ def test_the_protocol_is_checked_before_an_id_is_handed_out(play: Play) -> None:
 
 
 @scenario("DJ-16")
-def test_a_newcomer_calls_back_who_is_there_and_both_are_told_of_the_new_generation(play: Play) -> None:
+def test_a_newcomer_starts_a_rebalance_with_the_present_members(play: Play) -> None:
     play.d1()
     play.join("b").expect(ErrorCode.MEMBER_ID_REQUIRED)
     b = play.join("b").parks()

@@ -55,14 +55,14 @@ def test_a_group_counts_its_notes_from_the_moment_of_its_first() -> None:
     assert [note(group, Kind.STATE_CHANGE, wall, BODY).counted_from for wall in (1_700, 1_800, 1_600)] == [1_700] * 3
 
 
-def test_what_is_not_told_is_counted_and_said_so() -> None:
+def test_suppressed_notes_are_counted_in_the_next_note() -> None:
     group = Group("g", 1_000, 0)
     assert [spend_note_budget(group, 1_000) for _ in range(201)] == [True] * 200 + [False]
     assert [spend_note_budget(group, now) for now in (1_049, 1_050, 1_050, 1_150, 1_150, 1_150)] == [False, True, False, True, True, False]
     assert group.notes_dropped == 4
 
 
-def test_what_a_client_says_of_itself_is_cut() -> None:
+def test_texts_of_clients_are_cut_in_notes() -> None:
     assert about("member", None) == "member"
     assert about("member", "") == "member"
     assert about("member", "why") == "member: why"

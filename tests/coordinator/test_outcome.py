@@ -19,7 +19,7 @@ def outcome(**config: int) -> Outcome:
 
 
 @pytest.mark.parametrize(("others", "shared"), [(0, True), (KEPT - 2, True), (KEPT - 1, False)])
-def test_of_equal_texts_one_object_is_kept_of_so_many_at_a_time(others: int, shared: bool) -> None:
+def test_equal_texts_share_one_object_within_a_bound(others: int, shared: bool) -> None:
     out = outcome()
     text = "".join(["cli", "ent"])
     assert out.intern_text(text) is text
@@ -30,7 +30,7 @@ def test_of_equal_texts_one_object_is_kept_of_so_many_at_a_time(others: int, sha
 
 @pytest.mark.plain  # numbers of compiled code are no objects
 @pytest.mark.parametrize(("others", "shared"), [(0, True), (KEPT - 2, True), (KEPT - 1, False)])
-def test_of_equal_numbers_one_object_is_kept_of_so_many_at_a_time(others: int, shared: bool) -> None:
+def test_equal_numbers_share_one_object_within_a_bound(others: int, shared: bool) -> None:
     out = outcome()
     number = int("300000")
     assert out.intern_number(number) is number

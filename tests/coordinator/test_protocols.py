@@ -34,7 +34,7 @@ def test_a_leader_is_told_what_each_member_says_of_the_selected_protocol(play: P
     assert play.group().members[play.id_of("b")].metadata("range") == b""
 
 
-def test_who_was_given_an_id_may_join_when_all_others_have_left_meanwhile(play: Play) -> None:
+def test_a_pending_member_may_join_after_all_others_left(play: Play) -> None:
     """A group that prepares and has no member has no protocol that everybody supports either."""
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.join("a", protocols=["range"], version=3).parks()
@@ -184,7 +184,7 @@ def test_whatever_a_consumer_says_of_its_topics_the_join_phase_ends(play: Play, 
 
 @scenario("PR-14")
 @pytest.mark.parametrize("metadata", [b"", b"\xff" * 9, bytes.fromhex("0000ffffffff")])
-def test_what_others_than_consumers_say_is_not_read(play: Play, metadata: bytes) -> None:
+def test_metadata_of_other_protocol_types_is_not_parsed(play: Play, metadata: bytes) -> None:
     play.d1(type="connect", metadata=metadata)
     play.offset_delete(("t0", 0)).expect(ErrorCode.NON_EMPTY_GROUP, each=[])
     assert play.group().subscribed is None

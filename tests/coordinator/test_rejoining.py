@@ -33,7 +33,7 @@ def test_a_join_that_another_one_replaced_is_not_taken_for_the_last_one(play: Pl
     assert play.group().subscribed == frozenset({"t0"})
 
 
-def test_who_joins_is_told_with_its_part_in_the_group(play: Play) -> None:
+def test_a_join_note_says_whether_the_member_leads(play: Play) -> None:
     play.d2()
     play.join("b", metadata=T0_T1, reason="more topics").parks()
     play.noted(Kind.MEMBER_JOIN, member_id="b", leader=False, known_id=True, client_reason="more topics")
@@ -43,14 +43,14 @@ def test_who_joins_is_told_with_its_part_in_the_group(play: Play) -> None:
     play.noted(Kind.MEMBER_JOIN, member_id="c", leader=False, known_id=False)
 
 
-def test_a_restarted_static_member_is_told_with_the_time_since_its_last_sign_of_life(play: Play) -> None:
+def test_a_replacement_note_has_the_time_since_the_last_heartbeat(play: Play) -> None:
     play.s2()
     play.at(1_000).heartbeat("b").expect(ErrorCode.NONE)
     play.at(4_000).join("b'").expect(generation=1)
     play.noted(Kind.STATIC_REPLACED, instance_id="ib", old_id="b", new_id="b'", since_heartbeat_ms=3_000, outcome=Replacement.NO_REBALANCE)
 
 
-def test_a_group_that_has_told_too_much_counts_what_it_does_not_tell(play: Play) -> None:
+def test_notes_beyond_the_limit_are_counted(play: Play) -> None:
     play.s2()
     while spend_note_budget(play.group(), play.now):
         pass
@@ -128,7 +128,7 @@ def test_an_id_that_is_never_used_does_not_end_the_join_phase_of_others(play: Pl
     parked.expect(generation=2, members=["a"])
 
 
-def test_what_was_assigned_before_a_refused_assignment_is_not_in_the_next_image(play: Play) -> None:
+def test_a_refused_assignment_leaves_no_old_assignments_in_the_next_image(play: Play) -> None:
     play.configure(batch_bytes_max=2_000)
     play.d2()
     play.join("a").parks()

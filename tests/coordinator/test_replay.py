@@ -119,7 +119,7 @@ def test_a_value_that_cannot_be_read_is_refused_wherever_it_stands(again: bool) 
             Replay({}, {}).fold([*before, (key, wrong)])
 
 
-def test_what_is_folded_is_counted_over_all_parts_of_a_log_and_so_is_what_is_not_known() -> None:
+def test_replay_counts_known_and_unknown_records_over_all_parts_of_a_log() -> None:
     replay = Replay({}, {})
     assert (replay.facts, replay.unknown) == (0, 0)
     replay.fold([an_offset("g", "t", 1, 10), (b"\0\3", b"v"), an_offset("g", "t", 1, 11), (b"\0\3abcd", b"v" * 24)])
@@ -128,7 +128,7 @@ def test_what_is_folded_is_counted_over_all_parts_of_a_log_and_so_is_what_is_not
     assert (replay.facts, replay.unknown) == (7, 2)
 
 
-def test_a_commit_that_is_refused_leaves_what_a_group_had_before_it_ended() -> None:
+def test_a_refused_commit_keeps_the_offsets_of_an_ended_group() -> None:
     """As compaction may leave it: offsets, and behind them the group's tombstone."""
     shard = replayed([an_offset("g", "t", 1, 10), (group_key("g"), None)], MS, GroupConfig(offset_metadata_max_bytes=4_000, batch_bytes_max=1_000))
 

@@ -243,7 +243,7 @@ COMMITS = [
     ("who", "state", "error"),
     [(who, state, error) for who, errors in COMMITS for state, error in zip(STATES, errors, strict=True)],
 )
-def test_who_may_commit(play: Play, who: tuple[int, str, str | None], state: State, error: int) -> None:
+def test_commit_permissions_by_state(play: Play, who: tuple[int, str, str | None], state: State, error: int) -> None:
     generation, id, instance = who
     bring(play, state)
     play.join("p")

@@ -170,7 +170,7 @@ def test_a_sync_for_another_protocol_is_refused_though_the_rest_is_right(play: P
     play.sync("b", type=type, protocol=protocol).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
-def test_commits_to_a_group_that_is_not_there_are_not_told_of_the_next_one_of_its_name(play: Play) -> None:
+def test_refused_commits_to_a_missing_group_are_not_counted_for_its_successor(play: Play) -> None:
     play.commit("x", generation=5).expect(69)
     play.join("a", version=3).parks()
     play.after(20_000)
@@ -197,7 +197,7 @@ def test_groups_are_opened_fifty_at_a_time(groups: int, parts: int) -> None:
     assert (len(shard.groups), found) == (groups, parts)
 
 
-def test_offsets_that_outlived_their_group_are_those_of_the_next_one_of_that_name(play: Play) -> None:
+def test_offsets_that_outlive_a_group_belong_to_its_successor(play: Play) -> None:
     """A tombstone of the group alone, as another writer may leave."""
     offset = offset_key(offset_key_prefix("g", "t0"), 0), offset_value(7, -1, b"", play.now)
     for make in (lambda: play.join("a", version=3), lambda: play.commit(None, {("t1", 0): 1})):
@@ -217,7 +217,7 @@ def test_a_group_that_is_larger_than_allowed_is_called_back_by_the_load_itself(p
     assert not play.shard._out.notes
 
 
-def test_a_shard_that_tells_nobody_serves_all_the_same() -> None:
+def test_a_shard_without_a_note_sink_serves() -> None:
     shard, _ = opened(group_initial_rebalance_delay_ms=0)
     waiter = Waiter()
     shard.join(joining(), waiter, 0, 0)

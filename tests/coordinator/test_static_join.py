@@ -42,7 +42,7 @@ def test_a_static_member_may_leave_its_instance_out(play: Play) -> None:
     play.group_is(State.STABLE, generation=1)
 
 
-def test_a_leader_is_told_of_static_members_first_in_the_order_in_which_they_joined(play: Play) -> None:
+def test_the_leaders_member_list_has_static_members_first_in_join_order(play: Play) -> None:
     """kafka-python's range would give nothing to a static member that stands before a dynamic one."""
     play.settled("a", "b", "c", static={"a", "c"})
     leads = play.join("a")
@@ -51,7 +51,7 @@ def test_a_leader_is_told_of_static_members_first_in_the_order_in_which_they_joi
     assert [one[1] for one in leads.reply.members] == ["ia", "ic", None]
 
 
-def test_a_leader_is_told_of_a_single_static_member_first_too(play: Play) -> None:
+def test_the_leaders_member_list_has_a_single_static_member_first(play: Play) -> None:
     play.settled("a", "b", "c", static={"b"})
     leads = play.join("a")
     play.join("b")

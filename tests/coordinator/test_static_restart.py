@@ -279,7 +279,7 @@ def test_a_newcomer_behind_a_restart_that_could_not_be_stored_is_sent_away_too_z
 
 
 @scenario("SR-25")
-def test_nobody_hears_of_a_generation_behind_a_restart_that_could_not_be_stored_z14_z17(play: Play) -> None:
+def test_no_generation_is_announced_behind_a_restart_that_could_not_be_stored_z14_z17(play: Play) -> None:
     play.s2()
     play.hold_appends()
     restart = play.join("b'")

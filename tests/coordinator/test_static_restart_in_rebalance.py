@@ -156,7 +156,7 @@ def test_only_the_newest_of_many_restarts_is_in_the_next_generation(play: Play) 
     newest.expect(generation=2, id="b'''")
 
 
-def test_who_takes_over_after_a_restart_during_a_rebalance_knows_the_new_process_z13(play: Play) -> None:
+def test_a_failover_after_a_restart_during_a_rebalance_knows_the_new_process_z13(play: Play) -> None:
     a = play.p2()
     play.join("b'").expect(generation=2)
     a.expect(generation=2)

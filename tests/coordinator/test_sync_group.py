@@ -79,7 +79,7 @@ def test_a_followers_assignments_are_not_looked_at(play: Play) -> None:
 
 
 @scenario("SY-06")
-def test_whom_the_leader_invents_is_dropped_and_whom_it_forgets_gets_nothing(play: Play) -> None:
+def test_assignments_of_unknown_members_are_dropped_and_missing_ones_are_empty(play: Play) -> None:
     b = play.c2b()
     play.sync("a", {"a": 1, "ghost": 3}).expect(assignment=1)
     b.expect(assignment=b"")
@@ -336,7 +336,7 @@ def test_an_assignment_is_a_fresh_beginning(play: Play) -> None:
     play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED, since_heartbeat_ms=10_000)
 
 
-def test_asking_for_an_assignment_is_a_sign_of_life(play: Play) -> None:
+def test_a_sync_counts_as_a_heartbeat(play: Play) -> None:
     play.c2()
     play.after(5_000).sync("b")
     play.after(2_000).leave("b")

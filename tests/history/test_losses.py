@@ -165,7 +165,7 @@ def led(play: NotedPlay, seed: int, *, suspended: bool = False) -> tuple[Life, l
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_told_is_true_whatever_notes_are_lost(play: NotedPlay, seed: int) -> None:
+def test_stories_are_true_whatever_notes_are_lost(play: NotedPlay, seed: int) -> None:
     life, truth = led(play, seed)
     for fold in folds(life, seed):
         check(fold.story(), truth, recorded=bool(fold.records))

@@ -27,7 +27,7 @@ def batch(name: str, records: int = 1, padding: int = 0, timestamp: int = 1_000)
     return build([Record(n, timestamp + n, f"{name}.{n}".encode(), bytes(padding), []) for n in range(records)])
 
 
-def keyed(*facts: tuple[str, str | None], timestamp: int = 5_000, codec: Compression = Compression.NONE) -> bytes:
+def keyed_batch(*facts: tuple[str, str | None], timestamp: int = 5_000, codec: Compression = Compression.NONE) -> bytes:
     """A batch as the log's owner builds it, or one that Kafka's clients could have."""
     pairs = [(key.encode(), None if value is None else value.encode()) for key, value in facts]
     if codec:
@@ -82,7 +82,7 @@ def names(log: Log, offset: int = 0, end: int | None = None) -> list[str]:
     return [key.decode() for chunk in scan(log, offset, end) for key, _ in facts_of(chunk)]
 
 
-def found(steps: Iterator[Found | None]) -> Found | None:
+def result_of(steps: Iterator[Found | None]) -> Found | None:
     """What a look comes to in the end."""
     return next((one for one in steps if one is not None), None)
 
@@ -131,7 +131,7 @@ def compaction(disk: Disk, log: Log, **settings: Any) -> Compaction:
     return Compaction(disk, log.folder, log.closed, log.last_base, **given)
 
 
-def contents(log: Log) -> list[Record]:
+def all_records(log: Log) -> list[Record]:
     found = []
     for chunk in scan(log):
         at = 0
@@ -142,13 +142,13 @@ def contents(log: Log) -> list[Record]:
     return found
 
 
-def shown(log: Log) -> dict[int, tuple[str, str | None]]:
+def records_by_offset(log: Log) -> dict[int, tuple[str, str | None]]:
     return {
-        record.offset: ((record.key or b"").decode(), None if record.value is None else record.value.decode()) for record in contents(log)
+        record.offset: ((record.key or b"").decode(), None if record.value is None else record.value.decode()) for record in all_records(log)
     }
 
 
-def replayed(log: Log) -> dict[str, str]:
+def values_by_key(log: Log) -> dict[str, str]:
     state: dict[str, str] = {}
     for some in log.facts():
         for key, value in some:
@@ -159,7 +159,7 @@ def replayed(log: Log) -> dict[str, str]:
     return state
 
 
-def rolled(log: Log) -> Log:
+def flush_and_roll(log: Log) -> Log:
     log.flush()
     assert log.roll(0)
     return log

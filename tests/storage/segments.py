@@ -21,29 +21,29 @@ class Batch(NamedTuple):
     data: bytes
 
 
-def one(base: int, records: int = 1, padding: int = 0, timestamp: int = 1_000, epoch: int = 0) -> Batch:
+def batch_at(base: int, records: int = 1, padding: int = 0, timestamp: int = 1_000, epoch: int = 0) -> Batch:
     data = bytearray(build([Record(n, timestamp + n, b"%d" % (base + n), b"x" * padding) for n in range(records)]))
     stamp_whole(data, base, epoch)
     return Batch(base, base + records - 1, bytes(data))
 
 
 # Offsets 100 to 102, 103, 110 to 114 (a compaction took what was between), 115, 120.
-SOME = [one(100, 3), one(103, padding=30), one(110, 5, timestamp=3_000), one(115, epoch=2), one(120, timestamp=2_000, epoch=2)]
+SOME = [batch_at(100, 3), batch_at(103, padding=30), batch_at(110, 5, timestamp=3_000), batch_at(115, epoch=2), batch_at(120, timestamp=2_000, epoch=2)]
 NEXT = 121
 
 
-def laid(disk: FaultyDisk, batches: list[Batch], more: bytes = b"") -> Segment:
+def write_segment(disk: FaultyDisk, batches: list[Batch], more: bytes = b"") -> Segment:
     """Not looked at yet."""
     segment = Segment(Handles(disk), PATH, BASE)
     overwrite(disk, segment.log_path, b"".join(one.data for one in batches) + more)
     return segment
 
 
-def known(segment: Segment) -> tuple[object, ...]:
+def state_of(segment: Segment) -> tuple[object, ...]:
     return (segment.size, segment.next_offset, segment.max_timestamp, segment.max_timestamp_offset)
 
 
-def opened(disk: FaultyDisk, batches: list[Batch], from_start: bool = True) -> Segment:
-    segment = laid(disk, batches)
+def checked_segment(disk: FaultyDisk, batches: list[Batch], from_start: bool = True) -> Segment:
+    segment = write_segment(disk, batches)
     assert check(segment, from_start) == ""
     return segment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from storage import Log
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, keyed, reopen
+from tests.storage.logs import FOLDER, keyed_batch, reopen
 
 SEGMENT_BYTES = 400
 KEYS = 4
@@ -15,7 +15,7 @@ def filled(disk: FaultyDisk, keys: int = KEYS) -> Log:
     """Many small segments; the last record of a key, and the log's last one, differ from all others."""
     log, _ = reopen(disk, "/data", segment_bytes=SEGMENT_BYTES)
     for number in range(COUNT):
-        log.append(keyed((f"k{number % keys}", None if number % 7 == 0 else f"v{number}")), log.epoch)
+        log.append(keyed_batch((f"k{number % keys}", None if number % 7 == 0 else f"v{number}")), log.epoch)
     log.flush()
     return log
 

@@ -11,7 +11,7 @@ from storage.checking import check, cut
 from storage.segment import Segment, segment_name
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
-from tests.storage.segments import BASE, NEXT, PATH, SOME, Batch, known, laid, one, opened
+from tests.storage.segments import BASE, NEXT, PATH, SOME, Batch, batch_at, checked_segment, state_of, write_segment
 
 pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
 
@@ -26,7 +26,7 @@ def test_what_is_known_of_a_segment_after_reading_it_is_what_its_writer_knew(dis
     again = Segment(Handles(disk), PATH, BASE)
     assert check(again, from_start) == ""
     whole = b"".join(batch.data for batch in SOME)
-    assert known(again) == known(written) == (len(whole), NEXT, 3_004, 114)
+    assert state_of(again) == state_of(written) == (len(whole), NEXT, 3_004, 114)
     assert (again.epoch, again.epoch_start) == (written.epoch, written.epoch_start) == (2, 115)
     assert read(disk, written.log_path) == whole
     assert (again.verified, written.verified) == (from_start, True)
@@ -36,28 +36,28 @@ def test_what_is_known_of_a_segment_after_reading_it_is_what_its_writer_knew(dis
 def test_a_batch_that_does_not_follow_ends_what_is_good(disk: FaultyDisk, from_start: bool) -> None:
     good = b"".join(batch.data for batch in SOME)
     for wrong, reason in (
-        (one(120), "offset 120 where at least 121 must be"),
-        (one(99), "offset 99 where at least 121 must be"),
-        (one(BASE + (1 << 31)), "too far"),
+        (batch_at(120), "offset 120 where at least 121 must be"),
+        (batch_at(99), "offset 99 where at least 121 must be"),
+        (batch_at(BASE + (1 << 31)), "too far"),
     ):
-        segment = laid(disk, [*SOME, wrong])
+        segment = write_segment(disk, [*SOME, wrong])
         assert reason in check(segment, from_start)
         assert (segment.size, segment.next_offset) == (len(good), NEXT)
-    for fine in (one(121), one(BASE + (1 << 31) - 1)):
-        segment = laid(disk, [*SOME, fine])
+    for fine in (batch_at(121), batch_at(BASE + (1 << 31) - 1)):
+        segment = write_segment(disk, [*SOME, fine])
         assert check(segment, from_start) == ""
         assert segment.next_offset == fine.base + 1
-    segment = laid(disk, SOME, one(121).data[:-1])
+    segment = write_segment(disk, SOME, batch_at(121).data[:-1])
     assert "cut short" in check(segment, from_start)
     assert (segment.size, segment.next_offset) == (len(good), NEXT)
-    assert check(laid(disk, [one(99)]), from_start) == "offset 99 where at least 100 must be"
-    backwards = bytearray(one(130).data)
+    assert check(write_segment(disk, [batch_at(99)]), from_start) == "offset 99 where at least 100 must be"
+    backwards = bytearray(batch_at(130).data)
     backwards[23:27] = b"\xff\xff\xff\xff"  # its last offset is one before its first
     nothing = backwards.copy()
     nothing[57:61] = bytes(4)  # and it says that it has no records
     for header in (backwards, nothing):
         header[17:21] = crc32c(bytes(header[21:])).to_bytes(4, "big")
-        segment = laid(disk, SOME, bytes(header))
+        segment = write_segment(disk, SOME, bytes(header))
         assert check(segment, from_start)
         assert (segment.size, segment.next_offset) == (len(good), NEXT)
 
@@ -66,8 +66,8 @@ def test_a_batch_that_does_not_follow_ends_what_is_good(disk: FaultyDisk, from_s
 @pytest.mark.parametrize("count", range(6))
 def test_after_a_cut_a_segment_is_as_if_the_rest_had_never_been_there(disk: FaultyDisk, count: int, indexed: bool) -> None:
     padding = 5_000 if indexed else 0  # so that the index has each of them
-    batches = [one(batch.base, batch.last - batch.base + 1, padding, 1_000 * (3 - abs(2 - n))) for n, batch in enumerate(SOME)]
-    segment = opened(disk, batches)
+    batches = [batch_at(batch.base, batch.last - batch.base + 1, padding, 1_000 * (3 - abs(2 - n))) for n, batch in enumerate(SOME)]
+    segment = checked_segment(disk, batches)
     for batch in batches:
         segment.read(batch.base, 1, NEXT)  # places are remembered
     kept = batches[:count]
@@ -80,10 +80,10 @@ def test_after_a_cut_a_segment_is_as_if_the_rest_had_never_been_there(disk: Faul
     segment.save_index()
     assert len(disk.list(PATH)) == 3
     assert read(disk, segment.log_path) == b"".join(batch.data for batch in kept)
-    fresh = opened(disk, kept)
-    assert known(segment) == known(fresh)
+    fresh = checked_segment(disk, kept)
+    assert state_of(segment) == state_of(fresh)
     assert segment.read(BASE, 1 << 20, NEXT) == b"".join(batch.data for batch in kept)
-    following = [one(offset, padding=50) for offset in range(segment.next_offset, NEXT + 1)]
+    following = [batch_at(offset, padding=50) for offset in range(segment.next_offset, NEXT + 1)]
     for batch in following:
         segment.append(batch.data, batch.base, batch.last, 1_000, 0)
     for batch in reversed(following):  # each read remembers where the next one begins
@@ -93,7 +93,7 @@ def test_after_a_cut_a_segment_is_as_if_the_rest_had_never_been_there(disk: Faul
 
 def test_a_cut_looks_at_the_headers_of_what_stays_and_no_further(disk: FaultyDisk) -> None:
     data = [batch.data for batch in SOME]
-    segment = opened(disk, SOME, False)
+    segment = checked_segment(disk, SOME, False)
     overwrite(disk, segment.log_path, data[0] + data[1][:-1] + b"?" + b"".join(data[2:]))
     cut(segment, segment.size - len(data[4]))
     assert (segment.next_offset, segment.size) == (116, sum(len(one) for one in data[:4]))
@@ -105,29 +105,29 @@ def test_a_cut_looks_at_the_headers_of_what_stays_and_no_further(disk: FaultyDis
 
 @pytest.mark.parametrize("stored", range(7))
 def test_an_index_that_lacks_the_end_is_stored_whole_when_the_segment_is_closed(disk: FaultyDisk, stored: int) -> None:
-    batches = [one(BASE + number, padding=5_000 if number < 5 else 0, timestamp=1_000 * number) for number in range(7)]
-    segment = opened(disk, batches)
+    batches = [batch_at(BASE + number, padding=5_000 if number < 5 else 0, timestamp=1_000 * number) for number in range(7)]
+    segment = checked_segment(disk, batches)
     segment.save_index()
     paths = (segment.index.offset_path, segment.index.time_path)
     whole = [read(disk, path) for path in paths]
     assert [len(data) for data in whole] == [5 * 8, 6 * 12]  # of the last one the time alone
-    before = opened(disk, batches[:stored])
+    before = checked_segment(disk, batches[:stored])
     before.save_index()
-    segment = laid(disk, batches)
+    segment = write_segment(disk, batches)
     assert check(segment, False) == ""
     segment.save_index()
     assert [read(disk, path) for path in paths] == whole
 
 
 def test_a_first_batch_that_is_damaged_is_met_where_the_index_has_it_as_the_newest(disk: FaultyDisk) -> None:
-    batches = [one(BASE + number, padding=5_000, timestamp=9_000 - number) for number in range(4)]
-    opened(disk, batches).save_index()
-    segment = laid(disk, [Batch(BASE, BASE, batches[0].data[:16] + b"\1" + batches[0].data[17:]), *batches[1:]])
+    batches = [batch_at(BASE + number, padding=5_000, timestamp=9_000 - number) for number in range(4)]
+    checked_segment(disk, batches).save_index()
+    segment = write_segment(disk, [Batch(BASE, BASE, batches[0].data[:16] + b"\1" + batches[0].data[17:]), *batches[1:]])
     assert check(segment, False, believe_index=False) == "a batch of magic 1"
 
 
 def test_from_the_start_every_checksum_is_verified_whatever_the_index_knows(disk: FaultyDisk) -> None:
-    batches = [one(BASE + number, padding=5_000) for number in range(4)]
-    opened(disk, batches).save_index()
+    batches = [batch_at(BASE + number, padding=5_000) for number in range(4)]
+    checked_segment(disk, batches).save_index()
     damaged = Batch(BASE, BASE, batches[0].data[:-1] + b"?")
-    assert check(laid(disk, [damaged, *batches[1:]]), True) == "a batch's checksum is wrong"
+    assert check(write_segment(disk, [damaged, *batches[1:]]), True) == "a batch's checksum is wrong"

@@ -17,7 +17,7 @@ from protocol.batch import Record, build
 from storage import Log, OsDisk
 from storage.cleaner import ABANDONED, Report, main, owner_gone, request_line
 from storage.swap import promote, remove_deleted
-from tests.storage.logs import compaction, keyed, overwrite, read, reopen, replayed, shown
+from tests.storage.logs import compaction, keyed_batch, overwrite, read, records_by_offset, reopen, values_by_key
 
 COMMAND = [sys.executable, "-P", "-m", "storage.cleaner"]
 SETTINGS: dict[str, int | str] = {"first_dirty": 0, "now": 10_000, "delete_retention_ms": 1_000, "segment_bytes": 1 << 20, "map_bytes_max": 1 << 26, "token": "7"}
@@ -26,7 +26,7 @@ SETTINGS: dict[str, int | str] = {"first_dirty": 0, "now": 10_000, "delete_reten
 def filled(path: Path, count: int = 300, padding: int = 100) -> Log:
     log, _ = reopen(OsDisk(), str(path), segment_bytes=20_000)
     for number in range(count):
-        log.append(keyed((f"k{number % 10}", f"v{number}" + "x" * padding)), 0)
+        log.append(keyed_batch((f"k{number % 10}", f"v{number}" + "x" * padding)), 0)
     log.flush()
     assert log.roll(0)
     return log
@@ -49,15 +49,15 @@ def run(log: Log) -> tuple[int, bytes, bytes]:
 
 def test_a_process_cleans_what_it_is_told_and_says_what_it_made(tmp_path: Path) -> None:
     log = filled(tmp_path)
-    before = replayed(log)
+    before = values_by_key(log)
     code, printed, complaint = run(log)
     assert (code, complaint) == (0, b"")
     report = Report(printed)
     assert (report.clean_to, report.bytes_before) == (300, log.size)
-    assert replayed(log) == before
+    assert values_by_key(log) == before
     remove_deleted(OsDisk(), log.folder, log.exchange(report.cleaned, promote(OsDisk(), log.folder, report.cleaned, "7")))
-    assert replayed(log) == before
-    assert (len(shown(log)), log.size) == (10, report.bytes_after)
+    assert values_by_key(log) == before
+    assert (len(records_by_offset(log)), log.size) == (10, report.bytes_after)
 
 
 def test_it_hears_which_producers_live() -> None:
@@ -74,7 +74,7 @@ def test_it_ends_when_its_owner_is_gone(tmp_path: Path) -> None:
         assert process.wait(30) == ABANDONED
         assert process.stdout is not None
         assert process.stdout.read() == b""
-    assert len(shown(reopen(OsDisk(), str(tmp_path))[0])) == 2_000
+    assert len(records_by_offset(reopen(OsDisk(), str(tmp_path))[0])) == 2_000
     assert not [name for name in OsDisk().list(log.folder) if "cleaned" in name]
 
 
@@ -130,7 +130,7 @@ def test_it_does_what_a_cleaning_does_here(
     log, _ = reopen(OsDisk(), str(tmp_path))
     for sequence in range(2):
         log.append(build([Record(0, 5_000, b"a", b"1")], producer_id=7, producer_epoch=0, base_sequence=sequence), 0)
-    log.append(keyed(("a", "2")), 0)
+    log.append(keyed_batch(("a", "2")), 0)
     log.flush()
     assert log.roll(0)
     owner.say(request_line(log.folder, log.closed, log.last_base, producers, **SETTINGS))

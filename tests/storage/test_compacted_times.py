@@ -14,7 +14,7 @@ from storage import Disk, Handles, Log, OsDisk, Producers
 from tests.oracle import run_java
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk, data_disk
-from tests.storage.logs import DUMP, FOLDER, clean, found, headers, overwrite, read, scan, stop
+from tests.storage.logs import DUMP, FOLDER, clean, headers, overwrite, read, result_of, scan, stop
 
 pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
 
@@ -65,12 +65,12 @@ def all_records(log: Log) -> list[Known]:
 def check(log: Log) -> None:
     """Against what reading everything says."""
     known = all_records(log)
-    newest = found(log.latest_record())
+    newest = result_of(log.latest_record())
     assert (newest and newest.timestamp) == max((one.timestamp for one in known), default=None)
     assert newest is None or Known(newest.timestamp, newest.offset) in known
     for timestamp in range(0, 120_000, 7_003):
         expected = next((one for one in known if one.timestamp >= timestamp), None)
-        first = found(log.find_time(timestamp))
+        first = result_of(log.find_time(timestamp))
         assert (first and Known(first.timestamp, first.offset)) == expected
 
 
@@ -123,7 +123,7 @@ def emptied(place: Place) -> Log:
 def test_the_newest_record_is_found_beside_an_emptied_batch_that_was_newer(place: Place) -> None:
     log = emptied(place)
     for _ in range(2):
-        newest = found(log.latest_record())
+        newest = result_of(log.latest_record())
         assert newest is not None
         assert (newest.timestamp, newest.offset) == (1_008, 8)
         stop(log)
@@ -137,7 +137,7 @@ def test_a_time_index_that_names_an_emptied_batch_does_not_hide_the_newest_recor
     path = f"{log.folder}/{0:020}.timeindex"
     overwrite(place.disk, path, read(place.disk, path)[:12] + (9_000).to_bytes(8, "big") + (9).to_bytes(4, "big"))
     log, _ = opened(place.disk, log.folder)
-    newest = found(log.latest_record())
+    newest = result_of(log.latest_record())
     assert newest is not None
     assert (newest.timestamp, newest.offset) == (1_008, 8)
 

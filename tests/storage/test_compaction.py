@@ -17,20 +17,20 @@ from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk, data_disk
 from tests.storage.logs import (
     FOLDER,
+    all_records,
     clean,
     compaction,
-    contents,
+    flush_and_roll,
     headers,
-    keyed,
+    keyed_batch,
     names,
     overwrite,
     read,
+    records_by_offset,
     reopen,
-    replayed,
-    rolled,
     scan,
-    shown,
     stop,
+    values_by_key,
 )
 
 pytestmark = pytest.mark.once  # bytes and disks
@@ -38,94 +38,94 @@ pytestmark = pytest.mark.once  # bytes and disks
 RETENTION = 1_000
 
 
-def test_of_each_key_the_newest_record_stays_at_its_offset(place: Place) -> None:
+def test_compaction_keeps_the_newest_record_of_each_key_at_its_offset(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     for facts in ([("a", "1")], [("b", "1"), ("a", "2"), ("c", "1")], [("b", "2")], [("d", "1")]):
-        log.append(keyed(*facts), 0)
-    rolled(log)
-    log.append(keyed(("d", "2")), 0)  # behind what is cleaned
+        log.append(keyed_batch(*facts), 0)
+    flush_and_roll(log)
+    log.append(keyed_batch(("d", "2")), 0)  # behind what is cleaned
     log.flush()
-    before, last = log.size, len(keyed(("d", "2")))
+    before, last = log.size, len(keyed_batch(("d", "2")))
     job = clean(place.disk, log)
     expected = {2: ("a", "2"), 3: ("c", "1"), 4: ("b", "2"), 5: ("d", "1"), 6: ("d", "2")}
-    assert shown(log) == expected
+    assert records_by_offset(log) == expected
     assert (log.next_offset, log.start_offset, job.clean_to) == (7, 0, 6)
     assert (job.bytes_before, job.bytes_after) == (before - last, log.size - last)
     for clean_stop in (False, True):
         log.close()
         log, recovery = reopen(place.disk, place.path, clean=clean_stop)
-        assert (shown(log), log.next_offset, recovery.cut_bytes) == (expected, 7, 0)
-    assert log.append(keyed(("e", "1")), log.epoch) == 7
+        assert (records_by_offset(log), log.next_offset, recovery.cut_bytes) == (expected, 7, 0)
+    assert log.append(keyed_batch(("e", "1")), log.epoch) == 7
     assert sorted(name for name in place.disk.list(f"{place.path}/{FOLDER}") if name.endswith((".cleaned", ".swap", ".deleted"))) == []
 
 
-def test_offsets_that_went_are_passed_over_by_whoever_asks_for_them(place: Place) -> None:
+def test_a_fetch_of_a_compacted_offset_returns_the_next_record(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     for number in range(100):
-        log.append(keyed((f"k{number % 7}", "x" * 500)), 0)
-    clean(place.disk, rolled(log))
-    found = sorted(shown(log))
+        log.append(keyed_batch((f"k{number % 7}", "x" * 500)), 0)
+    clean(place.disk, flush_and_roll(log))
+    found = sorted(records_by_offset(log))
     assert found == list(range(93, 100))
     for offset in range(101):
         expected = [one for one in found if one >= offset]
         assert [record.offset for chunk in scan(log, offset) for record in records(chunk, 0)][:1] == expected[:1]
 
 
-def test_segments_of_which_little_stays_become_one(place: Place) -> None:
+def test_small_cleaned_segments_are_merged(place: Place) -> None:
     log, _ = reopen(place.disk, place.path, segment_bytes=1_000)
     for number in range(100):
-        log.append(keyed((f"k{number % 10}", "x" * 100)), 0)
-    assert len(rolled(log).closed) > 15
+        log.append(keyed_batch((f"k{number % 10}", "x" * 100)), 0)
+    assert len(flush_and_roll(log).closed) > 15
     job = clean(place.disk, log, segment_bytes=1_000)
     assert (len(job.cleaned), len(log.closed)) == (1, 2)  # in the last one nothing has a newer one
     assert all(segment.size <= 1_000 for segment in log.closed)
-    assert len(shown(log)) == 10
+    assert len(records_by_offset(log)) == 10
     assert [name for name in place.disk.list(f"{place.path}/{FOLDER}") if name.endswith(".log")] == [
         f"{base:020d}.log" for base in [*(segment.base for segment in log.closed), log.last_base]
     ]
 
 
-def test_a_segment_of_which_everything_stays_is_left_alone(place: Place) -> None:
+def test_a_segment_that_loses_nothing_is_not_rewritten(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     for number in range(10):
-        log.append(keyed((f"k{number}", "1")), 0)
-    job = clean(place.disk, rolled(log))
+        log.append(keyed_batch((f"k{number}", "1")), 0)
+    job = clean(place.disk, flush_and_roll(log))
     assert (job.cleaned, job.clean_to, job.bytes_after) == ([], 10, log.size)
-    assert len(shown(log)) == 10
+    assert len(records_by_offset(log)) == 10
     assert not [name for name in place.disk.list(f"{place.path}/{FOLDER}") if "cleaned" in name]
 
 
-def test_what_was_cleaned_already_is_not_written_again(place: Place) -> None:
+def test_a_cleaned_segment_is_not_rewritten_without_need(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     for key in ("a", "b", "a", "b", "b", "a", "c"):
-        log.append(keyed((key, "1")), 0)
-    rolled(log).append(keyed(("c", "2")), 0)
-    rolled(log)
+        log.append(keyed_batch((key, "1")), 0)
+    flush_and_roll(log).append(keyed_batch(("c", "2")), 0)
+    flush_and_roll(log)
     assert clean(place.disk, log).cleaned
-    assert list(shown(log)) == [4, 5, 7]
+    assert list(records_by_offset(log)) == [4, 5, 7]
     assert clean(place.disk, log).cleaned == []
 
 
 def test_tombstones_that_wait_and_batches_that_were_emptied_are_not_written_again(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     log.append(build([Record(0, 5_000, b"a", b"1")], producer_id=7, producer_epoch=0, base_sequence=0), 0)
-    log.append(keyed(("a", None), ("b", "1")), 0)
-    rolled(log)
+    log.append(keyed_batch(("a", None), ("b", "1")), 0)
+    flush_and_roll(log)
     assert clean(place.disk, log, now=10_000).cleaned
     assert [(header.producer_id, header.record_count) for header in headers(log)] == [(7, 0), (-1, 2)]
     assert clean(place.disk, log, now=10_500).cleaned == []
     assert clean(place.disk, log, now=10_999).cleaned == []
     assert clean(place.disk, log, now=11_000).cleaned
     assert clean(place.disk, log, now=11_000).cleaned == []
-    assert shown(log) == {2: ("b", "1")}
+    assert records_by_offset(log) == {2: ("b", "1")}
 
 
 @pytest.mark.parametrize("codec", list(Compression))
 def test_a_tombstone_stays_until_its_time_is_over_and_goes_with_the_cleaning_behind_that(place: Place, codec: Compression) -> None:
     log, _ = reopen(place.disk, place.path)
-    log.append(keyed(("a", "1"), ("b", "1")), 0)
-    log.append(keyed(("c", "1"), ("a", None), timestamp=6_000, codec=codec), 0)
-    rolled(log)
+    log.append(keyed_batch(("a", "1"), ("b", "1")), 0)
+    log.append(keyed_batch(("c", "1"), ("a", None), timestamp=6_000, codec=codec), 0)
+    flush_and_roll(log)
     for now, expected in (
         (10_000, {1: ("b", "1"), 2: ("c", "1"), 3: ("a", None)}),
         (10_999, {1: ("b", "1"), 2: ("c", "1"), 3: ("a", None)}),
@@ -133,58 +133,58 @@ def test_a_tombstone_stays_until_its_time_is_over_and_goes_with_the_cleaning_beh
         (12_000, {1: ("b", "1"), 2: ("c", "1")}),
     ):
         clean(place.disk, log, now=now, delete_retention_ms=RETENTION)
-        assert shown(log) == expected
+        assert records_by_offset(log) == expected
         last = headers(log)[-1]
         assert (last.attributes, last.base_timestamp) == (0x40 | codec, 11_000)
         assert (last.last_offset, log.next_offset, last.compression) == (3, 4, codec)
-        times = {record.offset: record.timestamp for record in contents(log)}
+        times = {record.offset: record.timestamp for record in all_records(log)}
         assert times[2] == 6_000
 
 
 def test_while_the_clock_is_not_to_be_trusted_no_tombstone_goes_and_none_gets_a_time_to_go(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
-    log.append(keyed(("a", "1"), ("b", "1")), 0)
-    log.append(keyed(("c", "1"), ("a", None)), 0)
-    rolled(log)
+    log.append(keyed_batch(("a", "1"), ("b", "1")), 0)
+    log.append(keyed_batch(("c", "1"), ("a", None)), 0)
+    flush_and_roll(log)
     there = {1: ("b", "1"), 2: ("c", "1"), 3: ("a", None)}
     clean(place.disk, log, now=-1, delete_retention_ms=1_000)
-    assert shown(log) == there
+    assert records_by_offset(log) == there
     assert not any(header.attributes for header in headers(log))
     clean(place.disk, log, now=10_000, delete_retention_ms=1_000)
     assert headers(log)[-1].base_timestamp == 11_000
     clean(place.disk, log, now=-1, delete_retention_ms=1_000)
-    assert (shown(log), headers(log)[-1].base_timestamp) == (there, 11_000)
+    assert (records_by_offset(log), headers(log)[-1].base_timestamp) == (there, 11_000)
     clean(place.disk, log, now=11_000, delete_retention_ms=1_000)
-    assert 3 not in shown(log)
+    assert 3 not in records_by_offset(log)
 
 
-def test_where_nothing_stays_the_end_of_the_segment_is_still_known(place: Place) -> None:
+def test_an_emptied_segment_keeps_its_end_offset(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
-    log.append(keyed(("a", "1"), ("b", "1")), 0)
-    rolled(log)
-    log.append(keyed(("b", None), ("a", None)), 0)
-    rolled(log)
+    log.append(keyed_batch(("a", "1"), ("b", "1")), 0)
+    flush_and_roll(log)
+    log.append(keyed_batch(("b", None), ("a", None)), 0)
+    flush_and_roll(log)
     clean(place.disk, log, now=10_000, delete_retention_ms=0)
     clean(place.disk, log, now=10_000, delete_retention_ms=0)
-    assert (shown(log), log.next_offset) == ({}, 4)
+    assert (records_by_offset(log), log.next_offset) == ({}, 4)
     assert [(header.base_offset, header.last_offset, header.record_count) for header in headers(log)] == [(2, 3, 0)]
     log.close()
     log, _ = reopen(place.disk, place.path)
-    assert log.append(keyed(("a", "2")), log.epoch) == 4
-    assert clean(place.disk, rolled(log)).cleaned
-    assert (shown(log), len(headers(log))) == ({4: ("a", "2")}, 1)
+    assert log.append(keyed_batch(("a", "2")), log.epoch) == 4
+    assert clean(place.disk, flush_and_roll(log)).cleaned
+    assert (records_by_offset(log), len(headers(log))) == ({4: ("a", "2")}, 1)
 
 
-def test_control_batches_and_what_transactions_wrote_stay_and_count_for_nobody(place: Place) -> None:
+def test_control_and_transactional_batches_are_kept_and_supersede_no_record(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     transaction = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
-    log.append(keyed(("a", "1"), ("b", "1")), 0)
-    log.append(keyed(("a", "2")), 0)
+    log.append(keyed_batch(("a", "1"), ("b", "1")), 0)
+    log.append(keyed_batch(("a", "2")), 0)
     log.append(build([Record(0, 5_000, b"a", b"aborted")], base_sequence=0, **transaction), 0)  # type: ignore[arg-type]
     log.append(build([Record(0, 5_000, b"\0\0\0\0", b"\0\0\0\0\0\0")], control=True, **transaction), 0)  # type: ignore[arg-type]
-    log.append(keyed(("b", "2")), 0)
-    clean(place.disk, rolled(log))
-    assert shown(log) == {2: ("a", "2"), 3: ("a", "aborted"), 5: ("b", "2")}
+    log.append(keyed_batch(("b", "2")), 0)
+    clean(place.disk, flush_and_roll(log))
+    assert records_by_offset(log) == {2: ("a", "2"), 3: ("a", "aborted"), 5: ("b", "2")}
     assert [(header.base_offset, header.is_control) for header in headers(log)] == [(2, False), (3, False), (4, True), (5, False)]
 
 
@@ -193,21 +193,21 @@ def test_the_last_batch_of_a_producer_stays_without_its_records(place: Place) ->
     for sequence in range(2):
         log.append(build([Record(0, 5_000, b"a", b"1")], producer_id=7, producer_epoch=0, base_sequence=sequence), 0)
     log.append(build([Record(0, 5_000, b"a", b"2")], producer_id=8, producer_epoch=0, base_sequence=0), 0)
-    log.append(keyed(("a", "3")), 0)
-    clean(place.disk, rolled(log))
+    log.append(keyed_batch(("a", "3")), 0)
+    clean(place.disk, flush_and_roll(log))
     for _ in range(2):
         kept = [(header.base_offset, header.producer_id, header.base_sequence, header.record_count) for header in headers(log)]
         assert kept == [(1, 7, 1, 0), (2, 8, 0, 0), (3, -1, -1, 1)]
         clean(place.disk, log, first_dirty=4)
 
 
-def test_of_the_producers_that_live_alone_the_last_batch_stays(place: Place) -> None:
+def test_only_live_producers_keep_their_last_batch(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     for producer, sequence in ((7, 0), (7, 1), (8, 0), (9, 0)):
         made = [Record(0, 5_000 + producer, b"a", b"1")]
         log.append(build(made, producer_id=producer, producer_epoch=0, base_sequence=sequence, compression=Compression.ZSTD), 0)
-    log.append(keyed(("a", "3")), 0)
-    clean(place.disk, rolled(log), producers={7: 1, 9: 3, 10: 2})
+    log.append(keyed_batch(("a", "3")), 0)
+    clean(place.disk, flush_and_roll(log), producers={7: 1, 9: 3, 10: 2})
     for _ in range(2):
         kept = [(header.base_offset, header.producer_id, header.max_timestamp, header.record_count) for header in headers(log)]
         assert kept == [(1, 7, 5_007, 0), (3, 9, 5_009, 0), (4, -1, 5_000, 1)]
@@ -216,12 +216,12 @@ def test_of_the_producers_that_live_alone_the_last_batch_stays(place: Place) -> 
     assert [header.base_offset for header in headers(log)] == [3, 4]
 
 
-def test_what_is_too_young_is_not_to_be_compacted(place: Place) -> None:
+def test_segments_younger_than_the_compaction_lag_are_not_cleaned(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     for timestamp in (1_000, 3_000, 2_000, 4_000):
-        log.append(keyed(("a", "1"), timestamp=timestamp), 0)
-        rolled(log)
-    log.append(keyed(("a", "1"), timestamp=1_000), 0)
+        log.append(keyed_batch(("a", "1"), timestamp=timestamp), 0)
+        flush_and_roll(log)
+    log.append(keyed_batch(("a", "1"), timestamp=1_000), 0)
     closed = log.closed
     expected = {999: 0, 1_000: 1, 2_999: 1, 3_000: 3, 4_000: 4, 9_000: 4}
     assert {timestamp: log.closed_before(timestamp) for timestamp in expected} == {
@@ -234,16 +234,16 @@ def test_a_record_without_a_key_goes(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     log.append(build([Record(0, 1, None, b"x"), Record(1, 1, b"", b"y")]), 0)
     log.append(build([Record(0, 1, None, b"x")]), 0)
-    log.append(keyed(("a", "1")), 0)
-    clean(place.disk, rolled(log))
-    assert shown(log) == {1: ("", "y"), 3: ("a", "1")}
+    log.append(keyed_batch(("a", "1")), 0)
+    clean(place.disk, flush_and_roll(log))
+    assert records_by_offset(log) == {1: ("", "y"), 3: ("a", "1")}
 
 
 def test_a_map_that_is_full_ends_the_cleaning_early_and_the_next_goes_on_there(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     for number in range(12):
-        log.append(keyed(*((f"k{number % 3}-{n}", "x" * 500) for n in range(800))), 0)
-    rolled(log)
+        log.append(keyed_batch(*((f"k{number % 3}-{n}", "x" * 500) for n in range(800))), 0)
+    flush_and_roll(log)
     first_dirty = 0
     ends = []
     for _ in range(20):
@@ -254,14 +254,14 @@ def test_a_map_that_is_full_ends_the_cleaning_early_and_the_next_goes_on_there(p
         if first_dirty == log.last_base:
             break
     assert len(ends) > 2
-    assert sorted(shown(log)) == list(range(7_200, 9_600))
+    assert sorted(records_by_offset(log)) == list(range(7_200, 9_600))
 
 
 def test_damage_ends_the_cleaning_and_is_not_written_on(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     for key in "abcabc":
-        log.append(keyed((key, "1")), 0)
-    rolled(log)
+        log.append(keyed_batch((key, "1")), 0)
+    flush_and_roll(log)
     path = f"{place.path}/{FOLDER}/00000000000000000000.log"
     whole = read(place.disk, path)
     one = len(whole) // 6
@@ -273,13 +273,13 @@ def test_damage_ends_the_cleaning_and_is_not_written_on(place: Place) -> None:
             clean(place.disk, log)
     overwrite(place.disk, path, whole)
     clean(place.disk, log)
-    assert list(shown(log)) == [3, 4, 5]
+    assert list(records_by_offset(log)) == [3, 4, 5]
 
 
 def test_a_reader_of_the_old_segments_reads_on(place: Place) -> None:
     log, _ = reopen(place.disk, place.path, segment_bytes=2_000)
     for number in range(60):
-        log.append(keyed((f"k{number % 5}", "x" * 100)), 0)
+        log.append(keyed_batch((f"k{number % 5}", "x" * 100)), 0)
     log.flush()
     reader = log.facts()
     seen = next(reader)
@@ -296,7 +296,7 @@ def test_a_reader_of_the_old_segments_reads_on(place: Place) -> None:
 def test_nothing_stays_open_for_readers_that_have_gone(disk: FaultyDisk) -> None:
     log, _ = reopen(disk, "/data", segment_bytes=2_000)
     for number in range(60):
-        log.append(keyed((f"k{number % 5}", "x" * 100)), 0)
+        log.append(keyed_batch((f"k{number % 5}", "x" * 100)), 0)
     log.flush()
     readers: list[Iterator[object]] = [log.facts(), scan(log), log.facts()]
     for reader in readers:
@@ -335,7 +335,7 @@ class Known:
 
 @settings(max_examples=16 * DEPTH)
 @given(steps=STEPS, segment_bytes=st.sampled_from([200, 700, 1 << 20]), stops_clean=st.booleans())
-def test_a_cleaned_log_holds_what_it_must(
+def test_a_cleaned_log_equals_its_model(
     steps: list[tuple[str, list[tuple[str, str | None]], Compression]], segment_bytes: int, stops_clean: bool
 ) -> None:
     disk = data_disk()
@@ -345,10 +345,10 @@ def test_a_cleaned_log_holds_what_it_must(
     for step, facts, codec in [*steps, ("roll", [], Compression.NONE), ("clean", [], Compression.NONE)]:
         now += 400
         if step == "append":
-            base = log.append(keyed(*facts, timestamp=now, codec=codec), log.epoch)
+            base = log.append(keyed_batch(*facts, timestamp=now, codec=codec), log.epoch)
             known |= {base + n: Known(*fact) for n, fact in enumerate(facts)}
         elif step == "roll":
-            rolled(log)
+            flush_and_roll(log)
         elif step == "reopen":
             stop(log)
             log, _ = reopen(disk, "/data", clean=stops_clean, segment_bytes=segment_bytes)
@@ -367,8 +367,8 @@ def test_a_cleaned_log_holds_what_it_must(
             expect_cleaned(known, log.last_base, now)
             first_dirty = job.clean_to
             assert (log.next_offset, log.start_offset) == (end, 0)
-        assert shown(log) == {offset: (one.key, one.value) for offset, one in sorted(known.items())}
-    assert replayed(log) == {one.key: one.value for one in known.values() if one.value is not None}
+        assert records_by_offset(log) == {offset: (one.key, one.value) for offset, one in sorted(known.items())}
+    assert values_by_key(log) == {one.key: one.value for one in known.values() if one.value is not None}
 
 
 def expect_cleaned(known: dict[int, Known], end: int, now: int) -> None:
@@ -382,13 +382,13 @@ def expect_cleaned(known: dict[int, Known], end: int, now: int) -> None:
             one.first_cleaned = now
 
 
-def test_compaction_reads_what_it_was_told_of_and_no_more(place: Place) -> None:
+def test_compaction_reads_only_the_segments_it_was_given(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     for key in "aabb":
-        log.append(keyed((key, "1")), 0)
-    rolled(log)
+        log.append(keyed_batch((key, "1")), 0)
+    flush_and_roll(log)
     job = compaction(place.disk, log)
-    log.append(keyed(("a", "2")), 0)  # while it runs
+    log.append(keyed_batch(("a", "2")), 0)  # while it runs
     steps = sum(1 for _ in job.steps())
     assert steps == 2
     assert names(log) == ["a", "a", "b", "b", "a"]

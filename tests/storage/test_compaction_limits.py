@@ -86,7 +86,7 @@ def test_the_map_is_full_when_the_next_key_is_more_than_it_may_hold(codec: Compr
         assert cleaned(made(), batches, 5, map_bytes_max=map_bytes_max).clean_to == clean_to
 
 
-def test_what_is_behind_the_end_of_a_cleaning_that_ended_early_stays_as_it_is() -> None:
+def test_records_behind_an_early_end_of_a_cleaning_are_kept() -> None:
     nothing = (None, b"x")  # a record without a key, which a cleaning removes
     disk = made()
     segments = {0: [batch(0, nothing, (b"a", b"1"))], 2: [batch(2, nothing, (b"b", b"1"))]}
@@ -108,7 +108,7 @@ def test_a_batch_counts_as_dirty_if_its_last_record_is(disk: FaultyDisk, first_d
         assert offsets(disk, 0) == stays
 
 
-def test_from_the_first_moment_on_a_tombstone_gets_its_time_to_go() -> None:
+def test_a_tombstone_gets_its_delete_horizon_at_time_zero_too() -> None:
     segments = {0: [batch(0, (b"a", None), (b"b", b"1"))]}
     for now, retention, expected in ((0, 1_000, 1_000), (0, 0, 0), (1, 0, 1)):
         disk = made()
@@ -168,7 +168,7 @@ def test_each_new_segment_begins_with_nothing_of_the_one_before(disk: FaultyDisk
     assert cleaned(made(), {0: [data]}, 2, segment_bytes=1).cleaned == []
 
 
-def test_what_is_left_of_an_earlier_try_is_written_over(disk: FaultyDisk) -> None:
+def test_leftovers_of_an_earlier_cleaning_are_overwritten(disk: FaultyDisk) -> None:
     overwrite(disk, f"{PATH}/{segment_name(0)}.log.0.cleaned", bytes(10_000))
     job = cleaned(disk, {0: [one(0), one(1)]}, 2)
     assert job.cleaned == [(0, len(one(1)), 2, (0,))]
@@ -218,7 +218,7 @@ def test_offsets_grow_from_batch_to_batch_and_from_segment_to_segment(offset: in
                 cleaned(made(), parts, 7)
 
 
-def test_without_a_word_of_who_lives_the_last_batch_of_each_producer_stays(disk: FaultyDisk) -> None:
+def test_without_a_list_of_live_producers_every_last_batch_is_kept(disk: FaultyDisk) -> None:
     batches = [
         one(0, producer_id=0, producer_epoch=0, base_sequence=0),
         one(1, producer_id=0, producer_epoch=0, base_sequence=1),
@@ -234,7 +234,7 @@ def test_without_a_word_of_who_lives_the_last_batch_of_each_producer_stays(disk:
         assert [header.base_offset for header in held(disk, 0)] == kept
 
 
-def test_what_a_cleaning_says_it_made_is_there_after_a_crash(disk: FaultyDisk) -> None:
+def test_reported_segments_survive_a_crash(disk: FaultyDisk) -> None:
     """Its bytes are synced and its names too, before anybody is told of it."""
     job = cleaned(disk, {0: [one(0), one(1)]}, 2)
     assert job.cleaned
@@ -258,7 +258,7 @@ def test_what_a_cleaning_says_it_made_is_there_after_a_crash(disk: FaultyDisk) -
         (21, b"\1", "a batch's checksum is wrong"),
     ],
 )
-def test_what_is_no_batch_is_named_whether_its_segment_was_cleaned_before_or_not(
+def test_a_malformed_batch_is_reported_in_clean_and_dirty_segments(
     at: int, what: bytes, reason: str, which: int, first_dirty: int
 ) -> None:
     batches = [one(0), one(1, b"b")]
@@ -272,7 +272,7 @@ def test_what_is_no_batch_is_named_whether_its_segment_was_cleaned_before_or_not
         assert caught.value.position in (0, which * len(one(0)))
 
 
-def test_of_a_producer_that_was_not_read_again_no_batch_goes() -> None:
+def test_batches_of_a_producer_without_dirty_batches_are_kept() -> None:
     """Without a word of who lives, its last batch is not known to be followed by another."""
     sent = [one(0, producer_id=5, producer_epoch=0, base_sequence=0), one(1, producer_id=5, producer_epoch=0, base_sequence=1)]
     for first_dirty, kept in ((1, [1, 2]), (2, [0, 1, 2])):
@@ -309,7 +309,7 @@ class WrongDisk(FaultyDisk):
         return file
 
 
-def test_what_a_cleaning_has_written_is_read_before_it_is_promised() -> None:
+def test_a_cleaning_verifies_what_it_wrote() -> None:
     disk = WrongDisk()
     disk.make_folder(PATH)
     with pytest.raises(DamagedLog, match="checksum"):

@@ -109,7 +109,7 @@ def test_what_is_read_at_the_opening_is_there_after_the_next_crash(seed: int) ->
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_folder_whose_name_was_never_made_safe_is_made_safe(seed: int) -> None:
+def test_an_unsynced_folder_name_is_synced_by_the_next_flush(seed: int) -> None:
     disk = data_disk(seed)
     disk.folder("/data").change(put=FOLDER, what=Folder())
     log, _ = reopen(disk, "/data")
@@ -221,7 +221,7 @@ class Run:
 
 @settings(max_examples=25 * DEPTH)
 @given(seed=st.integers(0, 1 << 32), segment_bytes=st.sampled_from([150, 600, 1 << 20]), steps=STEPS)
-def test_it_opens_with_a_prefix_of_what_was_appended_and_everything_flushed(seed: int, segment_bytes: int, steps: list[Step]) -> None:
+def test_a_crashed_log_opens_with_a_prefix_that_holds_everything_flushed(seed: int, segment_bytes: int, steps: list[Step]) -> None:
     run = Run(seed, segment_bytes)
     for step, size in [*steps, ("crash", 0)]:
         try:
@@ -233,7 +233,7 @@ def test_it_opens_with_a_prefix_of_what_was_appended_and_everything_flushed(seed
 
 @pytest.mark.parametrize("flushed", [0, 2])
 @pytest.mark.parametrize("loses", [True, False])
-def test_a_crash_at_each_step_of_a_repair_loses_nothing_that_was_told(flushed: int, loses: bool) -> None:
+def test_a_crash_at_any_step_of_a_repair_loses_no_acknowledged_batch(flushed: int, loses: bool) -> None:
     for step in range(60):
         disk = data_disk(step)
         log, _ = reopen(disk, "/data")
@@ -284,7 +284,7 @@ def test_a_repair_that_fails_anywhere_can_be_tried_again(disk: FaultyDisk) -> No
         assert names(reopen(disk, "/data")[0]) == ["b0.0", "b1.0", "b2.0"]
 
 
-def test_a_repair_that_cannot_find_what_was_told_says_so(disk: FaultyDisk) -> None:
+def test_a_repair_that_misses_an_acknowledged_batch_is_damage(disk: FaultyDisk) -> None:
     log = filled(disk)
     disk.fail_syncs = 1
     log.append(batch("b3"), log.epoch)
@@ -337,7 +337,7 @@ def test_a_full_disk_at_the_first_append_or_at_a_roll_leaves_a_log_that_goes_on(
         assert names(reopen(disk, "/data")[0]) == [*appended, "new.0"]
 
 
-def test_a_half_batch_that_cannot_be_cut_makes_it_unusable_until_it_is_repaired(disk: FaultyDisk) -> None:
+def test_a_half_written_batch_that_cannot_be_cut_makes_the_log_unusable_until_repaired(disk: FaultyDisk) -> None:
     log = filled(disk)
     disk.fail_writes = disk.fail_truncates = 1
     with pytest.raises(AppendFailed):
@@ -368,7 +368,7 @@ def test_a_roll_that_fails_halfway_loses_nothing(disk: FaultyDisk, fails: str) -
     assert names(reopen(disk, "/data")[0]) == ["b0.0", "b1.0"]
 
 
-def test_a_flush_for_which_there_is_no_descriptor_has_failed(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flush_without_a_free_descriptor_fails(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     log = filled(disk)
     log.append(batch("b3"), log.epoch)
 
@@ -385,7 +385,7 @@ def test_a_flush_for_which_there_is_no_descriptor_has_failed(disk: FaultyDisk, m
     assert names(log) == ["b0.0", "b1.0", "b2.0", "b3.0"]
 
 
-def test_a_disk_that_does_not_read_is_an_error_not_an_empty_log(disk: FaultyDisk) -> None:
+def test_a_read_error_is_not_an_empty_log(disk: FaultyDisk) -> None:
     log = filled(disk)
     disk.unreadable = ".log"
     with pytest.raises(OSError, match="Input/output"):
@@ -422,7 +422,7 @@ def test_every_descriptor_comes_back_after_failures(disk: FaultyDisk) -> None:
 # A header under a sound checksum that says what cannot be: opening refuses what `validate` refuses
 
 
-def test_opening_refuses_what_the_general_way_refuses() -> None:
+def test_opening_refuses_the_batches_that_validate_refuses() -> None:
     for seed in range(300):
         refused_as_in_general(Random(seed))
 

@@ -10,7 +10,7 @@ from storage.turn_format import FILE_BYTES, NewerTurns, file_header
 from storage.turn_log import PREFIX, Leftover, TurnLog
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
-from tests.storage.turns import FOLDER, LOGS, OLD, TURNS, Written, first_version, keys, made, stamped, turn
+from tests.storage.turns import FOLDER, LOGS, OLD, TURNS, TurnFile, disk_with_turns, first_version, keys, stamped_batch, turn_of
 
 pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
 
@@ -19,7 +19,7 @@ def outcome(disk: FaultyDisk, name: str, has: int = 0) -> list[bytes] | None:
     """What a log has that was opened with its first few batches; None: it was refused."""
     log, _ = Log.open(Handles(disk), f"{FOLDER}/{name}-{has}/x-0", 1 << 20, 0, False)
     for number in range(has):
-        assert log.restore(stamped(f"{name} {number}", number))
+        assert log.restore(stamped_batch(f"{name} {number}", number))
     try:
         Leftover(disk, FOLDER).restore(name, log)
     except DamagedLog as damaged:
@@ -28,12 +28,12 @@ def outcome(disk: FaultyDisk, name: str, has: int = 0) -> list[bytes] | None:
 
 
 def test_a_flipped_bit_anywhere_refuses_the_logs_that_lack_what_it_hides_and_no_others() -> None:
-    written = Written()
+    written = TurnFile()
     refused: dict[int, int] = dict.fromkeys(range(len(TURNS)), 0)
     for at in range(len(written.data)):
         data = bytearray(written.data)
         data[at] ^= 1 << at % 8
-        disk = made(bytes(data))
+        disk = disk_with_turns(bytes(data))
         which = max(number for number, start in enumerate(written.starts) if start <= at)
         for name in LOGS:
             found = outcome(disk, name)
@@ -54,10 +54,10 @@ def test_a_flipped_bit_anywhere_refuses_the_logs_that_lack_what_it_hides_and_no_
 
 @pytest.mark.parametrize("counts", [False, True])
 def test_a_file_that_is_cut_anywhere_ends_in_a_torn_turn_unless_a_later_file_says_how_much_counts(counts: bool) -> None:
-    written = Written()
+    written = TurnFile()
     later = [file_header(1, len(written.data))] if counts else []
     for end in range(len(written.data)):
-        disk = made(written.data[:end], *later)
+        disk = disk_with_turns(written.data[:end], *later)
         whole = max(number for number, start in enumerate(written.starts) if start <= max(end, 0))
         leftover = Leftover(disk, FOLDER)
         assert bool(leftover.damage) == counts
@@ -70,7 +70,7 @@ def test_a_file_that_is_cut_anywhere_ends_in_a_torn_turn_unless_a_later_file_say
 
 
 def test_zeros_anywhere_are_a_torn_end_or_damage_and_nothing_is_missed() -> None:
-    written = Written()
+    written = TurnFile()
     size = len(written.data)
     last = written.starts[-2]
     for begin in range(FILE_BYTES, size, 5):
@@ -79,7 +79,7 @@ def test_zeros_anywhere_are_a_torn_end_or_damage_and_nothing_is_missed() -> None
             data[begin : begin + length] = bytes(len(data[begin : begin + length]))
             if data == written.data:
                 continue
-            disk = made(bytes(data))
+            disk = disk_with_turns(bytes(data))
             torn = bool(Leftover(disk, FOLDER).torn)
             for name in LOGS:
                 found = outcome(disk, name)
@@ -92,20 +92,20 @@ def test_zeros_anywhere_are_a_torn_end_or_damage_and_nothing_is_missed() -> None
 
 
 def test_a_tail_of_zeros_is_a_torn_end() -> None:
-    written = Written()
+    written = TurnFile()
     for zeros in (1, 31, 32, 5_000):
-        disk = made(written.data + bytes(zeros))
+        disk = disk_with_turns(written.data + bytes(zeros))
         leftover = Leftover(disk, FOLDER)
         assert (leftover.damage, leftover.torn) == ([], [(f"{FOLDER}/{PREFIX}1", zeros)])
         assert [outcome(disk, name) for name in LOGS] == [written.keys(name) for name in LOGS]
 
 
 def test_several_turns_that_are_lost_are_known_by_the_next_that_is_not() -> None:
-    written = Written((("a-0", "b-0"), ("a-0",), ("c-0",), ("b-0",), ("d-0",)))
+    written = TurnFile((("a-0", "b-0"), ("a-0",), ("c-0",), ("b-0",), ("d-0",)))
     data = bytearray(written.data)
     for at in range(written.starts[1], written.starts[4]):
         data[at] = 0x55
-    disk = made(bytes(data))
+    disk = disk_with_turns(bytes(data))
     assert [outcome(disk, name) for name in LOGS] == [None, None, None]
     assert [outcome(disk, name, written.told[-1][name]) for name in LOGS] == [written.keys(name) for name in LOGS]
     assert outcome(disk, "d-0") == [b"d-0 0.0"]
@@ -113,10 +113,10 @@ def test_several_turns_that_are_lost_are_known_by_the_next_that_is_not() -> None
 
 
 def test_a_log_is_proven_by_a_batch_behind_turns_of_which_nobody_knows_what_they_had() -> None:
-    whole = first_version([("a-0", stamped("a-0 0", 0))], [("a-0", stamped("a-0 1", 1))], [("b-0", stamped("b-0 0", 0))])
+    whole = first_version([("a-0", stamped_batch("a-0 0", 0))], [("a-0", stamped_batch("a-0 1", 1))], [("b-0", stamped_batch("b-0 0", 0))])
     data = bytearray(whole)
     data[20] ^= 1
-    disk = made(bytes(data))
+    disk = disk_with_turns(bytes(data))
     assert outcome(disk, "a-0", 1) == [b"a-0 0.0", b"a-0 1.0"]  # the batch behind it begins where the log ends
     assert outcome(disk, "a-0") is None
     assert outcome(disk, "b-0") == [b"b-0 0.0"]  # its first batch is behind it
@@ -125,25 +125,25 @@ def test_a_log_is_proven_by_a_batch_behind_turns_of_which_nobody_knows_what_they
     for name, has in (("a-0", 1), ("b-0", 0)):
         log, _ = Log.open(Handles(disk), f"{FOLDER}/again/{name}", 1 << 20, 0, False)
         for number in range(has):
-            log.restore(stamped(f"{name} {number}", number))
+            log.restore(stamped_batch(f"{name} {number}", number))
         leftover.restore(name, log)
     assert not leftover.used_up  # the file is damaged, and stays
 
 
 def test_what_stands_behind_what_a_later_file_counts_is_no_part_of_it() -> None:
-    written = Written()
+    written = TurnFile()
     counted = written.starts[2]
-    disk = made(written.data, file_header(1, counted))
+    disk = disk_with_turns(written.data, file_header(1, counted))
     assert Leftover(disk, FOLDER).damage == []
     assert [outcome(disk, name) for name in LOGS] == [written.keys(name)[: written.told[2][name]] for name in LOGS]
 
 
 def test_a_later_file_says_which_logs_were_in_the_end_of_the_one_before() -> None:
-    disk = made()
+    disk = disk_with_turns()
     first = TurnLog(disk, FOLDER, 1)
-    first.write(turn(("a-0", stamped("a-0 0", 0)), ("b-0", stamped("b-0 0", 0))))
+    first.write(turn_of(("a-0", stamped_batch("a-0 0", 0)), ("b-0", stamped_batch("b-0 0", 0))))
     second = TurnLog(disk, FOLDER, 2, first)
-    second.write(turn(("b-0", stamped("b-0 1", 1))))
+    second.write(turn_of(("b-0", stamped_batch("b-0 1", 1))))
     data = bytearray(read(disk, f"{FOLDER}/{PREFIX}1"))
     data[FILE_BYTES + 3] ^= 1
     overwrite(disk, f"{FOLDER}/{PREFIX}1", bytes(data))
@@ -153,11 +153,11 @@ def test_a_later_file_says_which_logs_were_in_the_end_of_the_one_before() -> Non
 
 
 def test_a_batch_that_was_cut_off_and_replaced_is_no_damage() -> None:
-    disk = made()
-    TurnLog(disk, FOLDER, 1).write(turn(("a-0", stamped("cut", 1, 2)), ("a-0", stamped("cut too", 3))))
+    disk = disk_with_turns()
+    TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", stamped_batch("cut", 1, 2)), ("a-0", stamped_batch("cut too", 3))))
     log, _ = Log.open(Handles(disk), f"{FOLDER}/a-0", 1 << 20, 0, False)
     for number in range(2):
-        log.restore(stamped(f"a-0 {number}", number))
+        log.restore(stamped_batch(f"a-0 {number}", number))
     assert Leftover(disk, FOLDER).restore("a-0", log) == 0
     assert keys(log) == [b"a-0 0.0", b"a-0 1.0"]
 
@@ -167,7 +167,7 @@ def test_a_file_of_a_newer_version_is_refused() -> None:
     header[5] += 1
     header[-4:] = google_crc32c.value(bytes(header[:-4])).to_bytes(4, "big")
     with pytest.raises(NewerTurns, match="version 2 and this version reads up to 1"):
-        Leftover(made(bytes(header)), FOLDER)
+        Leftover(disk_with_turns(bytes(header)), FOLDER)
 
 
 # Files of the version without a header
@@ -177,7 +177,7 @@ def test_files_without_a_header_are_still_read_whole_and_torn() -> None:
     whole = first_version(*OLD)
     ends = [len(first_version(*OLD[:count])) for count in range(len(OLD) + 1)]
     for end in range(len(whole) + 1):
-        disk = made(whole[:end])
+        disk = disk_with_turns(whole[:end])
         turns = sum(limit <= end for limit in ends) - 1
         assert Leftover(disk, FOLDER).damage == []
         assert outcome(disk, "a-0") == [b"a-0 0.0", b"a-0 1.0"][: (turns > 0) + (turns > 2)]
@@ -189,7 +189,7 @@ def test_damage_in_a_file_without_a_header_refuses_what_it_may_have_had() -> Non
     for at in range(len(whole)):
         data = bytearray(whole)
         data[at] ^= 1 << at % 8
-        disk = made(bytes(data))
+        disk = disk_with_turns(bytes(data))
         for name, wanted in (("a-0", [b"a-0 0.0", b"a-0 1.0"]), ("b-0", [b"b-0 0.0", b"b-0 1.0"])):
             found = outcome(disk, name)
             assert found is None or found == wanted, (at, name)

@@ -54,7 +54,7 @@ def snapshot(folder: str) -> dict[str, tuple[int, bytes]]:
     return found
 
 
-def test_when_it_was_in_use_is_noted_and_read_again(place: Place) -> None:
+def test_the_time_of_last_use_is_stored_and_read_back(place: Place) -> None:
     directory = opened(place)
     assert (directory.is_new, directory.last_use()) == (True, -1)
     directory.note_use(1_700_000_000_123)
@@ -71,7 +71,7 @@ def test_a_note_of_its_last_use_that_cannot_be_read_is_none(place: Place, damage
     assert directory.last_use() == -1
 
 
-def test_to_note_its_use_waits_for_no_disk_and_holds_any_moment_to_come() -> None:
+def test_storing_the_time_of_last_use_never_syncs() -> None:
     disk = FaultyDisk()
     directory = opened(Place(disk, "/place"))
     disk.fail_syncs = disk.fail_folder_syncs = 1
@@ -81,7 +81,7 @@ def test_to_note_its_use_waits_for_no_disk_and_holds_any_moment_to_come() -> Non
     assert directory.last_use() == -1
 
 
-def test_a_directory_that_its_last_owner_changed_until_it_let_go_is_looked_at_again() -> None:
+def test_a_directory_is_checked_again_once_its_lock_is_held() -> None:
     disk = FaultyDisk()
     place = Place(disk, "/place")
     stopped(place)
@@ -97,7 +97,7 @@ def test_a_directory_that_its_last_owner_changed_until_it_let_go_is_looked_at_ag
     assert disk.locks == {}
 
 
-def test_what_says_the_same_already_is_not_written_again() -> None:
+def test_an_unchanged_checkpoint_is_not_rewritten() -> None:
     disk = FaultyDisk()
     place = Place(disk, "/place")
     points = {("orders", 0): 0, ("orders", 1): 5}
@@ -167,7 +167,7 @@ def test_a_checkpoint_that_makes_no_sense_is_none(place: Place, text: str) -> No
     assert read_offsets(place.disk, f"{place.path}/points") == {("orders", 0): 1}
 
 
-def test_a_second_owner_hears_who_is_the_first(place: Place) -> None:
+def test_a_locked_directory_names_its_owner(place: Place) -> None:
     first = opened(place)
     with pytest.raises(DirectoryLocked, match="data is in use by process 7"):
         opened(place)
@@ -203,7 +203,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize(("file", "text", "message"), [(file, *case) for file, cases in FOREIGN.items() for case in cases])
-def test_what_is_not_ours_is_refused_and_left_untouched(tmp_path: Path, file: str, text: str, message: str) -> None:
+def test_a_foreign_directory_is_refused_and_left_untouched(tmp_path: Path, file: str, text: str, message: str) -> None:
     place = Place(OsDisk(), str(tmp_path))
     stopped(place)
     (tmp_path / "data" / file).write_text(text)
@@ -304,7 +304,7 @@ def test_folders_above_are_made_too(tmp_path: Path) -> None:
     assert (tmp_path / "a/b/c").is_dir()
 
 
-def test_what_was_cleaned_and_what_was_dropped_is_remembered_as_kafka_does(place: Place) -> None:
+def test_cleaner_and_log_start_checkpoints_are_kafkas(place: Place) -> None:
     directory = opened(place)
     directory.checkpoint_cleaned({("orders", 0): 5})
     directory.checkpoint_cleaned({("orders", 1): 7})
@@ -318,7 +318,7 @@ def test_what_was_cleaned_and_what_was_dropped_is_remembered_as_kafka_does(place
     again.close()
 
 
-def test_what_is_gone_is_forgotten_in_every_checkpoint_and_the_rest_stays(place: Place) -> None:
+def test_a_deleted_partition_is_removed_from_every_checkpoint(place: Place) -> None:
     directory = opened(place)
     points = {("orders", 0): 5, ("orders", 1): 6, ("notes", 0): 7}
     directory.checkpoint(points)
@@ -332,7 +332,7 @@ def test_what_is_gone_is_forgotten_in_every_checkpoint_and_the_rest_stays(place:
     assert (again.recovery_points, again.cleaner_points, again.log_starts) == (left, left, left)
 
 
-def test_a_start_never_goes_back_and_other_points_do(place: Place) -> None:
+def test_only_the_log_start_checkpoint_never_goes_back(place: Place) -> None:
     directory = opened(place)
     for points in ({("orders", 0): 5, ("orders", 1): 1}, {("orders", 0): 4, ("orders", 1): 2}):
         directory.checkpoint(points)
@@ -386,7 +386,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("way", ["flock", "lockf"])  # ours, and the one of Java and so of Kafka
-def test_another_process_keeps_it_while_it_lives(tmp_path: Path, way: str) -> None:
+def test_the_lock_of_another_process_holds_until_it_dies(tmp_path: Path, way: str) -> None:
     place = Place(OsDisk(), str(tmp_path))
     stopped(place)
     command = [sys.executable, "-c", LOCKER, str(tmp_path / "data/.lock"), way]

@@ -227,7 +227,7 @@ def test_listing_and_syncing_folders_leave_no_descriptor_behind(tmp_path: Path, 
     assert descriptors() == before
 
 
-def test_text_that_is_none_is_read_as_far_as_it_is(tmp_path: Path) -> None:
+def test_invalid_utf8_is_read_with_replacement_characters(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"a\xff\xc3\xa4")
     assert OsDisk().read_text(str(tmp_path / "file")) == "a\N{REPLACEMENT CHARACTER}\N{LATIN SMALL LETTER A WITH DIAERESIS}"
 

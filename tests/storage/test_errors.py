@@ -8,7 +8,7 @@ import os
 from storage import DamagedLog, describe_error
 
 
-def test_what_is_wrong_is_told_in_one_line() -> None:
+def test_an_error_is_described_in_one_line() -> None:
     damaged = DamagedLog("/data/a-0/0.log", 61, "a batch of magic 1")
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert describe_error(full, "/data/a-0") == "the disk of /data/a-0 is full"
@@ -18,7 +18,7 @@ def test_what_is_wrong_is_told_in_one_line() -> None:
     assert describe_error(damaged, "/data/a-0") == str(damaged)
 
 
-def test_damage_says_where_and_what_can_be_done() -> None:
+def test_damage_names_its_position_and_the_remedy() -> None:
     damaged = DamagedLog("/data/a-0/0.log", 61, "a batch of magic 1")
     assert (damaged.path, damaged.position, damaged.reason) == ("/data/a-0/0.log", 61, "a batch of magic 1")
     assert str(damaged).startswith("/data/a-0/0.log is damaged at byte 61: a batch of magic 1; restore the file")

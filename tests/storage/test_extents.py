@@ -58,7 +58,7 @@ def test_a_first_batch_that_does_not_fit_is_left_where_none_need_be_had(log: Log
         assert fits.size == size
 
 
-def test_whoever_reads_on_gets_every_batch_once(log: Log) -> None:
+def test_consecutive_extents_cover_every_batch_once(log: Log) -> None:
     seen: list[tuple[int, int]] = []
     offset = 0
     while (extent := log.extent(offset, 4_000)) is not None:
@@ -82,7 +82,7 @@ def test_a_large_extent_ends_at_a_batch_that_the_index_names(place: Place) -> No
     assert behind.at == extent.at
 
 
-def test_it_is_told_whether_more_may_come_behind(log: Log) -> None:
+def test_an_extent_says_whether_its_segment_is_closed(log: Log) -> None:
     first, last = log.extent(0, 1 << 20), log.extent(log.next_offset - 1, 1 << 20)
     assert first is not None
     assert last is not None
@@ -124,7 +124,7 @@ def test_a_file_that_is_shorter_than_it_was_is_damage(place: Place, log: Log) ->
         extent.read(1 << 20)
 
 
-def test_where_no_batch_is_there_is_no_extent(place: Place, log: Log) -> None:
+def test_an_extent_without_a_batch_is_damage(place: Place, log: Log) -> None:
     position = log.extent(0, 1 << 20)
     assert position is not None
     file = place.disk.open(position.segment.log_path)

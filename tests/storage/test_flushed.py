@@ -17,7 +17,7 @@ def opened(disk: FaultyDisk | None = None, deferred: bool = False) -> Log:
     return Log.open(Handles(disk or data_disk()), f"/data/{FOLDER}", len(batch("a")), 0, False, deferred=deferred)[0]
 
 
-def test_flushed_is_what_was_there_when_the_flush_began(place: Place) -> None:
+def test_a_flush_covers_what_was_appended_before_it_began(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     log.append(batch("a"), 0)
     flush = log.start_flush()
@@ -66,7 +66,7 @@ def test_a_segment_that_begins_while_a_flush_runs_is_found_after_a_crash_behind_
 
 
 @pytest.mark.parametrize(("end", "synced", "names_too"), [(1, [0, 2], True), (2, [2], True), (3, [2], False), (4, [], False)])
-def test_what_the_whole_file_system_has_made_durable_is_not_flushed_again(disk: FaultyDisk, end: int, synced: list[int], names_too: bool) -> None:
+def test_a_flush_skips_what_a_file_system_sync_covered(disk: FaultyDisk, end: int, synced: list[int], names_too: bool) -> None:
     log, _ = Log.open(Handles(disk), f"/data/{FOLDER}", 2 * len(batch("a")), 0, False, deferred=True)
     append_all(log, "abcd")
     log.all_written(end)
@@ -85,7 +85,7 @@ def test_a_flush_syncs_nothing_where_nothing_was_appended_since_the_last(disk: F
     assert len(disk.changes) == changes
 
 
-def test_it_does_not_roll_under_a_flush(place: Place) -> None:
+def test_a_log_does_not_roll_during_a_flush(place: Place) -> None:
     log, _ = reopen(place.disk, place.path, segment_bytes=200)
     log.append(batch("a", padding=150), 0)
     flush = log.start_flush()
@@ -97,7 +97,7 @@ def test_it_does_not_roll_under_a_flush(place: Place) -> None:
     assert place.disk.exists(f"{place.path}/{FOLDER}/{2:020d}.log")
 
 
-def test_a_log_is_busy_while_it_is_flushed_or_somebody_is_at_work_in_its_folder() -> None:
+def test_a_log_is_busy_during_a_flush_and_other_work_in_its_folder() -> None:
     log = opened()
     assert not log.busy
     log.append(batch("a"), 0)
@@ -165,7 +165,7 @@ def test_a_repaired_log_is_written_anew_no_more_than_once(disk: FaultyDisk) -> N
     assert names(log) == ["a.0", "b.0"]
 
 
-def test_an_older_word_of_what_is_durable_does_not_take_a_newer_one_back() -> None:
+def test_an_older_flush_result_does_not_lower_the_flushed_offset() -> None:
     log = opened(deferred=True)
     log.append(batch("a"), 0)
     flush = log.start_flush()

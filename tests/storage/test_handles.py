@@ -23,7 +23,7 @@ def test_no_more_files_are_open_than_allowed(disk: FaultyDisk) -> None:
     assert disk.opened == 0
 
 
-def test_the_one_used_longest_ago_is_closed_first(disk: FaultyDisk) -> None:
+def test_the_least_recently_used_file_is_closed_first(disk: FaultyDisk) -> None:
     handles = Handles(disk, 2)
     first = handles.file("/a")
     handles.file("/b")

@@ -12,7 +12,7 @@ from storage.checking import cut
 from storage.index import INTERVAL_BYTES, MEMORY_ENTRIES, Index
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, append_all, batch, found, headers, names, overwrite, read, recover, reopen, stop
+from tests.storage.logs import FOLDER, append_all, batch, headers, names, overwrite, read, recover, reopen, result_of, stop
 
 BASE = "00000000000000000000"
 COUNT = 40
@@ -73,7 +73,7 @@ def broken(stored: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("number", range(9))
 @pytest.mark.parametrize("ending", ["index", "timeindex"])
-def test_an_index_that_is_missing_or_wrong_changes_nothing_that_is_read(place: Place, ending: str, number: int) -> None:
+def test_a_missing_or_wrong_index_changes_no_read(place: Place, ending: str, number: int) -> None:
     written(place)
     path = f"{place.path}/{FOLDER}/{BASE}.{ending}"
     overwrite(place.disk, path, broken(read(place.disk, path))[number])
@@ -97,7 +97,7 @@ def test_a_missing_index_is_written_again(place: Place, gone: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize("shift", [1, -1, 500, None])
-def test_an_entry_that_leads_into_a_batch_or_to_another_is_not_believed(place: Place, shift: int | None) -> None:
+def test_an_index_entry_with_a_wrong_position_is_not_believed(place: Place, shift: int | None) -> None:
     sizes = {header.last_offset: header.size for header in headers(written(place))}
     path = f"{place.path}/{FOLDER}/{BASE}.index"
     entries = bytearray(read(place.disk, path))
@@ -109,7 +109,7 @@ def test_an_entry_that_leads_into_a_batch_or_to_another_is_not_believed(place: P
     assert names(log, offset)[:2] == [f"b{offset // 2}.0", f"b{offset // 2}.1"]
 
 
-def test_room_that_kafka_made_ahead_is_no_entry(place: Place) -> None:
+def test_preallocated_zeros_are_not_index_entries(place: Place) -> None:
     written(place)
     path = f"{place.path}/{FOLDER}/{BASE}"
     offsets, times = index_files(place)
@@ -123,7 +123,7 @@ def test_room_that_kafka_made_ahead_is_no_entry(place: Place) -> None:
         assert (index.offset_bytes(), index.time_bytes()) == stored
 
 
-def test_what_an_index_does_not_keep_in_memory_is_found_in_its_files(place: Place) -> None:
+def test_index_entries_not_in_memory_are_found_in_the_files(place: Place) -> None:
     index = Index(Handles(place.disk), f"{place.path}/{BASE}", "", 100)
     count = 3 * MEMORY_ENTRIES + 7
     for number in range(count):
@@ -156,7 +156,7 @@ def test_a_long_segment_is_read_at_any_offset_and_cut_anywhere(place: Place) -> 
     for again in (log, reopen(place.disk, place.path, clean=True)[0], reopen(place.disk, place.path)[0]):
         for number in (0, 1, 500, MEMORY_ENTRIES, count - 1):
             assert headers_of(again.read(number, 10))[0].base_offset == number
-            assert found(again.find_time(1_000 + number)) == (1_000 + number, number, 0)
+            assert result_of(again.find_time(1_000 + number)) == (1_000 + number, number, 0)
         much = headers_of(again.read(1, 1_000_000))
         assert [header.base_offset for header in much] == list(range(1, len(much) + 1))
         assert 990_000 < sum(header.size for header in much) <= 1_000_000
@@ -181,7 +181,7 @@ def test_an_index_of_a_closed_segment_is_read_and_not_the_segment(disk: FaultyDi
     assert names(log, 99) == ["b99.0"]
 
 
-def test_what_is_cut_from_a_log_is_cut_from_its_index(disk: FaultyDisk) -> None:
+def test_truncating_a_log_truncates_its_index(disk: FaultyDisk) -> None:
     log, _ = reopen(disk, "/data")
     for number in range(40):
         log.append(batch(f"b{number}", padding=1000, timestamp=1000 + number), 0)
@@ -198,7 +198,7 @@ def test_what_is_cut_from_a_log_is_cut_from_its_index(disk: FaultyDisk) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 7])
-def test_what_is_cut_off_at_an_opening_stands_in_no_index_file(place: Place, kept: int) -> None:
+def test_index_files_name_nothing_that_an_opening_cut_off(place: Place, kept: int) -> None:
     log = written(place)
     at = sum(header.size for header in headers(log)[:kept])
     path = f"{place.path}/{FOLDER}/{BASE}.log"

@@ -67,7 +67,7 @@ def agree(index: Index, plain: Plain, random: Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_an_index_says_what_its_entries_say_in_memory_and_in_files(disk: FaultyDisk, seed: int) -> None:
+def test_an_index_agrees_with_a_plain_list_of_its_entries(disk: FaultyDisk, seed: int) -> None:
     random = Random(seed)
     index, plain = index_on(disk), Plain()
     offset, position, timestamp, place = BASE - 1, 0, 0, BASE
@@ -195,7 +195,7 @@ def test_of_an_index_both_files_are_needed(disk: FaultyDisk, gone: str) -> None:
 
 
 @pytest.mark.parametrize(("more", "believed"), [(b"\0" * 8, True), (b"\0" * 80, True), (b"\0" * 7, False), (b"\1", False)])
-def test_room_made_ahead_is_passed_over_and_half_an_entry_is_not(disk: FaultyDisk, more: bytes, believed: bool) -> None:
+def test_preallocated_zeros_are_ignored_and_half_an_entry_is_refused(disk: FaultyDisk, more: bytes, believed: bool) -> None:
     entries_of(disk, *GOOD, more)
     index = index_on(disk)
     assert index.load(10_001) == believed
@@ -214,7 +214,7 @@ def test_of_a_long_index_the_beginning_and_the_end_are_looked_at(disk: FaultyDis
     assert index_on(disk).load((count + 1) * INTERVAL_BYTES) == believed
 
 
-def test_what_cannot_be_read_is_as_if_it_had_never_been_there(disk: FaultyDisk) -> None:
+def test_unreadable_index_files_count_as_missing(disk: FaultyDisk) -> None:
     filled(disk, 3).save()
     index = index_on(disk)
     assert index.load(5 * INTERVAL_BYTES)
@@ -239,14 +239,14 @@ def test_a_shorter_index_takes_the_place_of_a_longer_one(disk: FaultyDisk) -> No
     assert len(disk.changes) == changes
 
 
-def test_to_write_an_index_waits_for_no_disk(disk: FaultyDisk) -> None:
+def test_saving_an_index_never_syncs(disk: FaultyDisk) -> None:
     filled(disk, 3).save()
     assert disk.syncs == 0
     assert disk.opened == 0
 
 
 @pytest.mark.parametrize("more", [0, 1, 2])
-def test_room_made_ahead_is_cut_off_when_the_index_is_stored(disk: FaultyDisk, more: int) -> None:
+def test_preallocated_zeros_are_cut_off_when_an_index_is_saved(disk: FaultyDisk, more: int) -> None:
     """What came since stands in its place."""
     index = filled(disk, 3 + more)
     index.save()

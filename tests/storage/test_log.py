@@ -32,7 +32,7 @@ def test_an_empty_folder_is_an_empty_log(place: Place) -> None:
     assert names(log) == ["a.0"]
 
 
-def test_what_is_appended_is_read_with_offset_and_epoch_stamped(place: Place) -> None:
+def test_an_appended_batch_is_read_with_its_offset_and_leader_epoch(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     assert [log.append(batch(name, 2), 0) for name in "abc"] == [0, 2, 4]
     assert names(log) == ["a.0", "a.1", "b.0", "b.1", "c.0", "c.1"]
@@ -47,7 +47,7 @@ def test_a_scan_begins_with_the_batch_that_holds_the_offset_and_ends_before_the_
     assert names(log, 8) == []
 
 
-def test_it_rolls_where_a_batch_would_not_fit_and_a_batch_larger_than_a_segment_has_one_of_its_own(place: Place) -> None:
+def test_a_log_rolls_when_a_batch_does_not_fit_and_a_huge_batch_gets_its_own_segment(place: Place) -> None:
     log, _ = reopen(place.disk, place.path, segment_bytes=1000)
     for number, padding in enumerate((10, 800, 5000, 10, 10)):
         log.append(batch(f"b{number}", padding=padding), 0)
@@ -67,7 +67,7 @@ def test_offsets_may_leave_holes(place: Place) -> None:
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_it_goes_on_where_it_was_after_it_is_opened_again(place: Place, clean: bool) -> None:
+def test_a_reopened_log_appends_at_the_next_offset(place: Place, clean: bool) -> None:
     log, _ = reopen(place.disk, place.path, segment_bytes=5000)
     append_all(log, 20, 2, padding=500)
     stop(log)
@@ -78,7 +78,7 @@ def test_it_goes_on_where_it_was_after_it_is_opened_again(place: Place, clean: b
     assert log.newest_timestamp == 1001
 
 
-def test_each_owner_has_its_epoch_in_kafkas_checkpoint(place: Place) -> None:
+def test_each_owners_epoch_is_in_the_leader_epoch_checkpoint(place: Place) -> None:
     folder = f"{place.path}/{FOLDER}"
     for start in (0, 1, 2):
         log, _ = reopen(place.disk, place.path)
@@ -109,7 +109,7 @@ def test_an_epoch_checkpoint_that_makes_no_sense_says_nothing(place: Place, text
     assert names(log) == ["a.0", "b.0"]
 
 
-def test_whoever_owned_it_before_is_fenced(place: Place) -> None:
+def test_an_append_with_an_old_epoch_is_fenced(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     log.append(batch("a"), 0)
     assert log.claim() == 1
@@ -119,7 +119,7 @@ def test_whoever_owned_it_before_is_fenced(place: Place) -> None:
     assert [header.leader_epoch for header in headers(log)] == [0, 1]
 
 
-def test_names_that_are_no_segments_are_left_alone(place: Place) -> None:
+def test_files_that_are_not_segments_are_left_alone(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     log.append(batch("a"), 0)
     log.flush()
@@ -175,7 +175,7 @@ def test_the_folder_of_a_partition_says_which_topic_it_belongs_to(place: Place) 
     assert place.disk.exists(metadata)
 
 
-def test_the_topic_of_a_folder_is_written_for_good_once_and_over_no_other() -> None:
+def test_a_folders_topic_id_is_written_durably_once_and_never_overwritten() -> None:
     id, other = "iRZ7lAlfQrWo7gLtEdup9A", "AAAAAAAAAAAAAAAAAAAAAA"
     disk = data_disk(NothingSurvives())
     path, metadata = f"/data/{FOLDER}", f"/data/{FOLDER}/{METADATA}"
@@ -206,7 +206,7 @@ def test_the_topic_of_a_folder_is_written_for_good_once_and_over_no_other() -> N
     assert disk.changes.count(f"{metadata}.new") == written
 
 
-def test_an_id_that_has_half_its_characters_from_another_is_that_one_damaged() -> None:
+def test_a_topic_id_that_shares_half_its_characters_counts_as_damaged_not_foreign() -> None:
     disk = FaultyDisk()
     id = "iRZ7lAlfQrWo7gLtEdup9A"
     for alike in range(23):
@@ -215,7 +215,7 @@ def test_an_id_that_has_half_its_characters_from_another_is_that_one_damaged() -
         assert not is_of_another_topic(disk, "/elsewhere", id)
 
 
-def test_lines_that_say_nothing_of_the_topic_are_passed_over(place: Place) -> None:
+def test_other_lines_of_partition_metadata_are_ignored(place: Place) -> None:
     id = "iRZ7lAlfQrWo7gLtEdup9A"
     overwrite(place.disk, f"{place.path}/{METADATA}", f"# by hand: a note: of somebody\n\nversion: 0\ntopic_id: {id}\n".encode())
     assert read_topic_id(place.disk, place.path) == id
@@ -224,7 +224,7 @@ def test_lines_that_say_nothing_of_the_topic_are_passed_over(place: Place) -> No
         assert read_topic_id(place.disk, place.path) == ""
 
 
-def test_a_segment_that_is_closed_has_its_index_in_files(disk: FaultyDisk) -> None:
+def test_a_closed_segment_has_its_index_files_on_disk(disk: FaultyDisk) -> None:
     """A process that is killed later does not leave it to the next opening."""
     log, _ = reopen(disk, "/data", segment_bytes=20_000)
     append_all(log, 5, padding=5_000)

@@ -25,7 +25,7 @@ from tests.storage.logs import (
     scan,
     stop,
 )
-from tests.storage.turns import stamped
+from tests.storage.turns import stamped_batch
 from tests.support.batch_bytes import holed
 
 PATH = f"/data/{FOLDER}"
@@ -58,7 +58,7 @@ def test_a_segment_is_filled_to_the_byte(disk: FaultyDisk, spare: int, expected:
 
 
 @pytest.mark.parametrize(("last", "expected"), [(RELATIVE_OFFSET_MAX, [10]), (RELATIVE_OFFSET_MAX + 1, [10, 11])])
-def test_a_segment_has_every_offset_that_its_index_can_name(disk: FaultyDisk, last: int, expected: list[int]) -> None:
+def test_a_segment_takes_offsets_up_to_the_largest_relative_offset(disk: FaultyDisk, last: int, expected: list[int]) -> None:
     log = opened(disk)
     log.append(holed(batch("a"), 9), 0)
     assert log.roll(1 << 20)
@@ -78,7 +78,7 @@ def test_an_empty_segment_takes_a_batch_of_any_size(disk: FaultyDisk) -> None:
 
 
 @pytest.mark.parametrize(("first", "later", "rolls"), [(0, 500, False), (0, 501, True), (1, 502, True), (7, 507, False), (-1, 5_000, False)])
-def test_a_batch_begins_a_segment_when_it_is_later_than_the_first_by_more_than_allowed(
+def test_a_batch_later_than_the_first_by_more_than_segment_ms_begins_a_segment(
     disk: FaultyDisk, first: int, later: int, rolls: bool
 ) -> None:
     log = opened(disk)
@@ -89,7 +89,7 @@ def test_a_batch_begins_a_segment_when_it_is_later_than_the_first_by_more_than_a
 
 
 @pytest.mark.plain
-def test_a_segment_that_can_take_no_more_refuses_while_its_flush_does_not_end(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_segment_refuses_appends_while_its_flush_runs(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SEGMENT_BYTES_MAX", 2 * len(batch("a")))
     log = opened(disk, segment_bytes=len(batch("a")))
     log.append(batch("a"), 0)
@@ -103,7 +103,7 @@ def test_a_segment_that_can_take_no_more_refuses_while_its_flush_does_not_end(di
     assert bases(log) == [0, 2]
 
 
-def test_a_segment_is_old_from_the_moment_on_at_which_it_was_first_seen(disk: FaultyDisk) -> None:
+def test_segment_ms_counts_from_when_the_segment_was_first_seen(disk: FaultyDisk) -> None:
     log = opened(disk)
     assert not log.roll_if_old(0, 0)
     log.append(batch("a"), 0)
@@ -123,7 +123,7 @@ def test_a_segment_is_old_from_the_moment_on_at_which_it_was_first_seen(disk: Fa
 
 
 @pytest.mark.parametrize(("more", "rolls"), [(0, True), (-1, False)])
-def test_a_roll_waits_where_more_came_than_may_be_flushed_at_once(disk: FaultyDisk, more: int, rolls: bool) -> None:
+def test_an_early_roll_waits_when_more_is_unflushed_than_allowed(disk: FaultyDisk, more: int, rolls: bool) -> None:
     log = opened(disk)
     log.append(batch("a", padding=5_000), 0)
     assert log.roll(1 << 20)
@@ -142,7 +142,7 @@ def test_a_roll_waits_where_more_came_than_may_be_flushed_at_once(disk: FaultyDi
         assert log.roll(1 << 20)
 
 
-def test_a_segment_that_a_roll_has_flushed_is_not_flushed_again(disk: FaultyDisk) -> None:
+def test_a_segment_flushed_by_a_roll_is_not_flushed_again(disk: FaultyDisk) -> None:
     log = opened(disk, segment_bytes=len(batch("a")))
     log.append(batch("a"), 0)
     log.append(batch("b"), 0)
@@ -158,7 +158,7 @@ def test_a_segment_that_a_roll_has_flushed_is_not_flushed_again(disk: FaultyDisk
         assert disk.opened == 1  # whatever is closed
 
 
-def test_a_new_folder_is_made_safe_once(disk: FaultyDisk) -> None:
+def test_the_name_of_a_new_folder_is_synced_once(disk: FaultyDisk) -> None:
     log = opened(disk)
     changes = len(disk.changes)
     log.append(batch("a"), 0)
@@ -174,7 +174,7 @@ def test_a_new_folder_is_made_safe_once(disk: FaultyDisk) -> None:
     assert disk.changes[changes:].count("/data") == 1
 
 
-def test_what_the_whole_file_system_has_made_durable_does_not_keep_a_log_from_rolling(disk: FaultyDisk) -> None:
+def test_a_log_rolls_when_a_file_system_sync_made_it_durable(disk: FaultyDisk) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
     assert not log.roll(0)
@@ -183,7 +183,7 @@ def test_what_the_whole_file_system_has_made_durable_does_not_keep_a_log_from_ro
     assert log.roll(0)
 
 
-def test_an_empty_segment_is_not_rolled_however_long_it_is_there(disk: FaultyDisk) -> None:
+def test_an_empty_segment_is_never_rolled_for_its_age(disk: FaultyDisk) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
     assert log.roll(1 << 20)
@@ -193,7 +193,7 @@ def test_an_empty_segment_is_not_rolled_however_long_it_is_there(disk: FaultyDis
     assert [log.roll_if_old(now, 1_000) for now in (9_500, 10_500, 10_501)] == [False, False, True]
 
 
-def test_where_flushing_is_left_to_the_system_nothing_waits_for_the_disk(disk: FaultyDisk) -> None:
+def test_a_deferred_log_never_waits_for_a_sync(disk: FaultyDisk) -> None:
     log = opened(disk, segment_bytes=len(batch("a")), deferred=True, topic_id=TOPIC_ID)
     disk.fail_folder_syncs = disk.fail_syncs = 1
     append_all(log, "ab")
@@ -211,12 +211,12 @@ def test_where_flushing_is_left_to_the_system_nothing_waits_for_the_disk(disk: F
 # What an opening believes.
 
 
-def test_records_that_were_given_up_before_there_was_a_file_are_given_up(disk: FaultyDisk) -> None:
+def test_a_start_offset_counts_before_there_is_a_file(disk: FaultyDisk) -> None:
     log = opened(disk, deferred=True, start_offset=5)
     assert log.start_offset == 5
 
 
-def test_a_full_disk_is_no_reason_not_to_read(disk: FaultyDisk) -> None:
+def test_a_log_opens_for_reading_on_a_full_disk(disk: FaultyDisk) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
     stop(log)
@@ -225,7 +225,7 @@ def test_a_full_disk_is_no_reason_not_to_read(disk: FaultyDisk) -> None:
     assert names(log) == ["a.0"]
 
 
-def test_an_orderly_stop_is_believed_and_a_recovery_point_of_before_is_not_asked(disk: FaultyDisk) -> None:
+def test_after_an_orderly_stop_the_recovery_point_is_ignored(disk: FaultyDisk) -> None:
     log = opened(disk, deferred=True)
     log.append(batch("a"), 0)
     stop(log)
@@ -237,7 +237,7 @@ def test_an_orderly_stop_is_believed_and_a_recovery_point_of_before_is_not_asked
 
 
 @pytest.mark.parametrize(("point", "synced"), [(0, [0, 1, 2]), (1, [1, 2]), (2, [2]), (3, [2])])
-def test_after_a_kill_the_next_flush_is_about_what_is_behind_the_recovery_point(disk: FaultyDisk, point: int, synced: list[int]) -> None:
+def test_after_a_kill_the_next_flush_covers_what_follows_the_recovery_point(disk: FaultyDisk, point: int, synced: list[int]) -> None:
     """And about the last segment in any case."""
     log = opened(disk, segment_bytes=100, deferred=True)
     append_all(log, "abc")
@@ -281,18 +281,18 @@ def test_an_epoch_may_be_larger_than_any_offset(disk: FaultyDisk) -> None:
 
 def test_a_batch_is_restored_where_it_belongs_and_nowhere_else(disk: FaultyDisk) -> None:
     log = opened(disk)
-    assert not log.restore(stamped("b", 1))
+    assert not log.restore(stamped_batch("b", 1))
     assert log.next_offset == 0
-    assert log.restore(stamped("a", 0))
-    assert not log.restore(stamped("a", 0))
-    assert log.restore(stamped("b", 1))
+    assert log.restore(stamped_batch("a", 0))
+    assert not log.restore(stamped_batch("a", 0))
+    assert log.restore(stamped_batch("b", 1))
     assert names(log) == ["a.0", "b.0"]
 
 
 def test_a_batch_brings_its_epoch_along(disk: FaultyDisk) -> None:
     log = opened(disk)
     for offset, epoch in enumerate((3, 3, 5, 4, 9)):
-        assert log.restore(stamped("x", offset, epoch=epoch))
+        assert log.restore(stamped_batch("x", offset, epoch=epoch))
     assert log._epochs == [(3, 0), (5, 2), (9, 4)]
     assert log.epoch == 10
     assert [header.leader_epoch for header in headers(log)] == [3, 3, 5, 4, 9]
@@ -301,14 +301,14 @@ def test_a_batch_brings_its_epoch_along(disk: FaultyDisk) -> None:
 @pytest.mark.parametrize("epoch", [0, 1])
 def test_the_first_batch_that_is_restored_brings_its_epoch_along(disk: FaultyDisk, epoch: int) -> None:
     log = opened(disk)
-    assert log.restore(stamped("x", 0, epoch=epoch))
+    assert log.restore(stamped_batch("x", 0, epoch=epoch))
     assert (log.epoch_at(0), log.epoch) == (epoch, epoch + 1)
 
 
 # Giving up what is old.
 
 
-def test_what_is_given_up_does_not_count_for_the_size_that_stays(disk: FaultyDisk) -> None:
+def test_deleted_segments_do_not_count_toward_retention_bytes(disk: FaultyDisk) -> None:
     size = len(batch("a"))
     log = opened(disk, segment_bytes=size)
     append_all(log, "abcdef")
@@ -345,7 +345,7 @@ def test_closing_saves_what_the_next_opening_needs_and_not_what_it_has(disk: Fau
     assert len(disk.changes) == changes
 
 
-def test_a_log_that_is_retired_or_set_aside_takes_nothing_more_and_its_readers_read_on(disk: FaultyDisk) -> None:
+def test_a_retired_log_refuses_appends_and_its_readers_read_on(disk: FaultyDisk) -> None:
     for retired in (True, False):
         log = opened(disk, segment_bytes=len(batch("a")))
         append_all(log, "abc")
@@ -375,7 +375,7 @@ def test_a_log_whose_first_segment_cannot_be_made_takes_the_next_batch(disk: Fau
     assert names(log) == ["a.0"]
 
 
-def test_a_log_whose_file_cannot_be_looked_at_after_a_failure_waits_for_a_repair(disk: FaultyDisk) -> None:
+def test_a_log_waits_for_a_repair_when_its_file_cannot_be_read_after_a_failure(disk: FaultyDisk) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
     log.flush()
@@ -423,7 +423,7 @@ def test_a_log_that_is_being_repaired_takes_nothing(disk: FaultyDisk) -> None:
     assert log.append(batch("b"), 0) == 1
 
 
-def test_after_a_repair_nothing_of_the_failure_is_left(disk: FaultyDisk) -> None:
+def test_a_repair_clears_every_trace_of_the_failure(disk: FaultyDisk) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
     fail_flush(disk, log)
@@ -481,7 +481,7 @@ def test_a_folder_that_cannot_be_set_aside_leaves_a_log_that_goes_on(disk: Fault
     assert log.append(batch("b"), 0) == 1
 
 
-def test_no_more_is_flushed_than_there_is(disk: FaultyDisk) -> None:
+def test_the_flushed_offset_never_exceeds_the_end_of_the_log(disk: FaultyDisk) -> None:
     """The disk lost the end, in whole batches, and with it what a checkpoint says of it."""
     log = opened(disk, deferred=True)
     append_all(log, "abc")
@@ -499,7 +499,7 @@ def test_an_empty_last_segment_stays_when_everything_is_too_old(disk: FaultyDisk
     assert (bases(log), log.start_offset, log.next_offset) == ([1], 1, 1)
 
 
-def test_a_segment_that_was_looked_at_while_it_was_empty_has_the_time_of_its_first_batch(disk: FaultyDisk) -> None:
+def test_an_empty_segment_takes_its_age_from_its_first_batch(disk: FaultyDisk) -> None:
     log = opened(disk)
     log.segment_ms = 500
     log.append(batch("a", timestamp=1_000), 0)
@@ -512,7 +512,7 @@ def test_a_segment_that_was_looked_at_while_it_was_empty_has_the_time_of_its_fir
 
 @pytest.mark.parametrize("padding", [0, 200])  # it fits where the others are, or goes where that could not begin
 @pytest.mark.parametrize("early", [False, True])
-def test_a_segment_that_could_not_be_begun_is_begun_later_or_not_needed(early: bool, padding: int) -> None:
+def test_a_refused_new_segment_leaves_a_log_that_takes_the_next_batch(early: bool, padding: int) -> None:
     for step in range(20):
         disk = data_disk()
         log, _ = reopen(disk, "/data", segment_bytes=300)

@@ -11,7 +11,7 @@ from protocol.batch import Record, build, records
 from storage import Handles, Log, Producers
 from storage.index import INTERVAL_BYTES
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import found, overwrite, read
+from tests.storage.logs import overwrite, read, result_of
 
 pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
 
@@ -53,7 +53,7 @@ def check(log: Log, expected: list[tuple[int, int]], random: Random) -> None:
         within = [stamp for offset, stamp in expected if segment.base <= offset < segment.next_offset]
         assert segment.max_timestamp == max(within, default=-1)
     for stamp in [0, newest, newest + 1, *(random.choice(expected)[1] + random.choice((-1, 0, 1)) for _ in range(25))]:
-        one = found(log.find_time(stamp))
+        one = result_of(log.find_time(stamp))
         first = next(((offset, at) for offset, at in expected if at >= stamp), None)
         assert ((one.offset, one.timestamp) if one is not None else None) == first, stamp
     for offset, stamp in random.sample(expected, 25):
@@ -63,7 +63,7 @@ def check(log: Log, expected: list[tuple[int, int]], random: Random) -> None:
 
 @pytest.mark.parametrize("course", ["in order", "newest first", "one from the future", "any"])
 @pytest.mark.parametrize("seed", range(12))
-def test_a_log_says_the_same_whatever_the_power_took_of_its_indexes(seed: int, course: str) -> None:
+def test_a_log_reads_the_same_whatever_a_crash_took_of_its_indexes(seed: int, course: str) -> None:
     random = Random(f"{seed} {course}")
     disk = FaultyDisk(random)
     log, expected = written(disk, times(random, course, 260))

@@ -12,7 +12,7 @@ from storage.opening import PROBE_BYTES, Recovery, Repair, open_deferred, open_s
 from storage.segment import segment_name
 from tests.storage.faulty_disk import Content, Crashed, FaultyDisk, FaultyFile, NothingSurvives
 from tests.storage.logs import overwrite, read
-from tests.storage.segments import one
+from tests.storage.segments import batch_at
 
 PATH = "/data/orders-0"
 
@@ -30,7 +30,7 @@ def laid(disk: FaultyDisk, segments: dict[int, list[bytes]]) -> None:
 
 
 def data(*offsets: int) -> list[bytes]:
-    return [one(offset).data for offset in offsets]
+    return [batch_at(offset).data for offset in offsets]
 
 
 def held(disk: FaultyDisk, base: int = 0) -> bytes:
@@ -141,7 +141,7 @@ def test_the_old_bytes_go_only_when_the_name_of_the_new_ones_is_safe(monkeypatch
 
 def torn(offset: int) -> bytes:
     """A batch of which a block was never written."""
-    whole = one(offset, padding=3_000).data
+    whole = batch_at(offset, padding=3_000).data
     return whole[:700] + bytes(1_500) + whole[2_200:]
 
 
@@ -156,7 +156,7 @@ def test_after_a_crash_the_last_segment_is_verified_and_no_other(disk: FaultyDis
 
 
 def test_the_rest_of_a_batch_that_a_repair_wrote_anew_is_cut(disk: FaultyDisk) -> None:
-    half = one(1).data[:-5]
+    half = batch_at(1).data[:-5]
     laid(disk, {0: [*data(0), half], 1: data(1)})
     with pytest.raises(DamagedLog, match="cut short"):
         open_segments(Handles(disk), PATH, 0, True)
@@ -265,7 +265,7 @@ def test_what_a_repair_has_written_anew_is_read_before_it_is_believed(deferred: 
 
 @pytest.mark.parametrize("deferred", [False, True])
 def test_damage_behind_what_was_flushed_is_cut_by_a_repair_where_flushing_is_deferred(disk: FaultyDisk, deferred: bool) -> None:
-    damaged = bytearray(one(1).data)
+    damaged = bytearray(batch_at(1).data)
     damaged[-2] ^= 1
     laid(disk, {0: [*data(0), bytes(damaged)]})
     repair = Repair(disk, PATH, 1, 1, False, deferred=deferred)
@@ -319,7 +319,7 @@ def test_a_repair_of_a_log_that_lacks_nothing_takes_nothing_of_what_was_written_
 
 @pytest.mark.parametrize("cut_damage", [False, True])
 def test_damage_at_the_end_of_a_log_that_is_not_worth_more_is_cut_and_kept(disk: FaultyDisk, cut_damage: bool) -> None:
-    damaged = bytearray(one(1).data)
+    damaged = bytearray(batch_at(1).data)
     damaged[-2] ^= 1
     laid(disk, {0: [*data(0), bytes(damaged)]})
     if not cut_damage:

@@ -32,7 +32,7 @@ def asked(producers: Producers, header: BatchHeader) -> tuple[ErrorCode, int]:
     return verdict.error, verdict.offset
 
 
-def test_what_follows_is_fresh_and_what_does_not_is_refused() -> None:
+def test_the_next_sequence_is_accepted_and_any_other_refused() -> None:
     producers = Producers()
     producers.note(header(7, 0, 3), 100)
     assert asked(producers, header(7, 3)) == (ErrorCode.NONE, -1)
@@ -41,7 +41,7 @@ def test_what_follows_is_fresh_and_what_does_not_is_refused() -> None:
     assert asked(producers, header(8, 50)) == (ErrorCode.NONE, -1)  # nobody knows what it sent before
 
 
-def test_of_the_newest_five_batches_the_first_append_is_told_again() -> None:
+def test_a_duplicate_of_the_newest_five_batches_gets_its_first_offset() -> None:
     producers = Producers()
     for number in range(7):
         producers.note(header(7, 2 * number, 2, timestamp=1_000 + number), 100 + 2 * number)
@@ -64,7 +64,7 @@ def test_a_new_epoch_begins_at_sequence_0_and_ends_the_old_one() -> None:
     assert asked(producers, header(7, 0, epoch=1)) == (ErrorCode.NONE, 12)
 
 
-def test_who_wrote_nothing_for_long_is_forgotten() -> None:
+def test_an_idle_producer_expires() -> None:
     producers = Producers()
     producers.note(header(7, 0), 0)
     producers.note(header(8, 0), 1)
@@ -198,7 +198,7 @@ def test_a_snapshot_of_what_was_cut_off_is_removed() -> None:
     assert sorted(producers) == [7, 8]
 
 
-def test_where_nobody_has_an_id_nothing_is_saved(place: Place) -> None:
+def test_a_log_without_producer_ids_has_no_snapshot(place: Place) -> None:
     log, _ = opened(place, segment_bytes=2_000)
     for _ in range(20):
         log.append(batch(-1, -1, padding=200), log.epoch)
@@ -282,7 +282,7 @@ def test_where_every_snapshot_is_torn_an_orderly_start_reads_the_log(place: Plac
     assert asked(known, header(7, 19)) == (ErrorCode.NONE, 19)
 
 
-def test_the_snapshot_of_a_stop_forgets_whom_the_log_forgot_since_it_rolled(place: Place) -> None:
+def test_the_snapshot_of_a_stop_omits_expired_producers(place: Place) -> None:
     log, producers = opened(place)
     put(log, producers, batch(7, 0))
     producers.expire(10_000, 30_000)
@@ -310,7 +310,7 @@ def test_a_newer_batch_is_a_sign_of_life_and_another_epoch_has_its_own_batches()
     assert producers.last_offsets() == {7: 14}
 
 
-def test_of_a_producer_without_an_epoch_any_sequence_of_any_epoch_is_taken() -> None:
+def test_a_producer_without_an_epoch_may_send_any_sequence() -> None:
     """Kafka's snapshots have such ones: what they wrote is gone."""
     producers = Producers()
     producers.put(7, Producer())
@@ -369,5 +369,5 @@ def test_a_producer_of_whom_only_the_epoch_is_known_begins_at_0_and_is_forgotten
 
 
 @pytest.mark.parametrize(("epoch", "error"), [(0, ErrorCode.NONE), (-1, ErrorCode.NONE), (-2, OLD_EPOCH)])
-def test_who_is_not_known_may_have_any_epoch_that_is_one(epoch: int, error: ErrorCode) -> None:
+def test_an_unknown_producer_may_have_any_valid_epoch(epoch: int, error: ErrorCode) -> None:
     assert asked(Producers(), header(7, 5, epoch=epoch)) == (error, -1)

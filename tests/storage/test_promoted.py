@@ -12,7 +12,20 @@ from storage.segment import Segment, segment_name
 from storage.swap import promote
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import Crashed, FaultyDisk, data_disk
-from tests.storage.logs import FOLDER, clean, clean_and_promote, compaction, headers, keyed, overwrite, read, reopen, replayed, shown, stop
+from tests.storage.logs import (
+    FOLDER,
+    clean,
+    clean_and_promote,
+    compaction,
+    headers,
+    keyed_batch,
+    overwrite,
+    read,
+    records_by_offset,
+    reopen,
+    stop,
+    values_by_key,
+)
 from tests.storage.small_segments import COUNT, KEYS, SEGMENT_BYTES, filled, left_over
 from tests.support.batch_bytes import patched
 
@@ -23,7 +36,7 @@ def another(disk: FaultyDisk, count: int, segment_bytes: int = SEGMENT_BYTES) ->
     """A log that began in a folder of the same name; of the same keys, written later."""
     log, _ = reopen(disk, "/data", segment_bytes=segment_bytes)
     for number in range(count):
-        log.append(keyed((f"k{number % KEYS}", f"v{number}"), timestamp=9_000), log.epoch)
+        log.append(keyed_batch((f"k{number % KEYS}", f"v{number}"), timestamp=9_000), log.epoch)
     stop(log)
     return log
 
@@ -39,18 +52,18 @@ def left_by_another(disk: FaultyDisk, segment_bytes: int) -> dict[str, bytes]:
 @pytest.mark.parametrize("own_bytes", [SEGMENT_BYTES, 1 << 20])
 @pytest.mark.parametrize("bytes_of_theirs", [SEGMENT_BYTES, 1_000, 1 << 20])
 @pytest.mark.parametrize("count", [1, 3, COUNT // 2, COUNT - 1, COUNT, COUNT + 20])
-def test_what_was_promoted_for_another_log_of_this_name_takes_nothing_away(
+def test_a_promoted_segment_of_another_log_of_this_name_replaces_nothing(
     count: int, bytes_of_theirs: int, own_bytes: int, clean_stop: bool
 ) -> None:
     left = left_by_another(data_disk(), bytes_of_theirs)
     assert any(name.endswith(".log.swap") for name in left)
     disk = data_disk()
     log = another(disk, count, own_bytes)
-    expected = shown(log)
+    expected = records_by_offset(log)
     for name, data in left.items():
         overwrite(disk, f"/data/{FOLDER}/{name}", data)
     again, _ = reopen(disk, "/data", clean=clean_stop, segment_bytes=own_bytes)
-    assert shown(again) == expected
+    assert records_by_offset(again) == expected
     assert (again.start_offset, again.next_offset) == (0, count)
     assert left_over(disk) == []
 
@@ -58,7 +71,7 @@ def test_what_was_promoted_for_another_log_of_this_name_takes_nothing_away(
 def test_an_emptied_batch_of_another_time_is_another_logs(disk: FaultyDisk) -> None:
     old, _ = reopen(disk, "/data", segment_bytes=1)
     for key, timestamp in (("a", 1_000), ("a", 2_000), ("b", 3_000)):
-        old.append(keyed((key, "v"), timestamp=timestamp), 0)
+        old.append(keyed_batch((key, "v"), timestamp=timestamp), 0)
     old.flush()
     _, _ = clean_and_promote(disk, old, segment_bytes=1)
     (left, *_) = (name for name in left_over(disk) if name.endswith(".log.swap"))
@@ -66,12 +79,12 @@ def test_an_emptied_batch_of_another_time_is_another_logs(disk: FaultyDisk) -> N
     disk = data_disk()
     log, _ = reopen(disk, "/data", segment_bytes=1)
     for key, timestamp in (("a", 1_001), ("b", 2_000), ("c", 3_000)):
-        log.append(keyed((key, "v"), timestamp=timestamp), 0)
+        log.append(keyed_batch((key, "v"), timestamp=timestamp), 0)
     log.flush()
-    expected = shown(log)
+    expected = records_by_offset(log)
     log.close()
     overwrite(disk, f"{log.folder}/{left}", data)
-    assert shown(reopen(disk, "/data")[0]) == expected
+    assert records_by_offset(reopen(disk, "/data")[0]) == expected
 
 
 @pytest.mark.parametrize("count", [1, 5])
@@ -79,50 +92,50 @@ def test_a_promoted_segment_behind_the_end_of_the_log_is_another_logs(count: int
     left = left_by_another(data_disk(), 200)
     disk = data_disk()
     log = another(disk, count)
-    expected = shown(log)
+    expected = records_by_offset(log)
     for name, data in left.items():
         if int(name[:20]) > count:
             overwrite(disk, f"{log.folder}/{name}", data)
     assert any(name.endswith(".log.swap") for name in left_over(disk))
     again, _ = reopen(disk, "/data")
-    assert shown(again) == expected
+    assert records_by_offset(again) == expected
     assert again.next_offset == count
 
 
 def test_a_promoted_segment_in_the_middle_of_a_batch_is_another_logs(disk: FaultyDisk) -> None:
     old, _ = reopen(disk, "/data")
     for _ in range(2):
-        old.append(keyed(*[("a", "v")] * 5), 0)
+        old.append(keyed_batch(*[("a", "v")] * 5), 0)
     old.flush()
     data = read(disk, f"{old.folder}/{segment_name(0)}.log")
     disk = data_disk()
     log, _ = reopen(disk, "/data")
-    log.append(keyed(*[("b", "v")] * 10), 0)
+    log.append(keyed_batch(*[("b", "v")] * 10), 0)
     log.flush()
     assert log.roll(0)
-    expected = shown(log)
+    expected = records_by_offset(log)
     log.close()
     overwrite(disk, f"{log.folder}/{segment_name(5)}.log.swap", data[len(data) // 2 :])
-    assert shown(reopen(disk, "/data")[0]) == expected
+    assert records_by_offset(reopen(disk, "/data")[0]) == expected
 
 
 def test_a_promoted_segment_whose_sources_are_gone_is_finished(disk: FaultyDisk) -> None:
     """As a Kafka leaves it that was killed while it finished an exchange."""
     log = filled(disk)
-    expected = replayed(log)
+    expected = values_by_key(log)
     job, _ = clean_and_promote(disk, log, segment_bytes=1_000)
     log.close()
     for base in job.cleaned[0].replaces:
         disk.remove(f"{log.folder}/{segment_name(base)}.log")
     again, _ = reopen(disk, "/data", segment_bytes=SEGMENT_BYTES)
-    assert replayed(again) == expected
+    assert values_by_key(again) == expected
     assert left_over(disk) == []
 
 
 @pytest.mark.parametrize("forgotten", [0, 3, 9])
 @pytest.mark.parametrize("segment_bytes", [SEGMENT_BYTES, 1_000, 1 << 20])
 def test_half_an_exchange_beside_a_forgotten_cleaned_segment_loses_nothing(segment_bytes: int, forgotten: int) -> None:
-    expected = replayed(filled(data_disk(), 20))
+    expected = values_by_key(filled(data_disk(), 20))
     for step in range(1, 200):
         disk = data_disk()
         log = filled(disk, 20)
@@ -140,7 +153,7 @@ def test_half_an_exchange_beside_a_forgotten_cleaned_segment_loses_nothing(segme
             pass
         disk.crash_at = -1
         again, _ = reopen(disk, "/data", recovery_point=COUNT, segment_bytes=SEGMENT_BYTES)
-        assert replayed(again) == expected
+        assert values_by_key(again) == expected
         assert again.next_offset == COUNT
         assert left_over(disk) == []
         if done:
@@ -158,34 +171,34 @@ def test_a_segment_that_was_cut_and_written_again_is_not_replaced_by_what_it_was
     path = f"{log.folder}/{segment_name(last.base)}.log"
     changed = b""
     for number in range(last.base, log.last_base):
-        data = bytearray(keyed((f"k{number % KEYS}", None if number % 7 == 0 else f"{value}{number}"), timestamp=timestamp))
+        data = bytearray(keyed_batch((f"k{number % KEYS}", None if number % 7 == 0 else f"{value}{number}"), timestamp=timestamp))
         stamp_whole(data, number, 0)
         changed += data
     assert len(changed) == last.size
     overwrite(disk, path, changed)
     log.close()
     again, _ = reopen(disk, "/data", segment_bytes=SEGMENT_BYTES)
-    assert shown(again)[last.base + 2] == ("k2", f"{value}22")
-    assert 1 in shown(again)
+    assert records_by_offset(again)[last.base + 2] == ("k2", f"{value}22")
+    assert 1 in records_by_offset(again)
 
 
 def test_tombstones_that_got_a_horizon_and_records_that_went_are_still_of_the_same_log(place: Place) -> None:
     log, _ = reopen(place.disk, place.path, segment_bytes=SEGMENT_BYTES)
     for number in range(COUNT):
-        log.append(keyed((f"k{number % 20}", None if number % 3 == 0 else "v"), ("other", "v")), log.epoch)
+        log.append(keyed_batch((f"k{number % 20}", None if number % 3 == 0 else "v"), ("other", "v")), log.epoch)
     log.flush()
-    expected = replayed(log)
+    expected = values_by_key(log)
     clean(place.disk, log, segment_bytes=1 << 20)
     assert any(header.attributes & DELETE_HORIZON for header in headers(log))
-    log.append(keyed(("k5", "new")), log.epoch)
+    log.append(keyed_batch(("k5", "new")), log.epoch)
     log.flush()
     assert log.roll(0)
-    expected = replayed(log)
+    expected = values_by_key(log)
     _, _ = clean_and_promote(place.disk, log, segment_bytes=1 << 20)
     log.close()
     before = sum(header.record_count for header in headers(log))
     again, _ = reopen(place.disk, place.path, segment_bytes=SEGMENT_BYTES)
-    assert replayed(again) == expected
+    assert values_by_key(again) == expected
     assert sum(header.record_count for header in headers(again)) < before
 
 

@@ -10,7 +10,7 @@ from protocol.batch import CRC_FROM, iterate
 from storage import DamagedLog, Log, OsDisk
 from tests.storage.conftest import Place, in_memory
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, append_all, batch, found, names, overwrite, read, reopen, scan, stop
+from tests.storage.logs import FOLDER, append_all, batch, names, overwrite, read, reopen, result_of, scan, stop
 
 COUNT = 200
 FIRST_MS = 10_000
@@ -58,10 +58,10 @@ def test_records_are_found_by_their_time(place: Place, segment_bytes: int, again
         log, _ = reopen(place.disk, place.path, clean=again, segment_bytes=segment_bytes)
     for number in range(0, COUNT, 13):
         begin = FIRST_MS + STEP_MS * number
-        assert found(log.find_time(begin - 3)) == found(log.find_time(begin)) == (begin, 2 * number, 0)
-        assert found(log.find_time(begin + 1)) == (begin + 1, 2 * number + 1, 0)
-    assert found(log.find_time(0)) == (FIRST_MS, 0, 0)
-    assert found(log.find_time(FIRST_MS + STEP_MS * COUNT)) is None
+        assert result_of(log.find_time(begin - 3)) == result_of(log.find_time(begin)) == (begin, 2 * number, 0)
+        assert result_of(log.find_time(begin + 1)) == (begin + 1, 2 * number + 1, 0)
+    assert result_of(log.find_time(0)) == (FIRST_MS, 0, 0)
+    assert result_of(log.find_time(FIRST_MS + STEP_MS * COUNT)) is None
 
 
 @pytest.mark.parametrize("entry", range(4))
@@ -76,7 +76,7 @@ def test_a_time_index_that_leads_astray_is_not_followed(place: Place, entry: int
     log, _ = reopen(place.disk, place.path, clean=True)
     for number in range(COUNT):
         begin = FIRST_MS + STEP_MS * number
-        assert found(log.find_time(begin)) == (begin, 2 * number, 0)
+        assert result_of(log.find_time(begin)) == (begin, 2 * number, 0)
 
 
 def test_segments_are_held_while_they_are_read_and_not_longer(place: Place) -> None:

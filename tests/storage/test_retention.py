@@ -9,7 +9,7 @@ from storage import AppendFailed, DamagedLog, Handles, Log, Recovery, folders_se
 from storage.swap import remove_deleted
 from tests.storage.conftest import Place, in_memory
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, batch, found, names, overwrite, read, recover, run_flush, scan
+from tests.storage.logs import FOLDER, batch, names, overwrite, read, recover, result_of, run_flush, scan
 
 ONE = len(batch("b00", padding=100))
 
@@ -45,7 +45,7 @@ def kept(place: Place) -> list[int]:
     return sorted(int(name[:20]) for name in place.disk.list(f"{place.path}/{FOLDER}") if name.endswith(".log"))
 
 
-def test_segments_in_which_everything_is_too_old_go(place: Place) -> None:
+def test_segments_older_than_retention_ms_are_deleted(place: Place) -> None:
     log = filled(place)
     assert bases(log) == [0, 4, 8, 12, 16]
     assert log.retain(13_000, 0, 10_000, -1) == []  # the first one's last record is ten seconds old, and no more
@@ -55,7 +55,7 @@ def test_segments_in_which_everything_is_too_old_go(place: Place) -> None:
     assert names(log)[0] == "b08.0"
 
 
-def test_when_everything_is_too_old_the_last_segment_goes_too(place: Place) -> None:
+def test_the_active_segment_is_deleted_when_everything_is_too_old(place: Place) -> None:
     log = filled(place)
     assert log.retain(27_001, 0, 10_000, -1) == [0, 4, 8, 12, 16]
     assert (bases(log), log.start_offset, log.next_offset, log.size) == ([18], 18, 18, 0)
@@ -75,7 +75,7 @@ def test_a_segment_without_timestamps_is_as_old_as_its_file(disk: FaultyDisk) ->
 
 
 @pytest.mark.parametrize("closed_only", [False, True])
-def test_a_segment_that_is_old_stays_while_the_one_before_it_is_not(place: Place, closed_only: bool) -> None:
+def test_an_old_segment_stays_while_an_earlier_one_is_young(place: Place, closed_only: bool) -> None:
     log, _ = opened(place, per_segment=1)
     for timestamp in (1_000, 9_000, 2_000, 3_000, 4_000):
         log.append(batch("b00", padding=100, timestamp=timestamp), log.epoch)
@@ -88,7 +88,7 @@ FUTURE = 1 << 50
 
 
 @pytest.mark.parametrize("closed_only", [False, True])
-def test_a_segment_from_the_future_ages_from_when_it_was_seen(place: Place, closed_only: bool) -> None:
+def test_a_segment_with_future_timestamps_ages_from_when_it_was_seen(place: Place, closed_only: bool) -> None:
     log = filled(place, 4)
     for number in range(4, 9):
         log.append(batch(f"b{number:02}", padding=100, timestamp=FUTURE + number), log.epoch)
@@ -136,7 +136,7 @@ def test_a_file_from_the_future_ages_from_when_it_was_seen(disk: FaultyDisk) -> 
     assert log.retain(6_000, 1_501, 1_000, -1) == [0]
 
 
-def test_the_oldest_segments_go_while_what_stays_is_large_enough(place: Place) -> None:
+def test_the_oldest_segments_are_deleted_down_to_retention_bytes(place: Place) -> None:
     log = filled(place)
     assert log.retain(0, 0, -1, 14 * ONE + 1) == []
     assert log.retain(0, 0, -1, 14 * ONE) == [0]
@@ -146,27 +146,27 @@ def test_the_oldest_segments_go_while_what_stays_is_large_enough(place: Place) -
     assert (bases(log), log.size) == ([18], 0)
 
 
-def test_what_was_deleted_is_not_found_and_goes_in_whole_segments(place: Place) -> None:
+def test_deleted_records_are_not_found_and_leave_in_whole_segments(place: Place) -> None:
     log = filled(place)
     log.delete_before(9)
-    assert (log.start_offset, found(log.find_time(0))) == (9, (9_000, 9, 0))
+    assert (log.start_offset, result_of(log.find_time(0))) == (9, (9_000, 9, 0))
     assert log.retain(0, 0, -1, -1) == [0, 4]
     assert (bases(log), log.start_offset) == ([8, 12, 16], 9)
     log.delete_before(3)  # it never goes back
     log.delete_before(50)  # nor beyond the end
     assert log.start_offset == 18
     assert log.retain(0, 0, -1, -1) == [8, 12]  # the last one has nothing behind it that says where it begins
-    assert (found(log.find_time(0)), found(log.latest_record())) == (None, None)
+    assert (result_of(log.find_time(0)), result_of(log.latest_record())) == (None, None)
     for start, expected in ((13, 16), (17, 17), (18, 18)):
         again, _ = opened(place, clean=True, start_offset=start)
         assert (again.start_offset, again.next_offset, bases(again)) == (expected, 18, [16])
 
 
-def test_offsets_that_were_given_up_are_never_given_again(place: Place) -> None:
+def test_deleted_offsets_are_never_assigned_again(place: Place) -> None:
     filled(place)
     log, _ = opened(place, start_offset=20)  # the checkpoint outlived the end of the log
     assert (log.start_offset, log.next_offset, log.size, kept(place)) == (20, 20, 0, [])
-    assert (log.read(20, 100), found(log.latest_record()), log.last_base) == (b"", None, 20)
+    assert (log.read(20, 100), result_of(log.latest_record()), log.last_base) == (b"", None, 20)
     assert log.append(batch("new"), log.epoch) == 20
     log, _ = opened(place, start_offset=20)
     assert (names(log), log.next_offset, log.epoch_at(20), log.epoch_at(19)) == (["new.0"], 21, 1, -1)
@@ -224,17 +224,17 @@ def test_a_batch_that_is_much_later_begins_a_segment(place: Place) -> None:
 
 def test_the_latest_record_is_the_first_of_those_with_the_largest_timestamp(place: Place) -> None:
     log, _ = opened(place, per_segment=2)
-    assert found(log.latest_record()) is None
+    assert result_of(log.latest_record()) is None
     times = ((1, 2), (9, 7), (3, 9), (4, 9), (5,))
     for stamps in times:
         log.append(build([Record(n, stamp, b"k", bytes(100)) for n, stamp in enumerate(stamps)]), log.epoch)
-    assert found(log.latest_record()) == (9, 2, 0)
+    assert result_of(log.latest_record()) == (9, 2, 0)
     log.delete_before(3)
-    assert found(log.latest_record()) == (9, 5, 0)
+    assert result_of(log.latest_record()) == (9, 5, 0)
     log.delete_before(6)
-    assert found(log.latest_record()) == (9, 7, 0)
+    assert result_of(log.latest_record()) == (9, 7, 0)
     log.delete_before(8)
-    assert found(log.latest_record()) == (5, 8, 0)
+    assert result_of(log.latest_record()) == (5, 8, 0)
 
 
 def test_with_append_time_the_latest_is_the_first_record_of_its_batch(place: Place) -> None:
@@ -242,13 +242,13 @@ def test_with_append_time_the_latest_is_the_first_record_of_its_batch(place: Pla
     log.append(build([Record(n, 50, b"k", b"") for n in range(3)]), log.epoch)
     made = [Record(n, 60 + n, b"k", b"") for n in range(3)]
     log.append(build(made, timestamp_type=TimestampType.LOG_APPEND_TIME), log.epoch)
-    assert found(log.latest_record()) == (62, 3, 0)
+    assert result_of(log.latest_record()) == (62, 3, 0)
 
 
 # Epochs
 
 
-def test_epochs_are_told_as_kafka_tells_them(place: Place) -> None:
+def test_epoch_lookups_answer_as_kafka_does(place: Place) -> None:
     log, _ = opened(place)
     assert (log.epoch_at(0), log.epoch_end(0), log.epoch_end(1)) == (-1, (0, 0), (-1, -1))
     for epoch, count in ((0, 3), (2, 2), (5, 4)):
@@ -268,7 +268,7 @@ def test_epochs_are_told_as_kafka_tells_them(place: Place) -> None:
 # Flushing is left to the operating system
 
 
-def test_it_rolls_without_waiting_and_a_flush_covers_what_is_closed(disk: FaultyDisk) -> None:
+def test_a_deferred_log_rolls_without_waiting_and_a_flush_covers_closed_segments(disk: FaultyDisk) -> None:
     log = filled(Place(disk, "/data"))
     assert (disk.syncs, log.flushed_offset) == (0, 0)
     assert read(disk, f"/data/{FOLDER}/partition.metadata").endswith(b"iRZ7lAlfQrWo7gLtEdup9A")
@@ -329,7 +329,7 @@ def test_an_opening_after_a_kill_waits_for_no_disk(disk: FaultyDisk, point: int)
 # The folder itself
 
 
-def test_a_folder_that_is_not_wanted_any_more_is_set_aside_as_kafka_does(place: Place) -> None:
+def test_a_deleted_folder_is_renamed_as_kafka_renames_it(place: Place) -> None:
     log = filled(place)
     token = "0123456789abcdef" * 2
     reader = scan(log)

@@ -11,7 +11,7 @@ from storage import DamagedLog
 from storage.segment import CHUNK_BYTES, FACT_BYTES, PART_BYTES, PLACES_MAX, segment_bases, segment_name
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
-from tests.storage.segments import BASE, NEXT, PATH, SOME, known, one, opened
+from tests.storage.segments import BASE, NEXT, PATH, SOME, batch_at, checked_segment, state_of
 
 pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
 
@@ -26,7 +26,7 @@ def test_segments_are_files_of_twenty_digits_in_order(disk: FaultyDisk) -> None:
 
 
 def test_a_read_gives_whole_batches_as_many_as_fit_and_one_at_least(disk: FaultyDisk) -> None:
-    segment = opened(disk, SOME)
+    segment = checked_segment(disk, SOME)
     sizes = [len(batch.data) for batch in SOME]
     limits = sorted({0, 1, 60, 61, 62} | {sum(sizes[a:b]) + more for a in range(5) for b in range(a + 1, 6) for more in (-1, 0, 1)})
     for offset in range(BASE, NEXT + 2):
@@ -44,8 +44,8 @@ def test_a_read_gives_whole_batches_as_many_as_fit_and_one_at_least(disk: Faulty
 
 @pytest.mark.parametrize("limit", [PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES])
 def test_a_large_read_is_at_most_an_index_interval_short_of_its_limit(disk: FaultyDisk, limit: int) -> None:
-    batches = [one(BASE + n, padding=900 + n % 7) for n in range(400)]
-    segment = opened(disk, batches)
+    batches = [batch_at(BASE + n, padding=900 + n % 7) for n in range(400)]
+    segment = checked_segment(disk, batches)
     whole = b"".join(batch.data for batch in batches)
     ends = [sum(len(batch.data) for batch in batches[:n]) for n in range(len(batches) + 1)]
     offset = BASE
@@ -64,7 +64,7 @@ def test_a_large_read_is_at_most_an_index_interval_short_of_its_limit(disk: Faul
 def test_chunks_are_the_batches_from_an_offset_on_that_end_before_another(disk: FaultyDisk, verified: bool) -> None:
     for offset in range(BASE, NEXT + 1):
         for end in range(BASE, NEXT + 2):
-            segment = opened(disk, SOME, verified)
+            segment = checked_segment(disk, SOME, verified)
             expected = b"".join(batch.data for batch in SOME if offset <= batch.last < end)
             found = list(segment.chunks(offset, end))
             assert b"".join(found) == expected
@@ -74,7 +74,7 @@ def test_chunks_are_the_batches_from_an_offset_on_that_end_before_another(disk: 
 
 def test_facts_are_those_of_batches_that_end_before_an_offset(disk: FaultyDisk) -> None:
     for end in range(BASE, NEXT + 2):
-        segment = opened(disk, SOME, False)
+        segment = checked_segment(disk, SOME, False)
         expected = [fact for batch in SOME if batch.last < end for fact in facts_of(batch.data)]
         assert [fact for some in segment.facts(end) for fact in some] == expected
         assert segment.verified is (end >= NEXT)
@@ -84,7 +84,7 @@ def test_facts_are_those_of_batches_that_end_before_an_offset(disk: FaultyDisk) 
 def test_damage_is_met_after_everything_before_it_and_named_by_its_place(disk: FaultyDisk, which: int) -> None:
     before = b"".join(batch.data for batch in SOME[:which])
     for changes, reason in (({-1: 0x01}, "checksum"), ({7: 0x40}, "offset"), ({9: 0x01}, "cut short"), ({16: 0x01}, "magic 3")):
-        segment = opened(disk, SOME, False)
+        segment = checked_segment(disk, SOME, False)
         data = bytearray(b"".join(batch.data for batch in SOME))
         for at, bit in changes.items():
             data[len(before) + at % len(SOME[which].data)] ^= bit
@@ -109,7 +109,7 @@ def test_an_offset_that_is_not_between_those_beside_it_is_damage(disk: FaultyDis
     length = SOME[which].last - SOME[which].base
     for wrong in (SOME[which - 1].last if which else BASE - 1, NEXT - length):
         batches = [*SOME[:which], SOME[which]._replace(data=wrong.to_bytes(8, "big") + SOME[which].data[8:]), *SOME[which + 1 :]]
-        segment = opened(disk, SOME, verified)
+        segment = checked_segment(disk, SOME, verified)
         overwrite(disk, segment.log_path, b"".join(batch.data for batch in batches))
         for reading in (segment.chunks(BASE, NEXT), segment.facts(NEXT)):
             with pytest.raises(DamagedLog, match=f"offset {wrong} between") as caught:
@@ -118,9 +118,9 @@ def test_an_offset_that_is_not_between_those_beside_it_is_damage(disk: FaultyDis
 
 
 def test_a_file_that_is_shorter_than_it_was_is_damage_where_reading_went_on(disk: FaultyDisk) -> None:
-    batches = [one(BASE + number, padding=1_000) for number in range(3 * CHUNK_BYTES // 1_000)]
+    batches = [batch_at(BASE + number, padding=1_000) for number in range(3 * CHUNK_BYTES // 1_000)]
     begins = set(accumulate([len(batch.data) for batch in batches]))
-    segment = opened(disk, batches)
+    segment = checked_segment(disk, batches)
     disk.open(segment.log_path).truncate(segment.size - 1)
     for reading, read_at_once in ((segment.chunks(BASE, BASE + len(batches)), CHUNK_BYTES), (segment.facts(BASE + len(batches)), FACT_BYTES)):
         with pytest.raises(DamagedLog, match="the file is shorter than it was") as caught:
@@ -131,7 +131,7 @@ def test_a_file_that_is_shorter_than_it_was_is_damage_where_reading_went_on(disk
 
 @pytest.mark.parametrize("chunk_bytes", [61, 62, 70, 100, 200, 1 << 20])
 def test_batches_are_the_same_however_much_is_read_at_once(disk: FaultyDisk, chunk_bytes: int) -> None:
-    segment = opened(disk, SOME)
+    segment = checked_segment(disk, SOME)
     found = [chunk[at : at + header.size] for header, chunk, at in segment.batches(0, segment.size, True, chunk_bytes)]
     assert found == [batch.data for batch in SOME]
     first = len(SOME[0].data)
@@ -146,32 +146,32 @@ def test_batches_are_the_same_however_much_is_read_at_once(disk: FaultyDisk, chu
 
 @pytest.mark.parametrize("fault", ["write", "room"])
 def test_an_append_that_fails_leaves_the_file_and_what_is_known_as_they_were(disk: FaultyDisk, fault: str) -> None:
-    segment = opened(disk, SOME)
-    before, file = known(segment), read(disk, segment.log_path)
+    segment = checked_segment(disk, SOME)
+    before, file = state_of(segment), read(disk, segment.log_path)
     if fault == "write":
         disk.fail_writes = 1
     else:
         disk.room = 20
-    more = one(NEXT)
+    more = batch_at(NEXT)
     with pytest.raises(OSError, match=r"error|space"):
         segment.append(more.data, more.base, more.last, 9_000, 7)
-    assert (known(segment), read(disk, segment.log_path), segment.epoch) == (before, file, 2)
+    assert (state_of(segment), read(disk, segment.log_path), segment.epoch) == (before, file, 2)
     assert segment.unsynced
     disk.room = None
     segment.append(more.data, more.base, more.last, 9_000, 7)
-    assert known(segment) == (len(file) + len(more.data), NEXT + 1, 9_000, NEXT)
+    assert state_of(segment) == (len(file) + len(more.data), NEXT + 1, 9_000, NEXT)
     assert (segment.epoch, segment.epoch_start) == (7, NEXT)
 
 
 def test_behind_a_large_batch_facts_come_some_at_a_time_again(disk: FaultyDisk) -> None:
-    batches = [one(BASE, padding=3 * FACT_BYTES), *[one(BASE + 1 + number, padding=1_000) for number in range(600)]]
-    pieces = list(opened(disk, batches).facts(BASE + 601))
+    batches = [batch_at(BASE, padding=3 * FACT_BYTES), *[batch_at(BASE + 1 + number, padding=1_000) for number in range(600)]]
+    pieces = list(checked_segment(disk, batches).facts(BASE + 601))
     assert [fact for some in pieces for fact in some] == [fact for batch in batches for fact in facts_of(batch.data)]
     assert max(len(some) for some in pieces) <= FACT_BYTES // 1_000
 
 
 def test_its_file_is_kept_for_readers_until_the_last_has_gone(disk: FaultyDisk) -> None:
-    segment = opened(disk, SOME)
+    segment = checked_segment(disk, SOME)
     segment.keep_for_readers()
     assert segment.kept is None  # nobody reads
     segment.hold()
@@ -191,7 +191,7 @@ def test_its_file_is_kept_for_readers_until_the_last_has_gone(disk: FaultyDisk) 
 
 
 def test_the_header_of_a_batch_is_found_where_one_begins(disk: FaultyDisk) -> None:
-    segment = opened(disk, SOME)
+    segment = checked_segment(disk, SOME)
     at = len(SOME[0].data)
     header = segment.header_at(at)
     assert header is not None
@@ -199,5 +199,5 @@ def test_the_header_of_a_batch_is_found_where_one_begins(disk: FaultyDisk) -> No
     assert segment.header_at(at + 1) is None
     assert segment.header_at(segment.size) is None
     assert segment.header_at(segment.size - 60) is None
-    overwrite(disk, segment.log_path, read(disk, segment.log_path) + one(NEXT).data)
+    overwrite(disk, segment.log_path, read(disk, segment.log_path) + batch_at(NEXT).data)
     assert segment.header_at(segment.size) is None  # what is there does not count yet

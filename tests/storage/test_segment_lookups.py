@@ -15,14 +15,14 @@ from storage.extents import extent_of
 from storage.segment import PART_BYTES, PLACES_MAX, Segment
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite
-from tests.storage.segments import BASE, NEXT, SOME, Batch, one, opened
+from tests.storage.segments import BASE, NEXT, SOME, Batch, batch_at, checked_segment
 
 pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
 
 
 def emptied(base: int, last: int) -> Batch:
     """As a compaction leaves a batch of which nothing stays: a header alone."""
-    return Batch(base, last, rewrite(read_header(one(base, last - base + 1).data, 0), []))
+    return Batch(base, last, rewrite(read_header(batch_at(base, last - base + 1).data, 0), []))
 
 
 def by_extent(segment: Segment, offset: int, bytes_max: int, end: int) -> bytes:
@@ -34,14 +34,14 @@ both_ways = pytest.mark.parametrize("look", [Segment.read, by_extent])
 Look = Callable[[Segment, int, int, int], bytes]
 
 
-def test_who_asks_behind_the_last_batch_reads_nothing(disk: FaultyDisk) -> None:
-    segment = opened(disk, SOME)
+def test_a_read_behind_the_last_batch_returns_nothing(disk: FaultyDisk) -> None:
+    segment = checked_segment(disk, SOME)
     disk.unreadable = segment.log_path
     assert (segment.read(NEXT, 100, NEXT), segment.read(BASE, 100, BASE)) == (b"", b"")
     assert segment.position_from(NEXT) == segment.position_from(NEXT + 5) == segment.size
 
 
-def test_what_a_look_meets_on_its_way_is_named_by_its_place(disk: FaultyDisk) -> None:
+def test_damage_met_by_a_lookup_is_reported_at_its_position(disk: FaultyDisk) -> None:
     """The fourth batch is wrong, and the fifth is asked for."""
     sizes = [len(batch.data) for batch in SOME]
     before, fourth, last = b"".join(batch.data for batch in SOME[:3]), SOME[3].data, SOME[4].data
@@ -54,7 +54,7 @@ def test_what_a_look_meets_on_its_way_is_named_by_its_place(disk: FaultyDisk) ->
         (fourth[:8] + (sizes[3] + sizes[4] - 12 - 10).to_bytes(4, "big") + fourth[12:] + last, "cut short"),  # ten bytes are left
         (fourth + bytes(8) + last[8:], "no batch reaches offset 120, and 121 is the next"),
     ):
-        segment = opened(disk, SOME)
+        segment = checked_segment(disk, SOME)
         overwrite(disk, segment.log_path, before + data)
         with pytest.raises(DamagedLog, match=reason) as caught:
             segment.read(120, 1 << 20, NEXT)
@@ -62,18 +62,18 @@ def test_what_a_look_meets_on_its_way_is_named_by_its_place(disk: FaultyDisk) ->
 
 
 @both_ways
-def test_who_reads_on_where_no_batch_begins_any_more_meets_damage(disk: FaultyDisk, look: Look) -> None:
+def test_reading_on_at_a_position_without_a_batch_is_damage(disk: FaultyDisk, look: Look) -> None:
     first, second, *_ = (batch.data for batch in SOME)
     whole = b"".join(batch.data for batch in SOME)
     for limit in (1, 1 << 20):
-        segment = opened(disk, SOME)
+        segment = checked_segment(disk, SOME)
         assert look(segment, BASE, 1, NEXT) == first
         overwrite(disk, segment.log_path, first + bytes(16) + b"\1" + whole[len(first) + 17 :])
         if limit == 1 or look is Segment.read:  # an extent that leads to the end is not looked at
             with pytest.raises(DamagedLog, match=r"magic 1|no batch begins there") as caught:
                 look(segment, 103, limit, NEXT)
             assert caught.value.position == len(first)
-    segment = opened(disk, SOME)
+    segment = checked_segment(disk, SOME)
     assert look(segment, BASE, 1, NEXT) == first
     overwrite(disk, segment.log_path, first + second[:8] + (1 << 20).to_bytes(4, "big") + whole[len(first) + 12 :])
     with pytest.raises(DamagedLog, match=r"cut short|no batch begins there"):
@@ -82,23 +82,23 @@ def test_who_reads_on_where_no_batch_begins_any_more_meets_damage(disk: FaultyDi
 
 @both_ways
 def test_batches_that_a_compaction_has_emptied_are_found_and_read(disk: FaultyDisk, look: Look) -> None:
-    batches = [emptied(100, 102), one(103), emptied(104, 109), one(110), emptied(111, 120)]
-    segment = opened(disk, batches)
+    batches = [emptied(100, 102), batch_at(103), emptied(104, 109), batch_at(110), emptied(111, 120)]
+    segment = checked_segment(disk, batches)
     for offset in range(100, 121):
         number = next(number for number, batch in enumerate(batches) if batch.last >= offset)
-        fresh = opened(disk, batches)
+        fresh = checked_segment(disk, batches)
         rest = b"".join(batch.data for batch in batches[number:])
         assert fresh.position_from(offset) == segment.size - len(rest)
         assert look(fresh, offset, len(rest), NEXT) == rest
         assert look(fresh, offset, 1, NEXT) == batches[number].data
-    assert look(opened(disk, batches), 103, len(batches[1].data) + 61, NEXT) == batches[1].data + batches[2].data
+    assert look(checked_segment(disk, batches), 103, len(batches[1].data) + 61, NEXT) == batches[1].data + batches[2].data
 
 
 @both_ways
-def test_who_reads_on_needs_no_look_up(disk: FaultyDisk, look: Look) -> None:
-    batches = [one(BASE, padding=200_000), *[one(BASE + 1 + number, padding=900) for number in range(400)]]
+def test_reading_on_needs_no_lookup(disk: FaultyDisk, look: Look) -> None:
+    batches = [batch_at(BASE, padding=200_000), *[batch_at(BASE + 1 + number, padding=900) for number in range(400)]]
     places = dict(zip(accumulate([len(batch.data) for batch in batches]), [batch.base + 1 for batch in batches], strict=True))
-    segment = opened(disk, batches)
+    segment = checked_segment(disk, batches)
     for limit in (1, 1, 5_000, 2 * PART_BYTES, 1 << 20):
         for end in (BASE + 301, BASE + 401):
             at, offset = 0, BASE
@@ -111,9 +111,9 @@ def test_who_reads_on_needs_no_look_up(disk: FaultyDisk, look: Look) -> None:
             disk.unreadable = ""
 
 
-def test_as_many_places_are_remembered_as_there_may_be_readers(disk: FaultyDisk) -> None:
-    batches = [one(BASE + number, padding=100) for number in range(2 * PLACES_MAX)]
-    segment = opened(disk, batches)
+def test_the_newest_reader_positions_are_remembered(disk: FaultyDisk) -> None:
+    batches = [batch_at(BASE + number, padding=100) for number in range(2 * PLACES_MAX)]
+    segment = checked_segment(disk, batches)
     for batch in [*batches[:-1], batches[-2]]:  # of which the last is remembered already
         assert segment.read(batch.base, 1, BASE + len(batches)) == batch.data
     assert len(segment.places) == PLACES_MAX
@@ -123,10 +123,10 @@ def test_as_many_places_are_remembered_as_there_may_be_readers(disk: FaultyDisk)
 
 
 @both_ways
-def test_who_read_up_to_an_end_reads_on_behind_it_when_more_was_written(disk: FaultyDisk, look: Look) -> None:
-    more = [one(NEXT + number) for number in range(3)]
+def test_a_reader_at_the_end_reads_batches_appended_since(disk: FaultyDisk, look: Look) -> None:
+    more = [batch_at(NEXT + number) for number in range(3)]
     for end in (*range(BASE + 3, NEXT), NEXT, NEXT + 1, NEXT + 2):
-        segment = opened(disk, SOME)
+        segment = checked_segment(disk, SOME)
         look(segment, BASE, 1 << 20, end)
         for batch in more:
             segment.append(batch.data, batch.base, batch.last, 1_000, 2)
@@ -136,20 +136,20 @@ def test_who_read_up_to_an_end_reads_on_behind_it_when_more_was_written(disk: Fa
 
 @both_ways
 def test_a_batch_that_is_larger_than_much_is_read_whole(disk: FaultyDisk, look: Look) -> None:
-    batches = [one(100, padding=5_000), one(101, padding=3 * PART_BYTES), one(102, padding=3 * PART_BYTES), one(103)]
+    batches = [batch_at(100, padding=5_000), batch_at(101, padding=3 * PART_BYTES), batch_at(102, padding=3 * PART_BYTES), batch_at(103)]
     for batch in batches[1:3]:
         for limit in (1, 70, PART_BYTES, PART_BYTES + 1, 2 * PART_BYTES):
-            assert look(opened(disk, batches), batch.base, limit, 104) == batch.data
+            assert look(checked_segment(disk, batches), batch.base, limit, 104) == batch.data
 
 
 @both_ways
-def test_what_looks_like_a_batch_inside_another_is_not_taken_for_one(disk: FaultyDisk, look: Look) -> None:
-    inner = one(777, padding=60).data
-    batches = [one(BASE + number, padding=900) for number in range(200)]
+def test_bytes_that_look_like_a_batch_inside_a_record_are_not_a_batch(disk: FaultyDisk, look: Look) -> None:
+    inner = batch_at(777, padding=60).data
+    batches = [batch_at(BASE + number, padding=900) for number in range(200)]
     holding = bytearray(build([Record(0, 1_000, b"k", bytes(5_000) + inner + bytes(900))]))
     stamp_whole(holding, BASE + 100, 0)
     batches[100] = Batch(BASE + 100, BASE + 100, bytes(holding))
-    segment = opened(disk, batches)
+    segment = checked_segment(disk, batches)
     whole = b"".join(batch.data for batch in batches)
     named = bisect_right(segment.index.positions, whole.index(inner)) - 1
     segment.index.positions[named] = whole.index(inner)
@@ -158,9 +158,9 @@ def test_what_looks_like_a_batch_inside_another_is_not_taken_for_one(disk: Fault
         assert len(look(segment, BASE, limit, BASE + 200)) in ends
 
 
-def test_an_index_that_leads_nowhere_is_left_in_few_steps(disk: FaultyDisk) -> None:
-    batches = [one(BASE + number, padding=4_100) for number in range(700)]
-    segment = opened(disk, batches)
+def test_a_useless_index_is_abandoned_after_a_few_reads(disk: FaultyDisk) -> None:
+    batches = [batch_at(BASE + number, padding=4_100) for number in range(700)]
+    segment = checked_segment(disk, batches)
     segment.index.positions = array("i", [position + 1 for position in segment.index.positions])
     disk.reads.clear()
     assert segment.near(BASE + 650) == 0

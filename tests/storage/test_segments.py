@@ -9,7 +9,7 @@ from storage.extents import Extent
 from storage.swap import remove_deleted
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, batch, clean, found, headers, names, overwrite, read, reopen
+from tests.storage.logs import FOLDER, batch, clean, headers, names, overwrite, read, reopen, result_of
 
 PATH = f"/data/{FOLDER}"
 ONE = len(batch("b0"))
@@ -35,11 +35,11 @@ def whole(extent: Extent | None) -> bytes:
 
 def test_of_an_empty_log_nothing_is_read(disk: FaultyDisk) -> None:
     log, _ = reopen(disk, "/data")
-    assert (log.read(0, 100), log.extent(0, 100), found(log.find_time(0)), list(log.facts())) == (b"", None, None, [])
+    assert (log.read(0, 100), log.extent(0, 100), result_of(log.find_time(0)), list(log.facts())) == (b"", None, None, [])
     assert (log.drop_old(1 << 40, 0, 0), log.drop_first(), log.retain(1 << 40, 0, 0, 0)) == ([], [], [])
 
 
-def test_where_the_end_is_given_nothing_behind_it_is_read(disk: FaultyDisk) -> None:
+def test_nothing_at_or_behind_a_given_end_is_read(disk: FaultyDisk) -> None:
     log = filled(disk)
     for offset in range(8):
         for end in range(8):
@@ -48,7 +48,7 @@ def test_where_the_end_is_given_nothing_behind_it_is_read(disk: FaultyDisk) -> N
             assert whole(log.extent(offset, 1 << 20, end)) == data
 
 
-def test_what_is_before_the_first_segment_begins_with_it(disk: FaultyDisk) -> None:
+def test_a_read_before_the_first_segment_begins_at_its_start(disk: FaultyDisk) -> None:
     log = filled(disk)
     log.delete_before(2)
     remove_deleted(disk, PATH, log.retain(0, 0, -1, -1))
@@ -81,7 +81,7 @@ def test_a_segment_that_kafka_left_empty_is_passed_over(disk: FaultyDisk) -> Non
     assert log.first_timestamp_since(6) == -1
 
 
-def test_offsets_that_a_compaction_took_lead_to_the_next_batch(place: Place) -> None:
+def test_a_compacted_offset_reads_from_the_next_batch(place: Place) -> None:
     log, _ = reopen(place.disk, place.path, segment_bytes=3 * ONE)
     for key in ("a", "a", "a", "b", "b", "b", "c"):
         log.append(batch(key), 0)
@@ -111,7 +111,7 @@ def test_while_a_compaction_is_at_work_no_segment_goes(disk: FaultyDisk) -> None
     assert not log.busy
 
 
-def test_who_reads_segments_that_are_dropped_reads_on_though_other_files_are_opened(disk: FaultyDisk) -> None:
+def test_a_held_extent_of_a_dropped_segment_stays_readable(disk: FaultyDisk) -> None:
     log = filled(disk, open_max=1)
     extents = [log.extent(offset, 1) for offset in range(3)]
     expected = [log.read(offset, 1) for offset in range(3)]
@@ -171,6 +171,6 @@ def test_a_first_batch_that_is_damaged_has_no_timestamp(disk: FaultyDisk) -> Non
     assert log.first_timestamp_since(0) == -1
 
 
-def test_what_is_not_cleaned_yet_is_counted_in_whole_segments(disk: FaultyDisk) -> None:
+def test_dirty_bytes_are_counted_in_whole_segments(disk: FaultyDisk) -> None:
     log = filled(disk, 4)
     assert [log.bytes_since(offset) // ONE for offset in range(6)] == [4, 3, 2, 1, 0, 0]

@@ -58,7 +58,7 @@ def test_entries_of_one_producer_are_its_batches_of_its_newest_epoch() -> None:
     assert (found[10].batches, found[10].last_timestamp) == ([], 700)
 
 
-def test_a_snapshot_of_another_version_is_none_though_its_checksum_is_right() -> None:
+def test_a_snapshot_of_another_version_is_refused_though_its_checksum_is_right() -> None:
     data = stored((7, 0, 0, 0, 0, 1_000, 0, -1))
     assert parse_snapshot(data, Producers())
     for version in (0, 2):
@@ -173,7 +173,7 @@ def test_when_all_producers_are_forgotten_an_older_snapshot_does_not_bring_them_
     assert list(opened(place, True)[1]) == []
 
 
-def test_behind_a_snapshot_in_the_middle_of_a_segment_only_what_follows_is_read(place: Place) -> None:
+def test_only_batches_behind_a_snapshot_are_read(place: Place) -> None:
     """Who was forgotten before it stays forgotten."""
     log, producers = opened(place, False)
     for producer, sequence in ((8, 0), (7, 0), (7, 1)):

@@ -15,17 +15,17 @@ from tests.storage.logs import (
     compaction,
     fail_flush,
     headers,
-    keyed,
+    keyed_batch,
     names,
     overwrite,
     read,
+    records_by_offset,
     recover,
     reopen,
-    replayed,
     run_flush,
     scan,
-    shown,
     stop,
+    values_by_key,
 )
 from tests.storage.small_segments import COUNT, KEYS, SEGMENT_BYTES, filled, left_over
 
@@ -35,8 +35,8 @@ pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
 @pytest.mark.parametrize("segment_bytes", [SEGMENT_BYTES, 1_000, 1 << 20])
 @pytest.mark.parametrize("power", [True, False])
 def test_a_crash_before_any_change_of_a_cleaning_leaves_a_log_that_says_the_same(segment_bytes: int, power: bool) -> None:
-    expected = replayed(filled(data_disk()))
-    old = shown(filled(data_disk()))
+    expected = values_by_key(filled(data_disk()))
+    old = records_by_offset(filled(data_disk()))
     outcomes = set()
     for step in range(1_000):
         disk = data_disk(step)
@@ -55,15 +55,15 @@ def test_a_crash_before_any_change_of_a_cleaning_leaves_a_log_that_says_the_same
         else:  # the process died: what it had changed is there
             disk.crash_at = -1
         again, recovery = reopen(disk, "/data", recovery_point=COUNT, segment_bytes=SEGMENT_BYTES)
-        outcomes.add(len(shown(again)))
-        assert replayed(again) == expected
-        assert old.items() >= shown(again).items()
+        outcomes.add(len(records_by_offset(again)))
+        assert values_by_key(again) == expected
+        assert old.items() >= records_by_offset(again).items()
         assert (again.next_offset, again.start_offset, recovery.cut_bytes) == (COUNT, 0, 0)
         assert left_over(disk) == []
-        again.append(keyed(("new", "1")), again.epoch)
+        again.append(keyed_batch(("new", "1")), again.epoch)
         stop(again)
         for clean_stop in (True, False):
-            assert replayed(reopen(disk, "/data", clean=clean_stop)[0]) == expected | {"new": "1"}
+            assert values_by_key(reopen(disk, "/data", clean=clean_stop)[0]) == expected | {"new": "1"}
         if done:
             assert step > 40
             assert len(outcomes) >= 3  # old, cleaned, cleaned twice
@@ -91,7 +91,7 @@ def test_a_crash_while_opening_finishes_an_exchange_is_finished_by_the_next_open
             except Crashed:
                 disk.crash()
         disk.crash_at = -1
-        assert replayed(reopen(disk, "/data")[0]) == replayed(filled(data_disk(), 20))
+        assert values_by_key(reopen(disk, "/data")[0]) == values_by_key(filled(data_disk(), 20))
         assert left_over(disk) == []
     assert first > 10
 
@@ -123,15 +123,15 @@ def test_a_disk_that_refuses_halfway_leaves_a_log_that_a_repair_finishes(disk: F
         disk.step = before  # type: ignore[method-assign]
         disk.read_only = False
     with pytest.raises(AppendFailed):
-        log.append(keyed(("new", "1")), log.epoch)
+        log.append(keyed_batch(("new", "1")), log.epoch)
     assert log.half_exchanged
     recover(log, keep_unflushed=True)
     assert not log.half_exchanged
     assert left_over(disk) == []
-    log.append(keyed(("new", "1")), log.epoch)
+    log.append(keyed_batch(("new", "1")), log.epoch)
     log.flush()
-    expected = replayed(filled(data_disk()))
-    assert replayed(log) == replayed(reopen(disk, "/data")[0]) == expected | {"new": "1"}
+    expected = values_by_key(filled(data_disk()))
+    assert values_by_key(log) == values_by_key(reopen(disk, "/data")[0]) == expected | {"new": "1"}
     for more in reader:
         seen += more
     assert {key.decode(): value and value.decode() for key, value in seen if value is not None} == expected | {
@@ -142,7 +142,7 @@ def test_a_disk_that_refuses_halfway_leaves_a_log_that_a_repair_finishes(disk: F
 @pytest.mark.parametrize("step", range(20))
 def test_a_repair_takes_a_new_segment_for_the_old_one_of_its_size_in_no_case(disk: FaultyDisk, step: int) -> None:
     """Of two segments with one batch each the second stays, under the name of the first."""
-    one = keyed(("a", "1"))
+    one = keyed_batch(("a", "1"))
     log, _ = reopen(disk, "/data", segment_bytes=len(one))
     for _ in range(3):
         log.append(one, 0)
@@ -162,22 +162,22 @@ def test_a_repair_takes_a_new_segment_for_the_old_one_of_its_size_in_no_case(dis
 def test_a_cleaning_that_is_given_up_leaves_nothing(place: Place) -> None:
     log, _ = reopen(place.disk, place.path, segment_bytes=SEGMENT_BYTES)
     for number in range(COUNT):
-        log.append(keyed((f"k{number % KEYS}", f"v{number}")), 0)
+        log.append(keyed_batch((f"k{number % KEYS}", f"v{number}")), 0)
     log.flush()
-    before = replayed(log)
+    before = values_by_key(log)
     job = compaction(place.disk, log, segment_bytes=1_000)
     assert list(job.steps())
     names_before = {name for name in place.disk.list(log.folder) if name.endswith("log")}
     promote(place.disk, log.folder, job.cleaned, "0")
     remove_unfinished(place.disk, log.folder)
     assert {name for name in place.disk.list(log.folder) if "log" in name} == names_before
-    assert replayed(log) == replayed(reopen(place.disk, place.path)[0]) == before
+    assert values_by_key(log) == values_by_key(reopen(place.disk, place.path)[0]) == before
     clean(place.disk, log, segment_bytes=1_000)
     assert not [name for name in place.disk.list(log.folder) if name.endswith((".deleted", ".swap", ".cleaned"))]
 
 
 @pytest.mark.parametrize("given_up", [False, True])
-def test_what_is_promoted_or_given_up_is_so_after_a_power_failure(given_up: bool) -> None:
+def test_a_promotion_or_its_undoing_survives_a_power_failure(given_up: bool) -> None:
     disk = data_disk(NothingSurvives())
     log = filled(disk)
     _, promoted = clean_and_promote(disk, log, segment_bytes=1_000)
@@ -203,10 +203,10 @@ def test_a_part_of_a_segment_does_not_count_while_one_before_it_is_not_promoted(
 
 def test_an_empty_segment_that_kafka_promoted_takes_no_place_of_one_that_is_there(disk: FaultyDisk) -> None:
     log = filled(disk)
-    expected, before = shown(log), [one.base for one in log.closed]
+    expected, before = records_by_offset(log), [one.base for one in log.closed]
     overwrite(disk, f"/data/{FOLDER}/{before[1]:020}.log.swap", b"")
     again, _ = reopen(disk, "/data")
-    assert (shown(again), [one.base for one in again.closed]) == (expected, before)
+    assert (records_by_offset(again), [one.base for one in again.closed]) == (expected, before)
     assert left_over(disk) == []
 
 
@@ -222,7 +222,7 @@ def test_a_promoted_segment_that_is_damaged_keeps_the_log_closed(disk: FaultyDis
     assert caught.value.path == path
 
 
-def test_what_is_not_what_the_cleaner_said_is_not_promoted(disk: FaultyDisk) -> None:
+def test_a_segment_that_differs_from_the_cleaners_report_is_not_promoted(disk: FaultyDisk) -> None:
     log = filled(disk)
     job = compaction(disk, log)
     assert list(job.steps())
@@ -232,7 +232,7 @@ def test_what_is_not_what_the_cleaner_said_is_not_promoted(disk: FaultyDisk) -> 
     with pytest.raises(OSError, match="No such file"):
         promote(disk, log.folder, [new._replace(base=1)], "0")
     remove_unfinished(disk, log.folder)
-    assert replayed(log) == replayed(filled(data_disk()))
+    assert values_by_key(log) == values_by_key(filled(data_disk()))
 
 
 def test_files_that_kafka_left_are_finished_in_its_own_way() -> None:
@@ -240,7 +240,7 @@ def test_files_that_kafka_left_are_finished_in_its_own_way() -> None:
     for parts_left in (0, 1):
         disk = data_disk()
         log = filled(disk, 20)
-        expected, closed = replayed(log), len(log.closed)
+        expected, closed = values_by_key(log), len(log.closed)
         job = compaction(disk, log, segment_bytes=1_000)
         assert list(job.steps())
         promote(disk, log.folder, job.cleaned[1:], "0")
@@ -248,7 +248,7 @@ def test_files_that_kafka_left_are_finished_in_its_own_way() -> None:
             remove_unfinished_cleaned(disk)
         again, _ = reopen(disk, "/data")
         assert (len(again.closed) == closed) == bool(parts_left)
-        assert replayed(again) == expected
+        assert values_by_key(again) == expected
         assert left_over(disk) == []
 
 
@@ -264,7 +264,7 @@ def remove_unfinished_cleaned(disk: FaultyDisk) -> None:
 def test_a_log_rolls_early_when_nothing_needs_to_be_waited_for(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     assert log.roll(0)  # nothing is there to be closed
-    log.append(keyed(("a", "1")), 0)
+    log.append(keyed_batch(("a", "1")), 0)
     assert not log.roll(0)
     flush = log.start_flush()
     assert not log.roll(1 << 20)
@@ -272,7 +272,7 @@ def test_a_log_rolls_early_when_nothing_needs_to_be_waited_for(place: Place) -> 
     assert log.roll(0)
     assert log.roll(0)
     assert ([one.base for one in log.closed], log.last_base) == ([0], 1)
-    log.append(keyed(("a", "2")), 0)
+    log.append(keyed_batch(("a", "2")), 0)
     assert not log.roll(10)
     assert log.roll(1_000)
     assert (log.flushed_offset, len(log.closed)) == (2, 2)
@@ -287,12 +287,12 @@ def test_what_is_flushed_after_an_early_roll_survives(seed: int) -> None:
     disk = data_disk(seed)
     log, _ = reopen(disk, "/data")
     for number in range(4):
-        log.append(keyed((f"a{number}", "1")), 0)
+        log.append(keyed_batch((f"a{number}", "1")), 0)
         log.flush()
         assert log.roll(0)
-    log.append(keyed(("last", "1")), 0)
+    log.append(keyed_batch(("last", "1")), 0)
     log.flush()
-    log.append(keyed(("lost", "1")), 0)
+    log.append(keyed_batch(("lost", "1")), 0)
     disk.crash()
     assert names(reopen(disk, "/data", recovery_point=5)[0])[:5] == ["a0", "a1", "a2", "a3", "last"]
 
@@ -301,7 +301,7 @@ def test_what_is_flushed_after_an_early_roll_survives(seed: int) -> None:
 def test_an_early_roll_that_a_crash_undoes_loses_nothing(seed: int) -> None:
     disk = data_disk(seed)
     log, _ = reopen(disk, "/data")
-    log.append(keyed(("a", "1")), 0)
+    log.append(keyed_batch(("a", "1")), 0)
     log.flush()
     assert log.roll(0)
     disk.crash()
@@ -311,7 +311,7 @@ def test_an_early_roll_that_a_crash_undoes_loses_nothing(seed: int) -> None:
 
 def test_a_roll_that_the_disk_refuses_leaves_the_log_as_it_was(disk: FaultyDisk) -> None:
     log, _ = reopen(disk, "/data")
-    log.append(keyed(("a", "1")), 0)
+    log.append(keyed_batch(("a", "1")), 0)
     log.flush()
     disk.read_only = True
     log._handles.close()
@@ -319,7 +319,7 @@ def test_a_roll_that_the_disk_refuses_leaves_the_log_as_it_was(disk: FaultyDisk)
         log.roll(0)
     disk.read_only = False
     assert log.usable
-    log.append(keyed(("b", "1")), 0)
+    log.append(keyed_batch(("b", "1")), 0)
     log.flush()
     assert names(reopen(disk, "/data")[0]) == ["a", "b"]
 
@@ -330,8 +330,8 @@ def test_a_roll_that_the_disk_refuses_leaves_the_log_as_it_was(disk: FaultyDisk)
 def test_closed_segments_in_which_everything_is_older_are_dropped(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     for day in range(5):
-        log.append(keyed((f"d{day}", "1"), timestamp=1_000 * day + 500), 0)
-        log.append(keyed((f"d{day}", "2"), timestamp=1_000 * day), 0)
+        log.append(keyed_batch((f"d{day}", "1"), timestamp=1_000 * day + 500), 0)
+        log.append(keyed_batch((f"d{day}", "2"), timestamp=1_000 * day), 0)
         log.flush()
         assert log.roll(0)
     assert log.drop_old(500, 0, 0) == []
@@ -348,7 +348,7 @@ def test_closed_segments_in_which_everything_is_older_are_dropped(place: Place) 
     assert log.drop_old(1 << 60, 0, 0) == [4, 6, 8]
     remove_deleted(place.disk, log.folder, [4, 6, 8])
     assert (names(log), log.start_offset, log.next_offset) == ([], 10, 10)
-    log.append(keyed(("new", "1")), 0)
+    log.append(keyed_batch(("new", "1")), 0)
     log.close()
     assert names(reopen(place.disk, place.path)[0]) == ["new"]
     assert [name for name in place.disk.list(log.folder) if name.endswith("deleted")] == []
@@ -359,7 +359,7 @@ def test_a_crash_while_dropping_leaves_the_end_of_the_log(power: bool) -> None:
     for step in range(100):
         disk = data_disk(step)
         log = filled(disk)
-        log.append(keyed(("end", "1"), timestamp=9_000), 0)
+        log.append(keyed_batch(("end", "1"), timestamp=9_000), 0)
         log.flush()
         assert log.roll(0)
         whole = names(log)
@@ -386,7 +386,7 @@ def test_a_crash_while_dropping_leaves_the_end_of_the_log(power: bool) -> None:
     raise AssertionError("it never ended")
 
 
-def test_what_gave_way_is_removed_when_the_name_of_the_new_segment_is_safe(disk: FaultyDisk) -> None:
+def test_replaced_segments_are_removed_after_the_new_name_is_synced(disk: FaultyDisk) -> None:
     log = filled(disk)
     _, (new,) = clean_and_promote(disk, log)
     log.close()
@@ -401,7 +401,7 @@ def test_readers_of_segments_that_a_repair_left_alone_read_on_when_these_give_wa
     reader = scan(log)
     seen = next(reader)
     expected = b"".join(scan(log))
-    log.append(keyed(("more", "1")), log.epoch)
+    log.append(keyed_batch(("more", "1")), log.epoch)
     fail_flush(disk, log)
     recover(log, keep_unflushed=True)
     while bases := log.drop_first():
@@ -440,18 +440,18 @@ def test_a_part_between_two_that_are_not_promoted_does_not_count(disk: FaultyDis
     assert left_over(disk) == []
 
 
-def test_names_that_resemble_what_a_cleaning_leaves_are_left_alone(disk: FaultyDisk) -> None:
+def test_files_with_similar_names_are_left_alone_by_an_opening(disk: FaultyDisk) -> None:
     log = filled(disk)
-    expected = shown(log)
+    expected = records_by_offset(log)
     strange = [f"{'x' * 20}.log.cleaned", "notes.swap", f"{chr(0x661) * 20}.log.deleted"]
     for name in strange:
         overwrite(disk, f"{log.folder}/{name}", b"?")
     again, _ = reopen(disk, "/data")
-    assert shown(again) == expected
+    assert records_by_offset(again) == expected
     assert sorted(left_over(disk)) == sorted(strange)
 
 
-def test_an_index_of_before_never_stands_beside_a_new_segment() -> None:
+def test_an_old_index_never_stands_beside_a_new_segment() -> None:
     for step in range(30):
         disk = data_disk()
         log = filled(disk)
@@ -470,7 +470,7 @@ def test_an_index_of_before_never_stands_beside_a_new_segment() -> None:
         else:
             disk.crash_at = -1
             assert not disk.exists(f"{new.path}.index")
-            assert replayed(again) == replayed(filled(data_disk()))
+            assert values_by_key(again) == values_by_key(filled(data_disk()))
             again.close()
             assert disk.opened == 0
             assert step > 3

@@ -67,7 +67,7 @@ def test_a_flipped_bit_anywhere_closes_the_log_unless_its_batches_were_written_t
             assert recovery.position == before
 
 
-def test_where_flushing_is_left_to_the_system_damage_is_cut_and_kept_with_the_segments_behind_it(disk: FaultyDisk) -> None:
+def test_a_deferred_log_cuts_damage_and_keeps_a_copy_of_it_and_later_segments(disk: FaultyDisk) -> None:
     batches = written(disk, segment_bytes=200, count=6)
     folder = f"/data/{FOLDER}"
     logs = [name for name in disk.list(folder) if name.endswith(".log")]
@@ -97,7 +97,7 @@ def test_a_torn_end_has_no_copy_and_segments_behind_it_have(disk: FaultyDisk) ->
 
 
 @pytest.mark.parametrize("deferred", [False, True])
-def test_what_an_interrupted_write_leaves_is_cut_without_a_copy(disk: FaultyDisk, deferred: bool) -> None:
+def test_a_torn_write_is_cut_without_a_copy(disk: FaultyDisk, deferred: bool) -> None:
     batches = written(disk, padding=2_000)
     whole = b"".join(batches)
     start = len(whole) - len(batches[-1])
@@ -220,7 +220,7 @@ def test_copies_have_a_bound_in_bytes_and_the_newest_stays_however_large_it_is(d
     assert disk.opened == 0
 
 
-def test_zeros_tell_what_was_never_written() -> None:
+def test_zeros_mark_sectors_that_were_never_written() -> None:
     some = b"\1" * 2_000
     assert not has_unwritten(some, 0)
     assert not has_unwritten(some + bytes(31), 7)
@@ -286,7 +286,7 @@ def test_a_sound_batch_is_found_wherever_it_begins_and_whatever_is_around_it(bef
         assert find_sound(Bytes(data), 0, before + len(whole) - 1, 7) == before + len(whole) - 1
 
 
-def test_a_batch_is_sound_with_an_offset_of_this_segment_alone() -> None:
+def test_a_sound_batch_has_an_offset_of_this_segment() -> None:
     far = (1 << 31) - 1
     data = sound(1_000)
     for lowest, found in ((0, True), (1_000, True), (1_001, False)):
@@ -315,12 +315,12 @@ def test_the_first_of_two_sound_batches_is_the_one_that_is_found() -> None:
         (21, (0x4000).to_bytes(2, "big"), False),
     ],
 )
-def test_what_says_of_itself_what_no_batch_says_is_not_sound_in_spite_of_its_checksum(at: int, what: bytes, is_sound: bool) -> None:
+def test_an_impossible_header_is_not_sound_though_its_checksum_is_right(at: int, what: bytes, is_sound: bool) -> None:
     data = patched(sound(7, count=2), at, what)
     assert (find_sound(Bytes(data), 0, len(data), 0) == 0) is is_sound
 
 
-def test_what_cannot_be_a_batch_is_not_read_to_compute_its_checksum() -> None:
+def test_an_impossible_header_is_rejected_before_its_body_is_read() -> None:
     whole = sound(7, padding=1_000)
     for at, what in ((8, (1 << 30).to_bytes(4, "big")), (0, (1 << 40).to_bytes(8, "big")), (57, (9).to_bytes(4, "big")), (21, b"\7\0")):
         changed = bytearray(whole)
@@ -330,7 +330,7 @@ def test_what_cannot_be_a_batch_is_not_read_to_compute_its_checksum() -> None:
         assert len(file.reads) == 1
 
 
-def test_a_batch_is_not_overlooked_where_a_byte_of_its_epoch_looks_like_a_beginning() -> None:
+def test_a_batch_whose_epoch_looks_like_a_magic_byte_is_found() -> None:
     data = bytearray(sound(7))
     stamp_whole(data, 7, 2)
     data = bytearray(b"\1") + data

@@ -12,7 +12,7 @@ from storage import DamagedLog, Found, Handles, Log
 from storage.segment import LOOK_BYTES
 from storage.times import STEP_BYTES, STEP_RECORDS
 from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, batch, clean, found, overwrite, read, reopen, scan, stop
+from tests.storage.logs import FOLDER, batch, clean, overwrite, read, reopen, result_of, scan, stop
 
 pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
 
@@ -87,7 +87,7 @@ class Written:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_what_is_found_is_what_reading_everything_finds(disk: FaultyDisk, seed: int) -> None:
+def test_a_time_lookup_agrees_with_a_full_read(disk: FaultyDisk, seed: int) -> None:
     written = Written(seed, disk)
     for number in range(150):
         written.go_on()
@@ -95,11 +95,11 @@ def test_what_is_found_is_what_reading_everything_finds(disk: FaultyDisk, seed: 
             log = written.log
             kept = readable(log)
             for timestamp in (LATEST, 0, 999, 2_001, written.now, *(written.random.randrange(900, 2_600) for _ in range(6))):
-                assert found(look(log, timestamp)) == expected(kept, timestamp), timestamp
+                assert result_of(look(log, timestamp)) == expected(kept, timestamp), timestamp
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_segments_that_give_way_between_two_steps_are_read_on(disk: FaultyDisk, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_lookup_survives_segments_replaced_between_its_steps(disk: FaultyDisk, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage.times.STEP_READS", 1)
     written = Written(seed, disk)
     written.segment_bytes = written.log.segment_bytes = 20_000
@@ -142,7 +142,7 @@ def bytes_of_steps(disk: FaultyDisk, steps: Iterator[Found | None]) -> list[int]
 
 @pytest.mark.parametrize("timestamp", [LATEST, 5_000])
 @pytest.mark.parametrize("padding", [0, 3_000, 20_000])
-def test_where_the_newest_time_was_deleted_each_step_reads_little(
+def test_each_lookup_step_reads_little_when_the_newest_time_was_deleted(
     disk: FaultyDisk, timestamp: int | None, padding: int
 ) -> None:
     log, _ = reopen(disk, "/data", segment_bytes=1 << 30)
@@ -157,16 +157,16 @@ def test_where_the_newest_time_was_deleted_each_step_reads_little(
     assert sum(each) <= min(log.size, 401 * LOOK_BYTES if padding == 20_000 else log.size) + 3 * STEP_BYTES
 
 
-def test_with_its_index_a_look_reads_a_few_kib_wherever_the_log_begins(disk: FaultyDisk) -> None:
+def test_an_indexed_time_lookup_reads_a_few_kib(disk: FaultyDisk) -> None:
     log, _ = reopen(disk, "/data", segment_bytes=1 << 30)
     for number in range(9_000):
         log.append(batch("b", timestamp=1_000 + number), log.epoch)
     assert sum(bytes_of_steps(disk, log.find_time(9_000))) < 6 * LOOK_BYTES
     log.delete_before(8_900)
     disk.reads.clear()
-    assert found(log.find_time(1_500)) == (9_900, 8_900, 0)
+    assert result_of(log.find_time(1_500)) == (9_900, 8_900, 0)
     assert sum(size for _, size in disk.reads) < 6 * LOOK_BYTES
-    assert found(log.latest_record()) == (9_999, 8_999, 0)
+    assert result_of(log.latest_record()) == (9_999, 8_999, 0)
 
 
 def test_an_index_that_is_gone_costs_steps_and_not_one_long_read(disk: FaultyDisk) -> None:
@@ -182,7 +182,7 @@ def test_an_index_that_is_gone_costs_steps_and_not_one_long_read(disk: FaultyDis
     assert max(each) <= STEP_BYTES + 8 * LOOK_BYTES
     assert len(each) > 8
     assert next(steps, None) is None
-    assert found(log.find_time(9_999)) == (9_999, 8_999, 0)
+    assert result_of(log.find_time(9_999)) == (9_999, 8_999, 0)
 
 
 # What a look leaves unread, and the damage it meets.
@@ -207,7 +207,7 @@ def filled(disk: FaultyDisk, times: list[int], per_segment: int = 1 << 20) -> Lo
         (8, (1 << 20).to_bytes(4, "big"), "a batch is cut short"),
     ],
 )
-def test_damage_on_the_way_is_named_by_its_place(disk: FaultyDisk, at: int, put: bytes, reason: str, latest: bool) -> None:
+def test_damage_met_by_a_time_lookup_is_reported_at_its_position(disk: FaultyDisk, at: int, put: bytes, reason: str, latest: bool) -> None:
     log = filled(disk, [9_000, *[1_000 + number for number in range(9)]])
     log.delete_before(1)
     segment = log._segments[0]
@@ -215,7 +215,7 @@ def test_damage_on_the_way_is_named_by_its_place(disk: FaultyDisk, at: int, put:
     begin = 5 * len(data) // 10
     overwrite(disk, segment.log_path, data[: begin + at] + put + data[begin + at + len(put) :])
     with pytest.raises(DamagedLog, match=reason) as caught:
-        found(log.latest_record() if latest else log.find_time(1_008))
+        result_of(log.latest_record() if latest else log.find_time(1_008))
     assert caught.value.position == begin
 
 
@@ -229,7 +229,7 @@ def test_a_header_that_is_cut_short_is_damage(disk: FaultyDisk, latest: bool) ->
     begin = 8 * size  # the last but one leads to ten bytes before the end
     overwrite(disk, segment.log_path, data[: begin + 8] + (2 * size - 12 - 10).to_bytes(4, "big") + data[begin + 12 :])
     with pytest.raises(DamagedLog, match="a batch header is cut short"):
-        found(log.latest_record() if latest else log.find_time(5_000))
+        result_of(log.latest_record() if latest else log.find_time(5_000))
 
 
 def test_records_that_cannot_be_read_are_damage(disk: FaultyDisk) -> None:
@@ -241,7 +241,7 @@ def test_records_that_cannot_be_read_are_damage(disk: FaultyDisk) -> None:
     overwrite(disk, segment.log_path, data[: 2 * size + 61] + b"\xff" * (size - 61) + data[3 * size :])
     for looking in (log.latest_record(), log.find_time(2_000)):
         with pytest.raises(DamagedLog) as caught:
-            found(looking)
+            result_of(looking)
         assert caught.value.position == 2 * size
 
 
@@ -251,17 +251,17 @@ def test_segments_that_are_not_late_enough_are_not_read(disk: FaultyDisk) -> Non
     first, second, third, last = (segment.log_path for segment in log._segments)
     for path in (first, third, last):
         disk.unreadable = path
-        assert found(log.find_time(3_000)) == Found(5_000, 2, 0)
+        assert result_of(log.find_time(3_000)) == Found(5_000, 2, 0)
     for path in (third, last):  # nor where an earlier one has a record as late
         disk.unreadable = path
-        assert found(log.latest_record()) == Found(5_001, 3, 0)
+        assert result_of(log.latest_record()) == Found(5_001, 3, 0)
     disk.unreadable = second
     with pytest.raises(OSError, match="Input/output"):
-        found(log.latest_record())
+        result_of(log.latest_record())
 
 
 @pytest.mark.parametrize("start", [0, 1])
-def test_a_look_has_one_answer_and_ends_with_it(disk: FaultyDisk, start: int) -> None:
+def test_a_time_lookup_yields_one_answer_and_ends(disk: FaultyDisk, start: int) -> None:
     log = filled(disk, [7_000, 1_000, 5_000, 2_000, 6_000, 6_000, 3_000], per_segment=2)
     log.delete_before(start)
     assert [one for one in log.find_time(4_500) if one is not None] == [Found(5_000, 2, 0) if start else Found(7_000, 0, 0)]
@@ -274,9 +274,9 @@ def test_the_newest_of_what_is_left_is_found_where_the_newest_of_all_was_deleted
     log = filled(disk, [9_000, 4_000, 4_001, 4_001, 4_000, 4_001], per_segment=4)
     for start, expected in ((1, 2), (2, 2), (3, 3), (4, 5), (5, 5)):
         log.delete_before(start)
-        assert found(log.latest_record()) == Found(4_001, expected, 0)
+        assert result_of(log.latest_record()) == Found(4_001, expected, 0)
     log.delete_before(6)
-    assert found(log.latest_record()) is None
+    assert result_of(log.latest_record()) is None
 
 
 @pytest.mark.parametrize("latest", [False, True])
@@ -300,7 +300,7 @@ def test_a_time_that_the_index_has_of_another_batch_leads_past_none(disk: Faulty
     for entry in range(2, len(index.times) - 1):
         named = index.time_offsets[entry]
         index.time_offsets[entry] = named + 2
-        assert found(log.find_time(1_000 + named + 1)) == Found(1_001 + named, named + 1, 0)
+        assert result_of(log.find_time(1_000 + named + 1)) == Found(1_001 + named, named + 1, 0)
         index.time_offsets[entry] = named
 
 
@@ -309,7 +309,7 @@ def test_a_segment_whose_index_promises_too_much_does_not_hide_the_newest_record
     log = filled(disk, [1_000, 5_000, 2_000, 3_000, 4_000, last], per_segment=2)
     for segment in log._segments[1:]:
         segment.max_timestamp = 9_000  # of a batch that an older version has emptied
-    assert found(log.latest_record()) == expected
+    assert result_of(log.latest_record()) == expected
 
 
 def test_a_batch_that_is_a_header_alone_has_no_record_to_be_found(disk: FaultyDisk) -> None:
@@ -320,4 +320,4 @@ def test_a_batch_that_is_a_header_alone_has_no_record_to_be_found(disk: FaultyDi
     overwrite(disk, path, rewrite(read_header(read(disk, path), 0), []))
     log, _ = reopen(disk, "/data")
     assert (log.next_offset, log.size) == (1, HEADER_BYTES)
-    assert (found(log.latest_record()), found(log.find_time(-1))) == (None, None)
+    assert (result_of(log.latest_record()), result_of(log.find_time(-1))) == (None, None)

@@ -10,7 +10,7 @@ from storage.tearing import SECTOR
 from storage.turn_format import FILE_BYTES, HEAD_BYTES, Kept, Lost, file_header, header_of, name_checksum, read_turns, turn_bytes
 from storage.turn_log import PREFIX, TurnLog
 from tests.storage.logs import read
-from tests.storage.turns import FOLDER, OLD, Written, first_version, made, stamped, turn
+from tests.storage.turns import FOLDER, OLD, TurnFile, disk_with_turns, first_version, stamped_batch, turn_of
 
 pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
 
@@ -26,7 +26,7 @@ def test_a_header_counts_whole_or_not_at_all() -> None:
 
 
 def test_how_much_of_a_torn_turn_there_is_is_told_to_the_byte() -> None:
-    written = Written()
+    written = TurnFile()
     last = written.starts[-2]
     for end in range(FILE_BYTES, len(written.data)):
         start = max(FILE_BYTES, *(one for one in written.starts if one <= end))
@@ -57,7 +57,7 @@ def test_a_sector_of_zeros_in_the_last_turn_is_torn_and_before_it_or_followed_by
 
 
 def test_a_file_that_counts_and_reads_as_zeros_is_damage_and_one_of_which_nobody_says_so_is_torn() -> None:
-    written = Written()
+    written = TurnFile()
     data = file_header(0, 0) + bytes(len(written.data) - FILE_BYTES)
     found = read_turns(data, len(data))
     assert ([(piece.position, piece.size) for piece in found.pieces if not isinstance(piece, Kept)], found.torn_bytes) == (
@@ -80,7 +80,7 @@ def test_a_turn_that_stands_there_again_is_damage() -> None:
 
 
 def test_stretches_that_are_lost_one_behind_the_other_are_one() -> None:
-    written = Written()
+    written = TurnFile()
     data = bytearray(written.data)
     for number in (1, 2):
         data[written.starts[number] + HEAD_BYTES + 5] ^= 1  # in the directory
@@ -91,7 +91,7 @@ def test_stretches_that_are_lost_one_behind_the_other_are_one() -> None:
 
 
 def test_a_file_that_is_shorter_than_what_counts_says_how_much_is_missing() -> None:
-    written = Written()
+    written = TurnFile()
     cut = written.starts[2]
     for missing in (0, 1, 50):
         found = read_turns(written.data[:cut], cut + missing)
@@ -101,7 +101,7 @@ def test_a_file_that_is_shorter_than_what_counts_says_how_much_is_missing() -> N
 
 
 def test_a_byte_that_does_not_belong_there_costs_no_turn_behind_it() -> None:
-    written = Written()
+    written = TurnFile()
     whole = read_turns(written.data)
     for at in written.starts[1:-1]:
         found = read_turns(written.data[:at] + b"?" + written.data[at:])
@@ -111,13 +111,13 @@ def test_a_byte_that_does_not_belong_there_costs_no_turn_behind_it() -> None:
 
 
 def test_of_a_file_of_which_nothing_counts_nothing_is_taken() -> None:
-    for data in (Written().data, first_version([("a-0", stamped("a-0 0", 0))])):
+    for data in (TurnFile().data, first_version([("a-0", stamped_batch("a-0 0", 0))])):
         found = read_turns(data, 0)
         assert (found.pieces, found.torn_bytes) == ([], 0)
 
 
 def test_turns_are_read_behind_a_header_that_is_damaged() -> None:
-    written = Written()
+    written = TurnFile()
     whole = read_turns(written.data)
     for at in range(FILE_BYTES):
         data = bytearray(written.data)
@@ -132,7 +132,7 @@ def test_turns_are_read_behind_a_header_that_is_damaged() -> None:
 
 
 def test_with_what_counts_known_a_file_that_is_cut_anywhere_is_damage_to_its_end() -> None:
-    written = Written()
+    written = TurnFile()
     batches = sum(isinstance(one, Kept) for one in read_turns(written.data).pieces)
     for cut in range(FILE_BYTES, len(written.data), 7):
         found = read_turns(written.data[:cut], len(written.data))
@@ -158,12 +158,12 @@ def test_rubbish_at_the_end_is_torn_while_it_is_shorter_than_a_head_and_zeros_be
 
 
 def test_where_the_logs_in_the_file_before_ended_is_what_its_first_turn_says() -> None:
-    disk = made()
+    disk = disk_with_turns()
     first = TurnLog(disk, FOLDER, 1)
-    first.write(turn(("a-0", stamped("a-0 0", 0)), ("b-0", stamped("b-0 0", 0))))
+    first.write(turn_of(("a-0", stamped_batch("a-0 0", 0)), ("b-0", stamped_batch("b-0 0", 0))))
     second = TurnLog(disk, FOLDER, 2, first)
     for number in (1, 2):
-        second.write(turn(("b-0", stamped(f"b-0 {number}", number))))
+        second.write(turn_of(("b-0", stamped_batch(f"b-0 {number}", number))))
     assert read_turns(read(disk, f"{FOLDER}/{PREFIX}2")).before_ends == {name_checksum("a-0"): 1, name_checksum("b-0"): 1}
     assert read_turns(read(disk, f"{FOLDER}/{PREFIX}1")).before_ends == {}
 
@@ -200,7 +200,7 @@ def test_what_is_left_of_a_file_without_a_header_is_told_to_the_byte() -> None:
 
 
 def test_a_turn_without_a_header_that_makes_no_sense_is_none_though_its_checksum_is_right() -> None:
-    sound = stamped("a-0 0", 0)
+    sound = stamped_batch("a-0 0", 0)
     other = sound[:16] + b"\1" + sound[17:]  # of another format
     for name, one in (("", sound), ("a-0", other), ("n" * 80, b"\2" * (HEADER_BYTES - 1))):
         data = first_version([(name, one)])

@@ -14,7 +14,7 @@ from storage.turn_log import PREFIX, Leftover, TurnLog, covered_bytes, is_turn_l
 from tests.storage.conftest import Place
 from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import batch, overwrite, read
-from tests.storage.turns import keys, stamped, turn
+from tests.storage.turns import keys, stamped_batch, turn_of
 
 FOLDER = "/data"
 
@@ -27,11 +27,11 @@ def keys_of(*batches: bytes) -> list[bytes]:
     return [key for one in batches for key, _ in facts_of(one) if key is not None]
 
 
-def test_a_log_that_lost_everything_is_there_again(disk: FaultyDisk) -> None:
-    first, second, other = stamped("x", 0, 2), stamped("y", 2), stamped("z", 0)
+def test_a_log_that_lost_everything_is_restored_from_the_turns(disk: FaultyDisk) -> None:
+    first, second, other = stamped_batch("x", 0, 2), stamped_batch("y", 2), stamped_batch("z", 0)
     turns = TurnLog(disk, FOLDER, 1)
-    turns.write(turn(("a-0", first), ("b-0", other)))
-    turns.write(turn(("a-0", second)))
+    turns.write(turn_of(("a-0", first), ("b-0", other)))
+    turns.write(turn_of(("a-0", second)))
     disk.crash()
     leftover = Leftover(disk, FOLDER)
     assert leftover.numbers == [1]
@@ -46,9 +46,9 @@ def test_a_log_that_lost_everything_is_there_again(disk: FaultyDisk) -> None:
 
 
 @pytest.mark.parametrize("has", [1, 2, 3])
-def test_a_log_takes_what_it_lacks_alone(disk: FaultyDisk, has: int) -> None:
-    batches = [stamped(name, number) for number, name in enumerate("xyz")]
-    TurnLog(disk, FOLDER, 3).write(turn(*[("a-0", one) for one in batches]))
+def test_a_log_takes_only_the_batches_it_lacks(disk: FaultyDisk, has: int) -> None:
+    batches = [stamped_batch(name, number) for number, name in enumerate("xyz")]
+    TurnLog(disk, FOLDER, 3).write(turn_of(*[("a-0", one) for one in batches]))
     log = opened(disk)
     for one in batches[:has]:
         assert log.restore(one)
@@ -59,7 +59,7 @@ def test_a_log_takes_what_it_lacks_alone(disk: FaultyDisk, has: int) -> None:
 
 
 def test_a_log_that_lost_what_comes_before_is_not_opened(disk: FaultyDisk) -> None:
-    TurnLog(disk, FOLDER, 1).write(turn(("a-0", stamped("y", 1))))
+    TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", stamped_batch("y", 1))))
     log = opened(disk)
     leftover = Leftover(disk, FOLDER)
     with pytest.raises(DamagedLog, match="a-0 had a batch here that ends before offset 2, and what is left of the log ends before 0"):
@@ -68,7 +68,7 @@ def test_a_log_that_lost_what_comes_before_is_not_opened(disk: FaultyDisk) -> No
 
 
 def test_a_log_goes_on_at_a_newer_epoch_than_what_it_got(disk: FaultyDisk) -> None:
-    TurnLog(disk, FOLDER, 1).write(turn(("a-0", stamped("x", 0, epoch=5))))
+    TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", stamped_batch("x", 0, epoch=5))))
     log = opened(disk)
     Leftover(disk, FOLDER).restore("a-0", log)
     assert log.epoch == 6
@@ -78,10 +78,10 @@ def test_a_log_goes_on_at_a_newer_epoch_than_what_it_got(disk: FaultyDisk) -> No
 
 def test_files_count_in_the_order_of_their_numbers_and_a_later_batch_for_an_earlier_one_and_what_followed(disk: FaultyDisk) -> None:
     """What nobody was told of was cut off the log, and then it went on from there."""
-    old = [stamped("x", 0), stamped("cut", 1, 2), stamped("cut too", 3)]
-    new = [stamped("y", 1), stamped("z", 2)]
-    TurnLog(disk, FOLDER, 9).write(turn(*[("a-0", one) for one in old]))
-    TurnLog(disk, FOLDER, 10).write(turn(*[("a-0", one) for one in new]))
+    old = [stamped_batch("x", 0), stamped_batch("cut", 1, 2), stamped_batch("cut too", 3)]
+    new = [stamped_batch("y", 1), stamped_batch("z", 2)]
+    TurnLog(disk, FOLDER, 9).write(turn_of(*[("a-0", one) for one in old]))
+    TurnLog(disk, FOLDER, 10).write(turn_of(*[("a-0", one) for one in new]))
     log = opened(disk)
     assert Leftover(disk, FOLDER).restore("a-0", log) == 3
     assert keys(log) == keys_of(old[0], *new)
@@ -90,13 +90,13 @@ def test_files_count_in_the_order_of_their_numbers_and_a_later_batch_for_an_earl
 @pytest.mark.parametrize("fault", ["fail_writes", "fail_syncs"])
 def test_a_turn_that_could_not_be_written_is_not_left(disk: FaultyDisk, fault: str) -> None:
     turns = TurnLog(disk, FOLDER, 1)
-    turns.write(turn(("a-0", stamped("x", 0))))
+    turns.write(turn_of(("a-0", stamped_batch("x", 0))))
     setattr(disk, fault, 1)
     with pytest.raises(OSError, match="error"):
-        turns.write(turn(("a-0", stamped("y", 1))))
+        turns.write(turn_of(("a-0", stamped_batch("y", 1))))
     assert len(Leftover(disk, FOLDER).batches_of("a-0")) == 1
     # Nor does the next file say that the log had it.
-    TurnLog(disk, FOLDER, 2, turns).write(turn(("b-0", stamped("z", 0))))
+    TurnLog(disk, FOLDER, 2, turns).write(turn_of(("b-0", stamped_batch("z", 0))))
     path = f"{FOLDER}/{PREFIX}1"
     overwrite(disk, path, b"?" * len(read(disk, path)))
     left = Leftover(disk, FOLDER)
@@ -108,7 +108,7 @@ def test_a_turn_that_could_not_be_written_is_not_left(disk: FaultyDisk, fault: s
 def test_it_is_removed_with_its_name(disk: FaultyDisk) -> None:
     turns = TurnLog(disk, FOLDER, 1)
     turns.remove()
-    turns.write(turn(("a-0", stamped("x", 0))))
+    turns.write(turn_of(("a-0", stamped_batch("x", 0))))
     turns.remove()
     assert disk.opened == 0
     disk.crash()
@@ -119,14 +119,14 @@ def test_it_is_removed_with_its_name(disk: FaultyDisk) -> None:
 def test_what_was_written_is_there_after_any_crash_and_what_was_removed_is_gone(seed: int) -> None:
     disk = FaultyDisk(Random(seed))
     disk.make_folder(FOLDER)
-    first, second = stamped("x", 0), stamped("y", 1)
+    first, second = stamped_batch("x", 0), stamped_batch("y", 1)
     turns = TurnLog(disk, FOLDER, 1)
-    turns.write(turn(("a-0", first)))
-    turns.write(turn(("a-0", second)))
+    turns.write(turn_of(("a-0", first)))
+    turns.write(turn_of(("a-0", second)))
     disk.crash()
     assert Leftover(disk, FOLDER).batches_of("a-0") == [first, second]
     again = TurnLog(disk, FOLDER, 2)
-    again.write(turn(("a-0", first)))
+    again.write(turn_of(("a-0", first)))
     again.remove()
     disk.crash()
     assert disk.list(FOLDER) == ["turns.1"]
@@ -135,7 +135,7 @@ def test_what_was_written_is_there_after_any_crash_and_what_was_removed_is_gone(
 def test_a_file_is_opened_once_and_closed_once(place: Place) -> None:
     turns = TurnLog(place.disk, place.path, 1)
     for number in range(3):
-        turns.write(turn(("a-0", stamped("x", number))))
+        turns.write(turn_of(("a-0", stamped_batch("x", number))))
     if isinstance(place.disk, FaultyDisk):
         assert (place.disk.opened, place.disk.syncs) == (1, 3)
     turns.close()
@@ -149,31 +149,31 @@ def test_a_file_is_opened_once_and_closed_once(place: Place) -> None:
 def test_a_full_disk_is_named_though_what_was_written_cannot_be_cut_off(disk: FaultyDisk) -> None:
     disk.room, disk.fail_truncates = 3, 1
     with pytest.raises(OSError, match="No space") as refused:
-        TurnLog(disk, FOLDER, 1).write(turn(("a-0", stamped("x", 0))))
+        TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", stamped_batch("x", 0))))
     assert refused.value.errno == errno.ENOSPC
 
 
 def test_a_file_names_the_one_before_it_with_what_of_that_was_acknowledged(disk: FaultyDisk) -> None:
     first = TurnLog(disk, FOLDER, 1)
     unwritten = TurnLog(disk, FOLDER, 2, first)
-    unwritten.write(turn(("a-0", stamped("x", 0))))
+    unwritten.write(turn_of(("a-0", stamped_batch("x", 0))))
     assert header_of(read(disk, f"{FOLDER}/turns.2")) == (0, 0)  # the first one was never written
     third = TurnLog(disk, FOLDER, 3, unwritten)
-    third.write(turn(("a-0", stamped("y", 1))))
+    third.write(turn_of(("a-0", stamped_batch("y", 1))))
     assert header_of(read(disk, f"{FOLDER}/turns.3")) == (2, unwritten.size)
     assert unwritten.size == len(read(disk, f"{FOLDER}/turns.2"))
 
 
 @pytest.mark.parametrize("number", [0, 1, 12])
 def test_the_first_file_may_have_any_number(disk: FaultyDisk, number: int) -> None:
-    TurnLog(disk, FOLDER, number).write(turn(("a-0", stamped("x", 0))))
+    TurnLog(disk, FOLDER, number).write(turn_of(("a-0", stamped_batch("x", 0))))
     leftover = Leftover(disk, FOLDER)
     assert (len(leftover.batches_of("a-0")), leftover.torn, leftover.damage) == (1, [], [])
 
 
 def test_a_batch_whose_bytes_changed_is_damage_and_stays_for_whom_it_concerns(disk: FaultyDisk) -> None:
-    good, bad = stamped("x", 0), stamped("y", 0)
-    TurnLog(disk, FOLDER, 1).write(turn(("a-0", good), ("b-0", bad)))
+    good, bad = stamped_batch("x", 0), stamped_batch("y", 0)
+    TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", good), ("b-0", bad)))
     data = bytearray(read(disk, f"{FOLDER}/turns.1"))
     data[-1] ^= 1
     overwrite(disk, f"{FOLDER}/turns.1", bytes(data))
@@ -187,7 +187,7 @@ def test_a_batch_whose_bytes_changed_is_damage_and_stays_for_whom_it_concerns(di
 
 
 def test_a_file_of_which_no_turn_can_be_read_is_not_used_up(disk: FaultyDisk) -> None:
-    TurnLog(disk, FOLDER, 1).write(turn(("a-0", stamped("x", 0))))
+    TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", stamped_batch("x", 0))))
     data = bytearray(read(disk, f"{FOLDER}/turns.1"))
     data[FILE_BYTES] ^= 1
     overwrite(disk, f"{FOLDER}/turns.1", bytes(data))
@@ -196,27 +196,27 @@ def test_a_file_of_which_no_turn_can_be_read_is_not_used_up(disk: FaultyDisk) ->
 
 
 def test_a_log_that_has_another_batch_at_its_first_offset_lacks_nothing(disk: FaultyDisk) -> None:
-    TurnLog(disk, FOLDER, 1).write(turn(("a-0", stamped("cut", 0, 3))))
+    TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", stamped_batch("cut", 0, 3))))
     log = opened(disk)
-    log.restore(stamped("x", 0))
+    log.restore(stamped_batch("x", 0))
     assert Leftover(disk, FOLDER).restore("a-0", log) == 0
     assert log.next_offset == 1
 
 
 def test_what_came_behind_a_batch_that_was_cut_off_is_taken(disk: FaultyDisk) -> None:
     """The batch in its place went into the log itself, the one behind that into the turns again."""
-    behind = stamped("behind", 2)
-    TurnLog(disk, FOLDER, 1).write(turn(("a-0", stamped("cut", 1, 2)), ("a-0", behind)))
+    behind = stamped_batch("behind", 2)
+    TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", stamped_batch("cut", 1, 2)), ("a-0", behind)))
     log = opened(disk)
     for number, name in enumerate("xy"):
-        log.restore(stamped(name, number))
+        log.restore(stamped_batch(name, number))
     assert Leftover(disk, FOLDER).restore("a-0", log) == 1
     assert keys(log)[2:] == keys_of(behind)
 
 
 def test_a_log_that_lacks_nothing_is_not_flushed_once_more(disk: FaultyDisk) -> None:
-    whole = stamped("x", 0)
-    TurnLog(disk, FOLDER, 1).write(turn(("a-0", whole)))
+    whole = stamped_batch("x", 0)
+    TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", whole)))
     log = opened(disk)
     log.restore(whole)
     changes = len(disk.changes)
@@ -225,12 +225,12 @@ def test_a_log_that_lacks_nothing_is_not_flushed_once_more(disk: FaultyDisk) -> 
 
 
 @pytest.mark.parametrize("name", ["turns.", "turns", "turns.x", "turns.1.old", "returns.1", "turns-1", "turns.\u0661"])
-def test_other_files_are_none(name: str) -> None:
+def test_other_file_names_are_not_turn_files(name: str) -> None:
     assert is_turn_log(f"{PREFIX}12")
     assert not is_turn_log(name)
 
 
 def test_batches_that_follow_each_other_cover_their_bytes_and_no_more() -> None:
-    first, second, third = stamped("x", 0), stamped("yy", 1), stamped("zzz", 2)
+    first, second, third = stamped_batch("x", 0), stamped_batch("yy", 1), stamped_batch("zzz", 2)
     assert [covered_bytes([first, second], offset) for offset in range(3)] == [len(first + second), len(second), 0]
     assert covered_bytes([first, third], 0) == len(first)

@@ -41,7 +41,7 @@ def checked(disk: FaultyDisk) -> tuple[Segment, str]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_it_knows_what_it_knew_when_the_batches_were_appended(seed: int) -> None:
+def test_verifying_learns_what_appending_knew(seed: int) -> None:
     """Timestamps that grow, stand still and go back, sizes that stay for a while, gaps, another epoch now and then."""
     random = Random(seed)
     disk = stored(b"")

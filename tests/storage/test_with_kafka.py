@@ -11,7 +11,7 @@ import pytest
 from protocol.batch import Compression, Record, build, build_facts, iterate, records
 from storage import Handles, Log, OsDisk
 from tests.oracle import run_java
-from tests.storage.logs import DUMP, FOLDER, batch, clean, contents, reopen, scan, stop
+from tests.storage.logs import DUMP, FOLDER, all_records, batch, clean, reopen, scan, stop
 
 pytestmark = pytest.mark.once
 
@@ -90,7 +90,7 @@ def test_kafkas_tool_finds_nothing_wrong_with_cleaned_segments(tmp_path: Path) -
     expected = []
     for now in (10_000, 20_000):
         clean(OsDisk(), log, now=now, segment_bytes=20_000)
-        expected = [record.offset for record in contents(log)]
+        expected = [record.offset for record in all_records(log)]
     log.close()
     folder = tmp_path / FOLDER
     logs = sorted(folder.glob("*.log"))

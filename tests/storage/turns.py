@@ -17,7 +17,7 @@ LOGS = ("a-0", "b-0", "c-0")
 TURNS = (("a-0", "b-0"), ("a-0", "b-0", "c-0"), ("b-0",), ("a-0", "b-0", "c-0"))
 
 
-def stamped(name: str, base: int, records: int = 1, epoch: int = 0) -> bytes:
+def stamped_batch(name: str, base: int, records: int = 1, epoch: int = 0) -> bytes:
     """As a log has it that wrote it at this offset."""
     disk = FaultyDisk()
     log, _ = Log.open(Handles(disk), "/log-0", 1 << 20, 0, True)
@@ -30,7 +30,7 @@ def stamped(name: str, base: int, records: int = 1, epoch: int = 0) -> bytes:
     return bytes(whole)
 
 
-def turn(*appended: tuple[str, bytes]) -> list[Entry]:
+def turn_of(*appended: tuple[str, bytes]) -> list[Entry]:
     headers = [read_header(batch, 0) for _, batch in appended]
     return [(name, batch, header.base_offset, header.next_offset) for (name, batch), header in zip(appended, headers, strict=True)]
 
@@ -39,17 +39,17 @@ def keys(log: Log) -> list[bytes]:
     return [key for some in log.facts() for key, _ in some if key is not None]
 
 
-class Written:
+class TurnFile:
     """A file of turns, as bytes, and what each log was told to have after each turn."""
 
     def __init__(self, turns: tuple[tuple[str, ...], ...] = TURNS) -> None:
-        disk = made()
+        disk = disk_with_turns()
         file = TurnLog(disk, FOLDER, 1)
         self.told: list[dict[str, int]] = [dict.fromkeys((*LOGS, "d-0"), 0)]  # how many batches, before the first turn and after each
         self.starts = [0]
         for names in turns:
             count = dict(self.told[-1])
-            file.write(turn(*[(name, stamped(f"{name} {count[name]}", count[name])) for name in names]))
+            file.write(turn_of(*[(name, stamped_batch(f"{name} {count[name]}", count[name])) for name in names]))
             for name in names:
                 count[name] += 1
             self.told.append(count)
@@ -60,7 +60,7 @@ class Written:
         return [f"{name} {number}.0".encode() for number in range(self.told[-1][name])]
 
 
-def made(*files: bytes) -> FaultyDisk:
+def disk_with_turns(*files: bytes) -> FaultyDisk:
     disk = FaultyDisk()
     disk.make_folder(FOLDER)
     for number, data in enumerate(files, 1):
@@ -77,4 +77,4 @@ def first_version(*turns: list[tuple[str, bytes]]) -> bytes:
     return data
 
 
-OLD = [[("a-0", stamped("a-0 0", 0)), ("b-0", stamped("b-0 0", 0))], [("b-0", stamped("b-0 1", 1))], [("a-0", stamped("a-0 1", 1))]]
+OLD = [[("a-0", stamped_batch("a-0 0", 0)), ("b-0", stamped_batch("b-0 0", 0))], [("b-0", stamped_batch("b-0 1", 1))], [("a-0", stamped_batch("a-0 1", 1))]]
