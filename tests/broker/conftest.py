@@ -1,4 +1,4 @@
-"""Fixtures of the broker's tests: `served`, a broker behind a real socket, and `desk` and `peer`, group coordinators without one."""
+"""Fixtures of the broker's tests: `served` is a broker behind a real socket, `desk` and `peer` are one without it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ from tests.support.group_desk import Desk, Peer
 from tests.support.in_loop import Served
 
 DISK_KIB = 512
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are selected by their markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as `once` what runs on a fake loop: rules alone, without a socket, process or thread, which no Python changes."""
+    for item in items:
+        if not {"desk", "machine", "world"}.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.once)
 
 
 @pytest_asyncio.fixture

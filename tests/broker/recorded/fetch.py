@@ -13,10 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from struct import pack
 from typing import Any, NamedTuple, Protocol
 
-from protocol.apis import APIS
 from protocol.batch import Record, build, iterate
 from protocol.message import Part, fields_of
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -32,11 +30,9 @@ from protocol.messages.fetch import (
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.broker.recorded.groups import CLOSED, MANY, NOTHING, Change, numbers, texts
-from tests.broker.recorded.topics import fields, ids, lists
+from tests.broker.recorded.extremes import Change, answer_frame, decoded, extremes, framed, short_text
 from tests.kafka_process import kafka_folder, running_kafka
 from tests.running import Client
-from tests.support.headers import response_header_version
 
 ANSWERS = Path(__file__).with_name("fetch.json")
 SETTINGS = {"log_retention_ms": "-1", "auto_create_topics_enable": "false", "offsets_topic_num_partitions": "1"}
@@ -45,7 +41,6 @@ WAIT_MS = 60
 KNOWN_SECONDS = 20
 SILENCE_SECONDS = 5
 UNKNOWN_ID = b"\7" * 16
-NO_ID = bytes(16)
 TIME = 1_700_000_000_000
 
 
@@ -153,21 +148,12 @@ def every_case() -> Iterator[Case]:
 
 
 def cases(request: Request, version: int, newest: int) -> Iterator[Case]:
-    base = request(DRY)
-    plain = base.encode(version)
-    yield Case(f"{request.__name__} v{version}", request, version)
-    for way, kind in fields(base):
-        changes = CHANGES[kind](way, version >= base.FLEXIBLE_FROM)
-        for name, change in changes.items():
-            if name.startswith(str(MANY)) and (version != newest or request is list_by_time or (request is not fetch and name.endswith("alike"))):
-                continue  # it takes long, and says the same in every version; Kafka is busy for minutes with epochs of the same topic
-            tried = changes["twice the same"] if name.startswith(str(MANY)) else change  # tells as much, in no time
-            if tried(base, version) != plain:
-                where = ".".join(str(part) for part in way if isinstance(part, str)) + "[0]" * isinstance(way[-1], int)
-                yield Case(f"{request.__name__} v{version} {where}: {name}", request, version, change)
-
-
-CHANGES = {"str": texts, "int": numbers, "bytes": ids, "list": lists}
+    title = request.__name__
+    yield Case(f"{title} v{version}", request, version)
+    for extreme in extremes(request(DRY), title, version):
+        if extreme.many and (version != newest or request is list_by_time or (request is not fetch and extreme.name.endswith("alike"))):
+            continue  # it takes long, and says the same in every version; Kafka is busy for minutes with epochs of the same topic
+        yield Case(extreme.name, request, version, extreme.change)
 
 
 # What the change of one field cannot say.
@@ -309,8 +295,7 @@ def plain(value: Any, place: Place) -> Any:
         names = [name for name, id in place.ids.items() if id == value]
         return f"<id of {names[0]}>" if names else value.hex()
     if isinstance(value, str):
-        value = re.sub("\ufffd+", "\ufffd", value)
-        return f"{value[:40]}... ({len(value)} characters)" if len(value) > 80 else value
+        return short_text(value)
     return value
 
 
@@ -359,9 +344,7 @@ def answer_of(asked: Asked, case: Case) -> Any:
     frame = asked.reply_to(key, case.version, case.body(asked.place))
     if isinstance(frame, str):
         return frame
-    reply, end = APIS[key].response.decode(frame, 4 + response_header_version(key, case.version), case.version)
-    assert end == len(frame)
-    return json.loads(json.dumps(plain(reply, asked.place)))
+    return json.loads(json.dumps(plain(decoded(key, case.version, frame), asked.place)))
 
 
 # Asking Kafka.
@@ -375,15 +358,12 @@ class Kafka:
         self._client.socket.settimeout(SILENCE_SECONDS)
 
     def reply_to(self, key: int, version: int, body: bytes) -> bytes | str:
-        flexible = version >= APIS[key].flexible_from
-        try:
-            self._client.send_frame(pack(">hhih", key, version, 7, 1) + b"c" + b"\0" * flexible + body)
-            return self._client.frame()
-        except OSError as error:
+        frame = answer_frame(self._client, framed(key, version, body))
+        if isinstance(frame, str):
             self._client.socket.close()
             self._client = Client(self._port)
             self._client.socket.settimeout(SILENCE_SECONDS)
-            return NOTHING if isinstance(error, TimeoutError) else CLOSED
+        return frame
 
     def make(self) -> None:
         for name, parts in APPENDED.items():

@@ -6,19 +6,15 @@ compared; it takes some minutes. Without `all` only new cases are asked. Each ca
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from itertools import groupby
 from pathlib import Path
-from struct import pack
 from typing import Any, NamedTuple
 
-from protocol.apis import APIS
-from protocol.errors import EncodeError, ErrorCode
+from protocol.errors import ErrorCode
 from protocol.message import Part, fields_of
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_groups import DeleteGroupsRequest
@@ -37,21 +33,32 @@ from protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from protocol.wire import uvarint_bytes
+from tests.broker.recorded.extremes import (
+    CHANGES,
+    CLOSED,
+    LONGEST,
+    NOTHING,
+    Change,
+    answer_frame,
+    blobs,
+    decoded,
+    extremes,
+    framed,
+    known_answers,
+    readable,
+    short_text,
+    shortened,
+    write_answers,
+)
 from tests.kafka_process import kafka
 from tests.running import Client
-from tests.support.headers import response_header_version
 
 ANSWERS = Path(__file__).with_name("groups.json")
 SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
 TOPIC = "extremes"
 PARTITIONS = 3
-MANY = 10_000
 KNOWN_SECONDS = 20
 SILENCE_SECONDS = 15  # Kafka is quiet for longer only where it will never answer
-LONGEST = 32_767
-MARK = "<a text that is replaced>"
-NOTHING, CLOSED = "no reply", "closed"
 
 
 class Place(NamedTuple):
@@ -146,11 +153,6 @@ UNTOUCHED = [
     ],
 ]
 
-# The way to a field: names, and positions in lists.
-Way = tuple[str | int, ...]
-Change = Callable[[Any, int], bytes]  # the request and a version -> the body, with the field changed
-
-
 class Case(NamedTuple):
     name: str
     request: Request
@@ -189,167 +191,15 @@ def much_said(place: Place) -> Any:
 
 
 def cases(request: Request, version: int, newest: int) -> Iterator[Case]:
-    base = request(DRY)
-    plain = base.encode(version)
-    yield Case(f"{request.__name__} v{version}", request, version, lambda place: request(place).encode(version))
-    for way, kind in fields(base):
-        changes = CHANGES[kind](way, version >= base.FLEXIBLE_FROM)
-        for name, change in changes.items():
-            if name.startswith(str(MANY)) and version != newest:
-                continue  # it takes long, and says the same in every version
-            tried = changes["twice the same"] if name.startswith(str(MANY)) else change  # tells as much, in no time
-            if tried(base, version) != plain:
-                where = ".".join(str(part) for part in way if isinstance(part, str)) + "[0]" * isinstance(way[-1], int)
-                yield Case(f"{request.__name__} v{version} {where}: {name}", request, version, body_of(request, change, version))
+    title = request.__name__
+    yield Case(f"{title} v{version}", request, version, lambda place: request(place).encode(version))
+    for extreme in extremes(request(DRY), title, version, CHANGES | {"bytes": blobs}):
+        if version == newest or not extreme.many:  # ten thousand take long, and say the same in every version
+            yield Case(extreme.name, request, version, body_of(request, extreme.change, version))
 
 
 def body_of(request: Request, change: Change, version: int) -> Callable[[Place], bytes]:
     return lambda place: change(request(place), version)
-
-
-def fields(part: Part, way: Way = ()) -> Iterator[tuple[Way, str]]:
-    """Every field of a message, and of the first of each list in it, with the kind of its value."""
-    for name in fields_of(type(part)):
-        value = getattr(part, name)
-        if isinstance(value, list):
-            yield (*way, name), "list"
-            if isinstance(value[0], Part):
-                yield from fields(value[0], (*way, name, 0))
-            else:
-                yield (*way, name, 0), type(value[0]).__name__
-        else:
-            yield (*way, name), "str" if value is None else type(value).__name__
-
-
-# What may be extreme about a value.
-
-
-def changed(request: Any, way: Way, value: Any) -> Any:
-    request = copy.deepcopy(request)
-    holder = request
-    for part in way[:-1]:
-        holder = holder[part] if isinstance(part, int) else getattr(holder, part)
-    last = way[-1]
-    if callable(value):
-        value = value(holder[last] if isinstance(last, int) else getattr(holder, str(last)))
-    if isinstance(last, int):
-        holder[last] = value
-    else:
-        setattr(holder, last, value)
-    return request
-
-
-def to(way: Way, value: Any) -> Change:
-    return lambda request, version: bytes(changed(request, way, value).encode(version))
-
-
-def to_bytes(way: Way, data: Callable[[bytes], bytes | None], flexible: bool, width: int = 2) -> Change:
-    """Bytes that no message of ours would write, made of those that are there; their length is an int16 or int32."""
-
-    def sized(data: bytes | None) -> bytes:
-        if flexible:
-            return uvarint_bytes(0 if data is None else len(data) + 1) + (data or b"")
-        return pack(">h" if width == 2 else ">i", -1 if data is None else len(data)) + (data or b"")
-
-    def change(request: Any, version: int) -> bytes:
-        found: list[bytes] = []
-
-        def mark(value: Any) -> Any:
-            found.append(value if isinstance(value, bytes) else (value or "").encode())
-            return MARK if width == 2 else MARK.encode()
-
-        marked = bytes(changed(request, way, mark).encode(version))
-        return marked.replace(sized(MARK.encode()), sized(data(found[0])))
-
-    return change
-
-
-def no_list(way: Way, flexible: bool) -> Change:
-    """Null in place of the list: its count is the first that differs between one element and two."""
-
-    def change(request: Any, version: int) -> bytes:
-        none = bytes(changed(request, way, []).encode(version))
-        one = bytes(changed(request, way, lambda items: items[:1]).encode(version))
-        if none == one:
-            return bytes(request.encode(version))
-        at = next(at for at in range(len(one)) if at == len(none) or none[at] != one[at])
-        return none[:at] + b"\0" + none[at + 1 :] if flexible else none[: at - 3] + b"\xff" * 4 + none[at + 1 :]
-
-    return change
-
-
-def texts(way: Way, flexible: bool) -> dict[str, Change]:
-    """Each begins with what is there, so that a case's group stays its own."""
-    found = {
-        "empty": to(way, ""),
-        "null": to_bytes(way, lambda value: None, flexible),
-        "of the greatest length": to(way, lambda value: (value or "").ljust(LONGEST, "l")),
-        "of a great length in UTF-16": to(way, lambda value: (value or "") + "\N{SNOWMAN}" * ((LONGEST - len(value or "")) // 3)),
-        "control characters": to(way, lambda value: (value or "") + "\0\n\x7f"),
-        "white space": to(way, lambda value: (value or "") + " \t "),
-        "not UTF-8": to_bytes(way, lambda value: value + b"\xff\xfet", flexible),
-        "half a surrogate": to_bytes(way, lambda value: value + b"\xed\xa0\x80f", flexible),
-    }
-    if flexible:
-        found["too long"] = to_bytes(way, lambda value: value.ljust(LONGEST + 1, b"t"), True)
-    return found
-
-
-def numbers(way: Way, flexible: bool) -> dict[str, Change]:
-    least, greatest = [(lambda request, version, sign=sign: widest(request, version, way, sign)) for sign in (-1, 1)]
-    return {"0": to(way, 0), "-1": to(way, -1), "the least": least, "the greatest": greatest}
-
-
-def widest(request: Any, version: int, way: Way, sign: int) -> bytes:
-    """The extreme of as many bits as the field has."""
-    for bits in (63, 31, 15):
-        try:
-            return bytes(changed(request, way, -(1 << bits) if sign < 0 else (1 << bits) - 1).encode(version))
-        except EncodeError:
-            pass
-    return bytes(changed(request, way, -128 if sign < 0 else 127).encode(version))
-
-
-def blobs(way: Way, flexible: bool) -> dict[str, Change]:
-    return {
-        "empty": to(way, b""),
-        "one byte": to(way, b"\0"),
-        "40,000 bytes": to(way, bytes(40_000)),
-        "two MiB": to(way, b"m" * (2 << 20)),
-        "null": to_bytes(way, lambda value: None, flexible, 4),
-    }
-
-
-def booleans(way: Way, flexible: bool) -> dict[str, Change]:
-    return {"the other": to(way, lambda value: not value)}
-
-
-def lists(way: Way, flexible: bool) -> dict[str, Change]:
-    return {
-        "empty": to(way, []),
-        "null": no_list(way, flexible),
-        "twice the same": to(way, lambda items: items[:1] * 2),
-        f"{MANY} alike": to(way, lambda items: items[:1] * MANY),
-        f"{MANY} different": to(way, lambda items: [different(items[0], number) for number in range(MANY)]),
-    }
-
-
-def different(item: Any, number: int) -> Any:
-    if isinstance(item, Part):
-        item = copy.copy(item)
-        first = fields_of(type(item))[0]
-        setattr(item, first, different(getattr(item, first), number))
-        return item
-    return f"{item}-{number}" if isinstance(item, str) else number
-
-
-CHANGES: dict[str, Callable[[Way, bool], dict[str, Change]]] = {
-    "str": texts,
-    "int": numbers,
-    "bytes": blobs,
-    "bool": booleans,
-    "list": lists,
-}
 
 
 # Asking.
@@ -414,19 +264,9 @@ class Peer:
         return answer
 
     def reply_to(self, client: Client, case: Case, place: Place) -> Any:
-        id = case.client_id
-        head = pack(">hhih", case.key, case.version, 7, -1 if id is None else len(id)) + (id or b"")
-        flexible = case.version >= APIS[case.key].flexible_from
         client.socket.settimeout(self.seconds)
-        try:
-            client.send_frame(head + b"\0" * flexible + case.body(place))
-            frame = client.frame()
-        except OSError as error:
-            return NOTHING if isinstance(error, TimeoutError) else CLOSED
-        at = 4 + response_header_version(case.key, case.version)
-        reply, end = APIS[case.key].response.decode(frame, at, case.version)
-        assert end == len(frame)
-        return reply
+        frame = answer_frame(client, framed(case.key, case.version, case.body(place), case.client_id))
+        return frame if isinstance(frame, str) else decoded(case.key, case.version, frame)
 
 
 def what_is_there(client: Client, case: Case, place: Place, reply: Any) -> Iterator[Any]:
@@ -478,24 +318,17 @@ def plain(value: Any, place: Place) -> Any:
     if isinstance(value, bytes):
         return f"{value[:16].hex()}... ({len(value)} bytes)" if len(value) > 16 else value.hex()
     if isinstance(value, str):
-        value = re.sub("\ufffd+", "\ufffd", value.replace(place.group, "<group>"))  # Java and Python count differently what cannot be read
+        value = readable(value.replace(place.group, "<group>"))
         if place.member:
             value = value.replace(place.member, "<member>")
         value = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", "<uuid>", value)
-        return f"{value[:40]}... ({len(value)} characters)" if len(value) > 80 else value
+        return short_text(value)
     return value
 
 
 def is_of_others(item: Any, place: Place) -> bool:
     """A group of another case, which ListGroups lists as well."""
     return type(item).__name__ == "ListedGroup" and item.group_id != place.group
-
-
-def shortened(items: list[Any]) -> list[Any]:
-    if len(items) <= 8:
-        return items
-    alike = [re.sub(r"\d+", "#", json.dumps(item)) for item in items]
-    return [f"{len(list(group))} times {text}" for text, group in groupby(alike)]
 
 
 def wounds(case: Case) -> bool:
@@ -515,14 +348,13 @@ def ask_kafka(cases: list[Case], answers: dict[str, Any]) -> None:
 
 def main() -> None:
     """Ask Kafka, and write down its answers: to what it was not asked yet, or with `all` to everything."""
-    answers: dict[str, Any] = {} if sys.argv[1:] == ["all"] else json.loads(ANSWERS.read_text())
+    answers = known_answers(ANSWERS)
     cases = [case for case in every_case() if case.name not in answers]
     ask_kafka([case for case in cases if not wounds(case)], answers)
     for case in cases:
         if wounds(case):
             ask_kafka([case], answers)
-    lines = [f"{json.dumps(name)}: {json.dumps(answer)}" for name, answer in answers.items()]
-    ANSWERS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    write_answers(ANSWERS, answers)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,10 @@ import re
 import sys
 import time
 from pathlib import Path
-from struct import pack
 from typing import Any, Final, NamedTuple
 
 import google_crc32c
 
-from protocol.apis import APIS
 from protocol.batch import Record, read_header, records
 from protocol.errors import ProtocolError
 from protocol.message import Part, fields_of
@@ -27,15 +25,14 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import ProduceRequest
+from tests.broker.recorded.extremes import answer_frame, decoded, framed, known_answers, write_answers
 from tests.broker.recorded.produce_cases import KINDS, Case, every_case
 from tests.kafka_process import kafka
 from tests.running import Client
-from tests.support.headers import response_header_version
 from tests.support.produce_batches import HEADER, HOUR_MS, INT64, NAMES
 
 ANSWERS: Final = Path(__file__).with_name("produce.json")
 SILENCE_SECONDS: Final = 10
-CLOSED, NOTHING = "closed", "no reply"
 SETTINGS: Final = {"auto.create.topics.enable": "false", "offsets.topic.num.partitions": "1"}
 
 
@@ -64,18 +61,6 @@ def topics_to_create(number_of: dict[str, Place]) -> list[CreatableTopic]:
         CreatableTopic(kind, counts[kind], 1, [], [CreatableTopicConfig(name, value) for name, value in configs.items()])
         for kind, configs in KINDS.items()
     ]
-
-
-def frame_of(case: Case, body: bytes, correlation_id: int = 7) -> bytes:
-    flexible = case.key in APIS and case.version >= APIS[case.key].flexible_from
-    return pack(">hhih", case.key, case.version, correlation_id, 6) + b"client" + b"\0" * flexible + body
-
-
-def read_reply(case: Case, frame: bytes) -> Any:
-    at = 4 + response_header_version(case.key, case.version)
-    reply, end = APIS[case.key].response.decode(frame, at, case.version)
-    assert end == len(frame)
-    return reply
 
 
 # Writing down.
@@ -194,13 +179,10 @@ class Asking:
         with Client(self.port) as client:
             client.socket.settimeout(SILENCE_SECONDS)
             for body in case.requests:
-                try:
-                    client.send_frame(frame_of(case, body(place.topic, place.partition, now)))
-                    if case.name.startswith(("acks 0", "two replicas wanted, acks 0")):
-                        client.socket.settimeout(1)
-                    answers.append(answered(case, read_reply(case, client.frame()), now))
-                except OSError as error:
-                    answers.append(NOTHING if isinstance(error, TimeoutError) else CLOSED)
+                if case.name.startswith(("acks 0", "two replicas wanted, acks 0")):
+                    client.socket.settimeout(1)
+                frame = answer_frame(client, framed(case.key, case.version, body(place.topic, place.partition, now), b"client"))
+                answers.append(frame if isinstance(frame, str) else answered(case, decoded(case.key, case.version, frame), now))
         found: dict[str, Any] = {"answers": answers}
         if case.key == ProduceRequest.API_KEY:
             with Client(self.port) as client:
@@ -224,7 +206,7 @@ class Asking:
 
 
 def main() -> None:
-    known: dict[str, Any] = {} if sys.argv[1:] == ["all"] else json.loads(ANSWERS.read_text())
+    known = known_answers(ANSWERS)
     with kafka(**{name.replace(".", "_"): value for name, value in SETTINGS.items()}) as port:
         asking = Asking(port)
         asking.prepare()
@@ -232,8 +214,7 @@ def main() -> None:
         for case in every_case():
             answers[case.name] = known[case.name] if case.name in known else asking.ask(case)
             print(f"{len(answers)} {case.name}: {json.dumps(answers[case.name])[:160]}", file=sys.stderr)
-    lines = [f"{json.dumps(name)}: {json.dumps(answer)}" for name, answer in answers.items()]
-    ANSWERS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    write_answers(ANSWERS, answers)
 
 
 if __name__ == "__main__":

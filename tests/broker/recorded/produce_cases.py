@@ -10,6 +10,7 @@ import cramjam
 from protocol.compression import Compression, compress
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.recorded.extremes import LONGEST, MANY
 from tests.support.produce_batches import (
     HOUR_MS,
     INT16,
@@ -29,8 +30,6 @@ from tests.support.produce_batches import (
     varint,
 )
 
-LONGEST: Final = 32_767
-MANY: Final = 10_000
 INTERNAL: Final = "__consumer_offsets"
 
 # What a topic may be told that matters here; a case's topic is named after one of these.

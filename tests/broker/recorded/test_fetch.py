@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.broker.recorded.extremes import CLOSED, NOTHING
 from tests.broker.recorded.fetch import APPENDED, EPOCHS, TRIMMED, Case, Place, answer_of, every_case, kafkas_answers
-from tests.broker.recorded.groups import CLOSED, NOTHING
 from tests.support.fetch_desk import Consumer, FetchDesk
 from tests.support.headers import encode_request
 from tests.support.topic_logs import disk_log

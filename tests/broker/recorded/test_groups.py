@@ -16,7 +16,8 @@ from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from tests.broker.recorded.groups import ANSWERS, CLOSED, NOTHING, SETTINGS, Case, Peer, every_case, join
+from tests.broker.recorded.extremes import CLOSED, NOTHING
+from tests.broker.recorded.groups import ANSWERS, SETTINGS, Case, Peer, every_case, join
 from tests.running import Broker, Client, broker
 from tests.support.peers import defects
 

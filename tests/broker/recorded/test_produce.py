@@ -12,14 +12,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.recorded.extremes import CLOSED, NOTHING, decoded, framed
 from tests.broker.recorded.produce import (
     ANSWERS,
-    CLOSED,
-    NOTHING,
     answered,
-    frame_of,
     places,
-    read_reply,
     stored,
     topics_to_create,
 )
@@ -71,13 +68,13 @@ def ask(case: Case, desk: Desk, caller: Caller) -> dict[str, Any]:
     now = desk.clock.wall
     answers: list[Any] = []
     for body in case.requests:
-        caller.send(frame_of(case, body(place.topic, place.partition, now)))
+        caller.send(framed(case.key, case.version, body(place.topic, place.partition, now), b"client"))
         desk.registry.release()
         desk.settle()
         frames = caller.replies()
         if frames:
             (frame,) = frames
-            answers.append(answered(case, read_reply(case, frame), now))
+            answers.append(answered(case, decoded(case.key, case.version, frame), now))
         else:
             answers.append(CLOSED if caller.closed else NOTHING)
     found: dict[str, Any] = {"answers": answers}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.broker.recorded.groups import CLOSED, NOTHING
+from tests.broker.recorded.extremes import CLOSED, NOTHING
 from tests.broker.recorded.topics import ANSWERS, SETTINGS, Case, Peer, every_case
 from tests.running import Broker, broker
 from tests.support.peers import defects

@@ -19,11 +19,10 @@ from protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from tests.broker.recorded.extremes import NO_ID, UNKNOWN_ID
 
 PARTITIONS = 3
 RETENTION_MS = "1000000"
-UNKNOWN_ID = bytes(range(16))
-NO_ID = bytes(16)
 OWN_ID = b"the id of its topic"
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)

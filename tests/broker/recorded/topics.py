@@ -6,18 +6,14 @@ broker's are compared. Without `all` only new cases are asked. Each case has a t
 
 from __future__ import annotations
 
-import copy
 import json
-import re
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from struct import pack
 from typing import Any, NamedTuple
 
 from broker.internal_topics import CONSUMER_OFFSETS
-from protocol.apis import APIS
 from protocol.batch import build_facts
 from protocol.errors import ProtocolError
 from protocol.message import Part, fields_of
@@ -27,15 +23,27 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.broker.recorded.groups import CLOSED, MANY, NOTHING, Change, Way, booleans, no_list, numbers, shortened, texts, to
+from tests.broker.recorded.extremes import (
+    MANY,
+    NO_ID,
+    NOTHING,
+    UNKNOWN_ID,
+    Change,
+    answer_frame,
+    decoded,
+    extremes,
+    framed,
+    known_answers,
+    short_text,
+    shortened,
+    write_answers,
+)
 from tests.broker.recorded.topic_cases import (
     ASKED,
     DRY,
-    NO_ID,
     PARTITIONS,
     RETENTION_MS,
     TOPIC,
-    UNKNOWN_ID,
     Place,
     Request,
     create,
@@ -44,7 +52,6 @@ from tests.broker.recorded.topic_cases import (
 )
 from tests.kafka_process import kafka
 from tests.running import Client
-from tests.support.headers import response_header_version
 
 ANSWERS = Path(__file__).with_name("topics.json")
 SETTINGS = {"offsets.topic.num.partitions": "1", "auto.create.topics.enable": "false"}
@@ -87,19 +94,13 @@ def every_case() -> Iterator[Case]:
 
 
 def cases(request: Request, version: int, newest: int) -> Iterator[Case]:
-    base = request(DRY)
-    plain = base.encode(version)
-    yield Case(f"{request.__name__} v{version}", request, version)
-    for way, kind in fields(base):
-        changes = CHANGES[kind](way, version >= base.FLEXIBLE_FROM)
-        for name, change in changes.items():
-            if name.startswith(str(MANY)) and version != newest:
-                continue  # it takes long, and says the same in every version
-            where = ".".join(str(part) for part in way if isinstance(part, str)) + "[0]" * isinstance(way[-1], int)
-            case = Case(f"{request.__name__} v{version} {where}: {name}", request, version, change)
-            tried = case._replace(change=changes["twice the same"]) if name.startswith(str(MANY)) else case  # tells as much, in no time
-            if case.name not in WOUNDING and is_readable(tried) and tried.body(DRY) != plain:
-                yield case
+    title = request.__name__
+    yield Case(f"{title} v{version}", request, version)
+    for extreme in extremes(request(DRY), title, version):
+        if extreme.name in WOUNDING or (extreme.many and version != newest):  # ten thousand say the same in every version
+            continue
+        if is_readable(Case(extreme.name, request, version, extreme.cheap)):
+            yield Case(extreme.name, request, version, extreme.change)
 
 
 def is_readable(case: Case) -> bool:
@@ -110,58 +111,6 @@ def is_readable(case: Case) -> bool:
     except ProtocolError:
         return False
     return True
-
-
-def fields(part: Part, way: Way = ()) -> Iterator[tuple[Way, str]]:
-    """Every field of a message, of what stands in it, and of the first of each list in it, with the kind of its value."""
-    for name in fields_of(type(part)):
-        value = getattr(part, name)
-        at = (*way, name)
-        if isinstance(value, list):
-            if not value:
-                continue
-            yield at, "list"
-            if isinstance(value[0], Part):
-                yield from fields(value[0], (*at, 0))
-            else:
-                yield (*at, 0), type(value[0]).__name__
-        elif isinstance(value, Part):
-            yield from fields(value, at)
-        else:
-            yield at, "str" if value is None else type(value).__name__
-
-
-def ids(way: Way, flexible: bool) -> dict[str, Change]:
-    return {"none": to(way, NO_ID), "unknown": to(way, UNKNOWN_ID), "the greatest": to(way, b"\xff" * 16)}
-
-
-def lists(way: Way, flexible: bool) -> dict[str, Change]:
-    return {
-        "empty": to(way, []),
-        "null": no_list(way, flexible),
-        "twice the same": to(way, lambda items: items[:1] * 2),
-        f"{MANY} alike": to(way, lambda items: items[:1] * MANY),
-        f"{MANY} different": to(way, lambda items: [different(items[0], number) for number in range(MANY)]),
-    }
-
-
-def different(item: Any, number: int) -> Any:
-    if isinstance(item, Part):
-        item = copy.copy(item)
-        names = fields_of(type(item))
-        name = next((name for name in names if isinstance(getattr(item, name), str)), names[0])
-        if getattr(item, name) is None:
-            name = "topic_id"
-        setattr(item, name, different(getattr(item, name), number))
-        return item
-    if isinstance(item, list):
-        return item
-    if isinstance(item, bytes):
-        return number.to_bytes(16, "big")
-    return f"{item}-{number}" if isinstance(item, str) else number
-
-
-CHANGES = {"str": texts, "int": numbers, "bytes": ids, "bool": booleans, "list": lists}
 
 
 # Asking.
@@ -256,19 +205,12 @@ class Peer:
 
     def reply_to(self, case: Case, place: Place) -> Any:
         key = case.request(DRY).API_KEY
-        flexible = case.version >= APIS[key].flexible_from
-        client = self._client
-        client.socket.settimeout(self.seconds)
-        try:
-            client.send_frame(pack(">hhih", key, case.version, 7, 1) + b"c" + b"\0" * flexible + case.body(place))
-            frame = client.frame()
-        except OSError as error:
+        self._client.socket.settimeout(self.seconds)
+        frame = answer_frame(self._client, framed(key, case.version, case.body(place)))
+        if isinstance(frame, str):
             self.again()
-            return NOTHING if isinstance(error, TimeoutError) else CLOSED
-        at = 4 + response_header_version(key, case.version)
-        reply, end = APIS[key].response.decode(frame, at, case.version)
-        assert end == len(frame)
-        return reply
+            return frame
+        return decoded(key, case.version, frame)
 
     def what_is_there(self, name: str) -> Iterator[Any]:
         """Of the topic its error and how many partitions, and the settings of its own."""
@@ -311,8 +253,7 @@ def plain(value: Any, place: Place) -> Any:
     if isinstance(value, bytes):
         return value.hex() if value in (NO_ID, UNKNOWN_ID) else "<id>"
     if isinstance(value, str):
-        value = re.sub("\ufffd+", "\ufffd", value.replace(place.topic, "<topic>").replace(place.topic.replace("_", "."), "<colliding>"))
-        return f"{value[:40]}... ({len(value)} characters)" if len(value) > 80 else value
+        return short_text(value.replace(place.topic, "<topic>").replace(place.topic.replace("_", "."), "<colliding>"))
     return value
 
 
@@ -350,12 +291,11 @@ def ask_kafka(cases: list[Case], answers: dict[str, Any]) -> None:
 
 def main() -> None:
     """Ask Kafka, and write down its answers: to what it was not asked yet, or with `all` to everything."""
-    answers: dict[str, Any] = {} if sys.argv[1:] == ["all"] else json.loads(ANSWERS.read_text())
+    answers = known_answers(ANSWERS)
     cases = [case for case in every_case() if case.name not in answers]
     while cases:
         ask_kafka(cases, answers)
-    lines = [f"{json.dumps(name)}: {json.dumps(answer)}" for name, answer in answers.items()]
-    ANSWERS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    write_answers(ANSWERS, answers)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,266 @@
+"""Every field of a request at its extremes: the engine behind groups.py, topics.py, fetch.py and produce.py.
+
+Each of them has its cases, asks a real Kafka and writes down what it answers; the tests beside them compare the broker's answers.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from pathlib import Path
+from struct import pack
+from typing import Any, NamedTuple
+
+from protocol.apis import APIS
+from protocol.errors import EncodeError
+from protocol.message import Part, fields_of
+from protocol.wire import uvarint_bytes
+from tests.running import Client
+from tests.support.headers import response_header_version
+
+MANY = 10_000
+LONGEST = 32_767
+MARK = "<a text that is replaced>"
+NOTHING, CLOSED = "no reply", "closed"
+NO_ID = bytes(16)
+UNKNOWN_ID = bytes(range(16))
+
+# The way to a field: names, and positions in lists.
+Way = tuple[str | int, ...]
+Change = Callable[[Any, int], bytes]  # the request and a version -> the body, with the field changed
+
+
+def fields(part: Part, way: Way = ()) -> Iterator[tuple[Way, str]]:
+    """Every field of a message, of what stands in it, and of the first of each list in it, with the kind of its value."""
+    for name in fields_of(type(part)):
+        value = getattr(part, name)
+        at = (*way, name)
+        if isinstance(value, list):
+            if not value:
+                continue
+            yield at, "list"
+            if isinstance(value[0], Part):
+                yield from fields(value[0], (*at, 0))
+            else:
+                yield (*at, 0), type(value[0]).__name__
+        elif isinstance(value, Part):
+            yield from fields(value, at)
+        else:
+            yield at, "str" if value is None else type(value).__name__
+
+
+# What may be extreme about a value.
+
+
+def changed(request: Any, way: Way, value: Any) -> Any:
+    request = copy.deepcopy(request)
+    holder = request
+    for part in way[:-1]:
+        holder = holder[part] if isinstance(part, int) else getattr(holder, part)
+    last = way[-1]
+    if callable(value):
+        value = value(holder[last] if isinstance(last, int) else getattr(holder, str(last)))
+    if isinstance(last, int):
+        holder[last] = value
+    else:
+        setattr(holder, last, value)
+    return request
+
+
+def to(way: Way, value: Any) -> Change:
+    return lambda request, version: bytes(changed(request, way, value).encode(version))
+
+
+def to_bytes(way: Way, data: Callable[[bytes], bytes | None], flexible: bool, width: int = 2) -> Change:
+    """Bytes that no message of ours would write, made of those that are there; their length is an int16 or int32."""
+
+    def sized(data: bytes | None) -> bytes:
+        if flexible:
+            return uvarint_bytes(0 if data is None else len(data) + 1) + (data or b"")
+        return pack(">h" if width == 2 else ">i", -1 if data is None else len(data)) + (data or b"")
+
+    def change(request: Any, version: int) -> bytes:
+        found: list[bytes] = []
+
+        def mark(value: Any) -> Any:
+            found.append(value if isinstance(value, bytes) else (value or "").encode())
+            return MARK if width == 2 else MARK.encode()
+
+        marked = bytes(changed(request, way, mark).encode(version))
+        return marked.replace(sized(MARK.encode()), sized(data(found[0])))
+
+    return change
+
+
+def no_list(way: Way, flexible: bool) -> Change:
+    """Null in place of the list: its count is the first that differs between one element and two."""
+
+    def change(request: Any, version: int) -> bytes:
+        none = bytes(changed(request, way, []).encode(version))
+        one = bytes(changed(request, way, lambda items: items[:1]).encode(version))
+        if none == one:
+            return bytes(request.encode(version))
+        at = next(at for at in range(len(one)) if at == len(none) or none[at] != one[at])
+        return none[:at] + b"\0" + none[at + 1 :] if flexible else none[: at - 3] + b"\xff" * 4 + none[at + 1 :]
+
+    return change
+
+
+def texts(way: Way, flexible: bool) -> dict[str, Change]:
+    """Each begins with what is there, so that a case's group stays its own."""
+    found = {
+        "empty": to(way, ""),
+        "null": to_bytes(way, lambda value: None, flexible),
+        "of the greatest length": to(way, lambda value: (value or "").ljust(LONGEST, "l")),
+        "of a great length in UTF-16": to(way, lambda value: (value or "") + "\N{SNOWMAN}" * ((LONGEST - len(value or "")) // 3)),
+        "control characters": to(way, lambda value: (value or "") + "\0\n\x7f"),
+        "white space": to(way, lambda value: (value or "") + " \t "),
+        "not UTF-8": to_bytes(way, lambda value: value + b"\xff\xfet", flexible),
+        "half a surrogate": to_bytes(way, lambda value: value + b"\xed\xa0\x80f", flexible),
+    }
+    if flexible:
+        found["too long"] = to_bytes(way, lambda value: value.ljust(LONGEST + 1, b"t"), True)
+    return found
+
+
+def numbers(way: Way, flexible: bool) -> dict[str, Change]:
+    least, greatest = [(lambda request, version, sign=sign: widest(request, version, way, sign)) for sign in (-1, 1)]
+    return {"0": to(way, 0), "-1": to(way, -1), "the least": least, "the greatest": greatest}
+
+
+def widest(request: Any, version: int, way: Way, sign: int) -> bytes:
+    """The extreme of as many bits as the field has."""
+    for bits in (63, 31, 15):
+        try:
+            return bytes(changed(request, way, -(1 << bits) if sign < 0 else (1 << bits) - 1).encode(version))
+        except EncodeError:
+            pass
+    return bytes(changed(request, way, -128 if sign < 0 else 127).encode(version))
+
+
+def blobs(way: Way, flexible: bool) -> dict[str, Change]:
+    return {
+        "empty": to(way, b""),
+        "one byte": to(way, b"\0"),
+        "40,000 bytes": to(way, bytes(40_000)),
+        "two MiB": to(way, b"m" * (2 << 20)),
+        "null": to_bytes(way, lambda value: None, flexible, 4),
+    }
+
+
+def booleans(way: Way, flexible: bool) -> dict[str, Change]:
+    return {"the other": to(way, lambda value: not value)}
+
+
+def lists(way: Way, flexible: bool) -> dict[str, Change]:
+    return {
+        "empty": to(way, []),
+        "null": no_list(way, flexible),
+        "twice the same": to(way, lambda items: items[:1] * 2),
+        f"{MANY} alike": to(way, lambda items: items[:1] * MANY),
+        f"{MANY} different": to(way, lambda items: [different(items[0], number) for number in range(MANY)]),
+    }
+
+
+def different(item: Any, number: int) -> Any:
+    """The same item by another name: its first text, or a partition's index, is changed."""
+    if isinstance(item, Part):
+        item = copy.copy(item)
+        names = fields_of(type(item))
+        texts = [name for name in names if isinstance(getattr(item, name), str)]
+        name = names[0] if names[0].endswith("partition_index") or not texts else texts[0]
+        if getattr(item, name) is None:
+            name = "topic_id"
+        setattr(item, name, different(getattr(item, name), number))
+        return item
+    if isinstance(item, bytes):
+        return number.to_bytes(16, "big")
+    if isinstance(item, list):
+        return item
+    return f"{item}-{number}" if isinstance(item, str) else number
+
+
+def ids(way: Way, flexible: bool) -> dict[str, Change]:
+    return {"none": to(way, NO_ID), "unknown": to(way, UNKNOWN_ID), "the greatest": to(way, b"\xff" * 16)}
+
+
+Changes = Callable[[Way, bool], dict[str, Change]]
+CHANGES: dict[str, Changes] = {"str": texts, "int": numbers, "bytes": ids, "bool": booleans, "list": lists}
+
+
+class Extreme(NamedTuple):
+    """A request with one field at an extreme."""
+
+    name: str
+    change: Change
+    cheap: Change  # says as much about whether the field exists in this version, in no time
+    many: bool
+
+
+def extremes(request: Any, title: str, version: int, changes_of: dict[str, Changes] = CHANGES) -> Iterator[Extreme]:
+    """Every field of this request at each of its extremes, where that changes its bytes."""
+    usual = request.encode(version)
+    for way, kind in fields(request):
+        changes = changes_of[kind](way, version >= request.FLEXIBLE_FROM)
+        where = ".".join(str(part) for part in way if isinstance(part, str)) + "[0]" * isinstance(way[-1], int)
+        for name, change in changes.items():
+            many = name.startswith(str(MANY))
+            cheap = changes["twice the same"] if many else change
+            if cheap(request, version) != usual:
+                yield Extreme(f"{title} v{version} {where}: {name}", change, cheap, many)
+
+
+# What is asked, and what is written down of the answer.
+
+
+def framed(key: int, version: int, body: bytes, client_id: bytes | None = b"c") -> bytes:
+    """A request behind its length; `client_id` need not be one that our codec would write."""
+    flexible = key in APIS and version >= APIS[key].flexible_from
+    head = pack(">hhih", key, version, 7, -1 if client_id is None else len(client_id)) + (client_id or b"")
+    return head + b"\0" * flexible + body
+
+
+def answer_frame(client: Client, request: bytes) -> bytes | str:
+    """The frame that answers, or why there is none."""
+    try:
+        client.send_frame(request)
+        return client.frame()
+    except OSError as error:
+        return NOTHING if isinstance(error, TimeoutError) else CLOSED
+
+
+def decoded(key: int, version: int, frame: bytes) -> Any:
+    reply, end = APIS[key].response.decode(frame, 4 + response_header_version(key, version), version)
+    assert end == len(frame)
+    return reply
+
+
+def readable(text: str) -> str:
+    """Java and Python count differently what cannot be read."""
+    return re.sub("\ufffd+", "\ufffd", text)
+
+
+def short_text(text: str) -> str:
+    text = readable(text)
+    return f"{text[:40]}... ({len(text)} characters)" if len(text) > 80 else text
+
+
+def shortened(items: list[Any]) -> list[Any]:
+    if len(items) <= 8:
+        return items
+    alike = [re.sub(r"\d+", "#", json.dumps(item)) for item in items]
+    return [f"{len(list(group))} times {text}" for text, group in groupby(alike)]
+
+
+def known_answers(file: Path) -> dict[str, Any]:
+    """What Kafka was asked before; nothing, where everything is asked again."""
+    return {} if sys.argv[1:] == ["all"] else json.loads(file.read_text())
+
+
+def write_answers(file: Path, answers: dict[str, Any]) -> None:
+    lines = [f"{json.dumps(name)}: {json.dumps(answer)}" for name, answer in answers.items()]
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
