@@ -29,7 +29,7 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
+def bench() -> Iterator[Desk]:
     made = Desk()
     yield made
     made.collector.close()
@@ -37,44 +37,44 @@ def desk() -> Iterator[Desk]:
     gc.enable()
 
 
-def test_nothing_is_collected_while_partitions_load(desk: Desk) -> None:
-    desk.collector.pause()
+def test_nothing_is_collected_while_partitions_load(bench: Desk) -> None:
+    bench.collector.pause()
     assert not gc.isenabled()
-    desk.loop.pass_ms(10 * CHECK_MS)
+    bench.loop.pass_ms(10 * CHECK_MS)
     assert not gc.isenabled()
-    desk.collector.resume()
+    bench.collector.resume()
     assert gc.isenabled()
     assert gc.get_freeze_count() > 0
 
 
-def test_what_grows_by_much_is_taken_out_of_sight_again(desk: Desk) -> None:
-    desk.members = 80_000
-    desk.collector.resume()
-    assert not desk.passes()
-    desk.members = 89_999
-    assert not desk.passes()
-    desk.members = 90_000
-    assert desk.passes()
-    assert not desk.passes()
+def test_what_grows_by_much_is_taken_out_of_sight_again(bench: Desk) -> None:
+    bench.members = 80_000
+    bench.collector.resume()
+    assert not bench.passes()
+    bench.members = 89_999
+    assert not bench.passes()
+    bench.members = 90_000
+    assert bench.passes()
+    assert not bench.passes()
 
 
-def test_a_few_members_more_are_no_reason(desk: Desk) -> None:
-    desk.collector.resume()
-    desk.members = GROWTH_MEMBERS_MIN - 1
-    assert not desk.passes()
-    desk.members = GROWTH_MEMBERS_MIN
-    assert desk.passes()
+def test_a_few_members_more_are_no_reason(bench: Desk) -> None:
+    bench.collector.resume()
+    bench.members = GROWTH_MEMBERS_MIN - 1
+    assert not bench.passes()
+    bench.members = GROWTH_MEMBERS_MIN
+    assert bench.passes()
 
 
-def test_while_something_loads_again_it_waits(desk: Desk) -> None:
-    desk.collector.resume()
-    desk.collector.pause()
-    desk.members = 10 * GROWTH_MEMBERS_MIN
-    assert not desk.passes()
+def test_while_something_loads_again_it_waits(bench: Desk) -> None:
+    bench.collector.resume()
+    bench.collector.pause()
+    bench.members = 10 * GROWTH_MEMBERS_MIN
+    assert not bench.passes()
 
 
-def test_it_looks_no_more_once_it_is_closed(desk: Desk) -> None:
-    desk.collector.resume()
-    desk.collector.close()
-    desk.members = 10 * GROWTH_MEMBERS_MIN
-    assert not desk.passes()
+def test_it_looks_no_more_once_it_is_closed(bench: Desk) -> None:
+    bench.collector.resume()
+    bench.collector.close()
+    bench.members = 10 * GROWTH_MEMBERS_MIN
+    assert not bench.passes()
