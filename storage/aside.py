@@ -1,7 +1,7 @@
-"""Keeping a copy of what has to be cut off a log: `DATA/set-aside`, one folder for each opening that cut something.
+"""Copies of bytes that have to be cut off a log: `DATA/set-aside`, one folder for each opening that cut something.
 
-The newest ten stay, and of these only the newest where all together have more than 64 MiB. Without a copy nothing is cut:
-a disk without room for it keeps the log closed.
+The newest ten folders are kept, as far as they have 64 MiB together; the newest is always kept. Without a copy nothing is
+cut: if the disk has no room for it, the log stays closed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NUMBER_DIGITS: Final = 6
 
 
 def set_aside_bytes(disk: Disk, log_folder: str, cuts: Sequence[tuple[str, int]]) -> str:
-    """Copy what the files have from these positions on; the folder of the copies. Raises OSError, and leaves nothing behind then."""
+    """Copy the end of each file from its position on; return the folder of the copies. On OSError it is removed again."""
     data, _, name = log_folder.rpartition("/")
     around = f"{data}/{FOLDER}"
     disk.make_folder(around)
@@ -36,7 +36,7 @@ def set_aside_bytes(disk: Disk, log_folder: str, cuts: Sequence[tuple[str, int]]
         with contextlib.suppress(OSError):
             _remove(disk, made)
         raise
-    with contextlib.suppress(OSError):  # older copies that stay do no harm, and the next time they may go
+    with contextlib.suppress(OSError):  # older copies can go the next time
         _keep_newest(disk, around)
     return made
 
@@ -62,7 +62,7 @@ def _keep_newest(disk: Disk, around: str) -> None:
     kept = 0
     for entry in sorted(disk.list(around), key=_number, reverse=True):
         if not _number(entry):
-            continue  # none of ours
+            continue  # not made by this module
         path = f"{around}/{entry}"
         size += _size(disk, path)
         if kept and (kept >= ENTRIES_MAX or size > BYTES_MAX):
@@ -87,6 +87,6 @@ def _remove(disk: Disk, folder: str) -> None:
 
 
 def _number(entry: str) -> int:
-    """0 for a name that is none of ours."""
+    """The entry's number; 0 for a name that this module does not make."""
     number, _, name = entry.partition("-")
     return int(number) if name and number.isascii() and number.isdigit() else 0

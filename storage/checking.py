@@ -1,7 +1,7 @@
-"""How far a segment's file is good: found out when it is opened, and again when its end is cut.
+"""Find the sound part of a segment's file, when it is opened and when its end is cut.
 
-Headers tell where the file was closed in order, from the last place on that the stored index knows; every checksum
-after a crash (verifying.py).
+After a clean stop only batch headers are read, from the last indexed position on; after a crash every checksum is verified
+(verifying.py).
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from storage.verifying import verify_all
 
 
 def check(segment: Segment, from_start: bool, believe_index: bool = True) -> str:
-    """Read the file up to its end or the first batch that is none; why it stopped short, or "".
+    """Read the file up to its end or the first unsound batch; return why it stopped early, or "".
 
-    Raises DamagedLog for what its index leads to and is none. From the start every checksum is verified. Otherwise headers alone are read, from the last place that the
-    stored index knows. `believe_index`: its two files were written by a process that went on or stopped in order.
+    `from_start`: verify every checksum; otherwise read headers from the last position in the stored index. `believe_index`: the
+    process that wrote the index files did not crash. Raises DamagedLog if the index leads to an unsound batch.
     """
     length = segment.handles.file(segment.log_path).size()
     stored = None if from_start else _load_index(segment, length, believe_index)
     segment.verified = from_start
     try:
         reason = verify_all(segment, length) if from_start else _read_headers(segment, length)
-        if not reason and segment.index.last_time > max(segment.max_timestamp, 0):  # it has a time that no batch has
-            _begin_anew(segment)
+        if not reason and segment.index.last_time > max(segment.max_timestamp, 0):  # the index has a time of no batch
+            _reset(segment)
             reason = _read_headers(segment, length)
     except CorruptBatch as error:
         reason = str(error)
@@ -45,7 +45,7 @@ def _read_headers(segment: Segment, length: int) -> str:
 
 
 def cut(segment: Segment, position: int) -> None:
-    """Forget and remove everything from `position` on; a batch begins there or the file ends."""
+    """Cut the file at `position`, where a batch begins or the file ends."""
     file = segment.handles.file(segment.log_path)
     if file.size() != position:
         file.truncate(position)
@@ -62,40 +62,40 @@ def cut(segment: Segment, position: int) -> None:
 
 
 def _resume(segment: Segment) -> None:
-    """Go back to the last batch that the index names, or to the start."""
+    """Set the sound part's end to the last indexed batch, or to the start of the file."""
     position, last_offset = segment.index.last_place()
     header = segment.header_named(position, last_offset) if position else None
     if header is None:
-        _begin_anew(segment)
+        _reset(segment)
     else:
         segment.size, segment.next_offset = position, header.base_offset
         segment.max_timestamp, segment.max_timestamp_offset = segment.index.last_record_time()
 
 
-def _begin_anew(segment: Segment) -> None:
-    """Nothing is known, and the index is built again."""
+def _reset(segment: Segment) -> None:
+    """Begin at the start of the file with an empty index."""
     segment.index = Index(segment.handles, segment.path, segment.suffix, segment.base)
     segment.size, segment.next_offset = 0, segment.base
     segment.max_timestamp, segment.max_timestamp_offset = -1, segment.base
 
 
 def _load_index(segment: Segment, length: int, believe: bool) -> Index | None:
-    """The stored index, if it makes sense; it is taken up as far as it leads to batches."""
+    """Load the stored index and resume at its last batch; None if the index is missing or inconsistent."""
     index = Index(segment.handles, segment.path, segment.suffix, segment.base)
     if not index.load(length):
         return None
     segment.index = index
     _resume(segment)
     if segment.size and not believe and not _resume_at_newest(segment):
-        _begin_anew(segment)
+        _reset(segment)
     return index
 
 
 def _resume_at_newest(segment: Segment) -> bool:
-    """Go further back, to the batch that the time index has as the newest so far; whether it leads to one.
+    """Go further back, to the batch with the newest stored timestamp; False if the time index leads to no such batch.
 
-    Nobody waits until the index files are on the disk. After a power failure the offsets may be there and the times of
-    the same batches may not: then the newest is among what is read from here on.
+    The index files are never synced: after a power failure the offsets of batches may be there and their times missing.
+    Then the newest timestamp is among the batches that are read from here on.
     """
     newest, offset = segment.index.newest_before(segment.next_offset)
     if newest < 0:

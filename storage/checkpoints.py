@@ -1,18 +1,18 @@
-"""Kafka's checkpoint files: for each partition an offset, as text."""
+"""Kafka's checkpoint files: one offset for each partition, as text."""
 
 from __future__ import annotations
 
 from storage.disk import Disk
 
-RECOVERY_POINTS = "recovery-point-offset-checkpoint"  # everything before was flushed
-LOG_STARTS = "log-start-offset-checkpoint"  # what is before was dropped
-CLEANER_POINTS = "cleaner-offset-checkpoint"  # what is before was cleaned
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"  # records before it are flushed
+LOG_STARTS = "log-start-offset-checkpoint"  # records before it are deleted
+CLEANER_POINTS = "cleaner-offset-checkpoint"  # records before it are compacted
 
 Partition = tuple[str, int]
 
 
 def read_offsets(disk: Disk, path: str) -> dict[Partition, int]:
-    """An empty dict for a file that is not there or cannot be read: a checkpoint only saves work."""
+    """Read a checkpoint; empty if it is missing or unreadable, since a checkpoint only saves work."""
     try:
         lines = disk.read_text(path).split("\n")
         offsets = {}

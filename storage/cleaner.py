@@ -1,8 +1,8 @@
 """The process in which a log is cleaned: `python -P -m storage.cleaner FOLDER`, started by the log's owner.
 
-It reads one line of JSON from its standard input, cleans (compaction.py), and prints one line of JSON. It only adds files
-of its own; whoever started it gives them their place. It ends when its standard input does: an owner that died must not
-leave it working in a folder that has another owner by then. Not compiled, for Python does not run compiled modules.
+It reads one line of JSON from standard input, cleans (compaction.py), and prints one line of JSON. It only adds new files;
+the owner moves them into place. It exits when standard input closes: after the owner's death the folder may get another
+owner. This module is not compiled, since Python cannot run a compiled module with -m.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class Report:
     """What `main` prints."""
 
     def __init__(self, line: bytes) -> None:
-        """Raises ValueError for what is no report."""
+        """Raises ValueError for any other line."""
         try:
-            told: dict[str, Any] = json.loads(line)
-            self.cleaned = [Cleaned(base, size, end, tuple(replaces)) for base, size, end, replaces in told["cleaned"]]
-            self.clean_to = int(told["clean_to"])
-            self.bytes_before = int(told["bytes_before"])
-            self.bytes_after = int(told["bytes_after"])
+            report: dict[str, Any] = json.loads(line)
+            self.cleaned = [Cleaned(base, size, end, tuple(replaces)) for base, size, end, replaces in report["cleaned"]]
+            self.clean_to = int(report["clean_to"])
+            self.bytes_before = int(report["bytes_before"])
+            self.bytes_after = int(report["bytes_after"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"no report of a cleaning: {line[:100]!r}") from error
 
 
 def main() -> int:
-    gc.disable()  # one large dictionary of bytes and numbers: there are no cycles to be found
+    gc.disable()  # the one large dictionary of bytes and numbers has no cycles
     request = json.loads(sys.stdin.buffer.readline())
     segments = [Closed(base, size) for base, size in request.pop("segments")]
     if request["producers"] is not None:

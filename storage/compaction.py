@@ -1,13 +1,12 @@
-"""Compaction of the closed segments of one log: of each key the newest record stays, at its offset.
+"""Compaction of the closed segments of one log: only the newest record of each key stays, at its offset.
 
-It is done in steps over the Disk port, so that a simulator can run it inline; a broker runs it in a process of its own
-(cleaner.py). What it reads it leaves alone: the new segments stand beside the old ones under names of their own, until
-the log's owner exchanges them (swap.py).
+It runs in steps over the Disk port: the broker runs it in a child process (cleaner.py), tests run it inline. It does not
+touch the old segments: the new ones get other file names until the log's owner exchanges them (swap.py).
 
-First the offsets of the newest records are gathered from what no cleaning has seen yet; then everything is read again
-and written without the records that have a newer one. As in Kafka a tombstone stays for a while, so that readers who are
-behind meet it: the batch is given a delete horizon by the first cleaning, and the tombstone goes with the first cleaning
-behind that. Control batches and what transactions wrote stay as they are, and stand for nobody's newest record.
+The first pass collects the newest offset of each key from the dirty part of the log. The second pass copies all segments
+without the records that have a newer one. As in Kafka, a tombstone stays for a while, so that slow readers see it: the
+first cleaning sets the delete horizon of its batch, and the first cleaning after that horizon removes the tombstone.
+Control and transactional batches are copied unchanged, and their records do not replace older ones.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from storage.index import RELATIVE_OFFSET_MAX
 from storage.segment import CHUNK_BYTES, Segment
 from storage.swap import CLEANED, Cleaned, Closed
 
-KEY_COST_BYTES: Final = 180  # of a key in the map, beside its own bytes: object, offset, its share of the table
+KEY_COST_BYTES: Final = 180  # memory for a key in the map, besides its bytes: object, offset, share of the table
 
 # Base offset, length, magic, checksum, attributes, last offset delta, producer id, record count.
 _HEAD: Final = Struct(">qi4xbIhi16xq6xi")
@@ -51,10 +50,9 @@ _crc32c: Final = google_crc32c.value
 
 
 class Compaction:
-    """One cleaning of one log. When `steps` has ended, `cleaned` has what is to be exchanged.
+    """One cleaning of one log. After `steps`, `cleaned` has the segments to exchange.
 
-    `clean_to` then is the offset up to which no key has two records any more: the end of what was given, or less where
-    the map of keys was full.
+    `clean_to` is then the offset up to which each key has one record: `end`, or less if the map of keys was full.
     """
 
     def __init__(
@@ -72,12 +70,12 @@ class Compaction:
         token: str = "0",
         producers: dict[int, int] | None = None,
     ) -> None:
-        """`segments` from the log's first one on, without a gap; the one behind them begins at `end`.
+        """`segments` are the log's first ones without a gap, up to offset `end`.
 
-        `now` below 0: the clock is not to be trusted, so no tombstone goes and none is given a horizon.
+        `now` below 0: the clock is not trusted, so no tombstone is removed and no horizon is set.
 
-        `producers`: of those that live, where the last batch of each begins. Its head stays, so that who opens the log knows
-        what they have sent; without this the last batch of each is taken for such a one.
+        `producers`: base offset of the last batch of each active producer. The header of that batch is kept, since an opening
+        reads the producer's sequence from it. None: every producer found counts as active.
         """
         self.cleaned: list[Cleaned] = []
         self.clean_to = end
@@ -96,17 +94,17 @@ class Compaction:
         self._newest: dict[bytes, int] = {}
         self._key_bytes = 0
         self._living = producers
-        self._producers: dict[int, int] = {}  # where the last batch of each begins, as far as was read
+        self._producers: dict[int, int] = {}  # base offset of each producer's last batch read so far
         self._gathered_to = first_dirty
         self._last = -1  # offset of the last batch that was filtered
         self._output: Segment | None = None
-        self._out = bytearray()  # what is still to be written there
+        self._out = bytearray()  # bytes to be written to it
         self._replaces: list[int] = []
         self._changes = 0
-        self._emptied = b""  # the header of the batch filtered last, where nothing of it stayed
+        self._emptied = b""  # the header of the last filtered batch if it was dropped
 
     def steps(self) -> Iterator[None]:
-        """Raises DamagedLog for bytes that are not as they were written, OSError as the disk does."""
+        """Run the cleaning. Raises DamagedLog and OSError."""
         try:
             yield from self._gather()
             yield from self._write()
@@ -116,7 +114,7 @@ class Compaction:
             self._handles.close()
 
     def _read(self, source: Closed, take: Callable[[bytes], int]) -> Iterator[None]:
-        """Hand the segment over, a chunk at a time; `take` says how many of the bytes were whole batches."""
+        """Pass the segment to `take` in chunks; `take` returns how many bytes of a chunk were whole batches."""
         segment = Segment(self._handles, self._folder, source.base)
         at = 0
         size = CHUNK_BYTES
@@ -136,7 +134,7 @@ class Compaction:
         finally:
             segment.close()
 
-    # Which record of a key is the newest.
+    # First pass: the newest offset of each key.
 
     def _gather(self) -> Iterator[None]:
         for source, behind in self._sources():
@@ -148,12 +146,12 @@ class Compaction:
                         return
 
     def _sources(self) -> Iterator[tuple[Closed, int]]:
-        """Each segment with the offset at which the one behind it begins."""
+        """Each segment with its end offset."""
         ends = [*[segment.base for segment in self._segments], self._end]
         yield from zip(self._segments, ends[1:], strict=True)
 
     def _gather_chunk(self, chunk: bytes) -> int:
-        """What is wrong shows when it is read again; here it must not do harm."""
+        """Collect keys. Checksums are verified in the second pass."""
         unpack = _HEAD.unpack_from
         first_dirty = self._first_dirty
         end = len(chunk)
@@ -166,7 +164,7 @@ class Compaction:
             if after > end:
                 break
             self._gathered_to = base + delta + 1
-            self._producers[producer] = base  # nobody asks for -1, which is none
+            self._producers[producer] = base  # -1, no producer, is never looked up
             if base + delta >= first_dirty and not attributes & (CONTROL | TRANSACTIONAL):
                 if not attributes & COMPRESSION_MASK:
                     for number, key, _ in _keys(chunk, at, after, count):
@@ -184,7 +182,7 @@ class Compaction:
             self._key_bytes += len(key)
         self._newest[key] = offset
 
-    # Writing what stays.
+    # Second pass: copy the records that stay.
 
     def _write(self) -> Iterator[None]:
         for source, behind in self._sources():
@@ -215,7 +213,7 @@ class Compaction:
         out = self._out
         end = len(chunk)
         at = 0
-        copied = 0  # what is before it was dropped, or is in `out`
+        copied = 0  # bytes before it are dropped or in `out`
         while end - at >= HEADER_BYTES:
             base, length, magic, crc, attributes, delta, producer, count = unpack(chunk, at)
             after = at + LENGTH_FROM + length
@@ -228,7 +226,7 @@ class Compaction:
             if base <= self._last:
                 raise CorruptBatch(f"offset {base} behind {self._last}")
             self._last = base + delta
-            instead: bytes | None = None  # of the batch; b"" for nothing
+            instead: bytes | None = None  # replaces the batch; b"" drops it
             if base < clean_to and not attributes & (CONTROL | TRANSACTIONAL):
                 newer = dead = 0
                 if not attributes & COMPRESSION_MASK:
@@ -258,21 +256,21 @@ class Compaction:
         return at
 
     def _rewritten(self, chunk: bytes, at: int) -> bytes | None:
-        """What takes the place of the batch; None where it stays as it is."""
+        """The batch without dropped records; None if it does not change."""
         header = read_header(chunk, at)
         horizon = -1 if not header.attributes & DELETE_HORIZON else header.base_timestamp
         expired = 0 <= horizon <= self._now
         found = records(chunk, at)
         kept: list[Record] = []
         for record in found:
-            # A record without a key stands for nothing; Kafka drops it as well.
+            # Records without a key are dropped, as in Kafka.
             if record.key is None or self._newest.get(record.key, -1) > record.offset:
                 continue
             if record.value is not None:
                 kept.append(record)
             elif not expired:
                 kept.append(record)
-                horizon = self._horizon  # where the batch has none yet
+                horizon = self._horizon  # used if the batch has none yet
         if not kept:
             if not self._is_last(header.producer_id, header.base_offset):
                 return b""
@@ -282,7 +280,7 @@ class Compaction:
         return rewrite(header, kept, horizon)
 
     def _is_last(self, producer: int, base_offset: int) -> bool:
-        """What a producer has sent is known from its last batch."""
+        """Whether it is the last batch of an active producer, whose header must stay."""
         if producer < 0:
             return False
         if self._living is not None:
@@ -297,7 +295,7 @@ class Compaction:
 
     def _finish(self, output: Segment) -> None:
         if self._emptied:
-            # The segment ends where the old ones did: so it is known, after a crash too, which ones it replaces.
+            # The new segment must end where the old ones did: after a crash that tells which ones it replaces.
             header = read_header(self._emptied, 0)
             self._out += rewrite(header, [])
             if not header.record_count:

@@ -1,4 +1,4 @@
-"""The data directory: whose it is, which format it has, who uses it now, and whether it was left in order."""
+"""The data directory: owner, format version, lock, checkpoints, and the clean-shutdown marker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from storage.checkpoints import CLEANER_POINTS, LOG_STARTS, RECOVERY_POINTS, Par
 from storage.disk import Disk, Lock
 from storage.errors import DirectoryForeign, DirectoryLocked, DirectoryUnusable
 
-FORMAT = 1  # raised when an older version could no longer read what a newer one writes
+FORMAT = 1  # incremented when older versions cannot read what this one writes
 FORMAT_FILE = "tenure.format"
 META_FILE = "meta.properties"
 LOCK_FILE = ".lock"
@@ -19,7 +19,7 @@ UNKNOWN = -1
 
 
 class DataDirectory:
-    """An opened data directory; it stays ours until `close`."""
+    """An opened data directory, locked until `close`."""
 
     def __init__(self, disk: Disk, path: str, lock: Lock, meta: dict[str, str], clean: bool, is_new: bool) -> None:
         self.path = path
@@ -27,7 +27,7 @@ class DataDirectory:
         self.cluster_id = meta["cluster.id"]
         self.directory_id = meta["directory.id"]
         self.is_new = is_new
-        self.clean = clean  # the last stop was orderly: no log needs to be checked
+        self.clean = clean  # after a clean stop no log needs to be checked
         self.recovery_points = read_offsets(disk, f"{path}/{RECOVERY_POINTS}")
         self.cleaner_points = read_offsets(disk, f"{path}/{CLEANER_POINTS}")
         self.log_starts = read_offsets(disk, f"{path}/{LOG_STARTS}")
@@ -36,10 +36,10 @@ class DataDirectory:
 
     @staticmethod
     def open(disk: Disk, path: str, node_id: int, cluster_id: str, holder: str, new_id: Callable[[], str]) -> DataDirectory:
-        """Take the directory, making it where it does not exist; `cluster_id` "" accepts whichever is there.
+        """Lock the directory, and create it if missing; `cluster_id` "" accepts any.
 
-        `holder` is what another process is told about us. Raises DirectoryUnusable, DirectoryLocked, DirectoryForeign;
-        what is not ours is left untouched.
+        `holder` describes this process to another that finds the directory locked. Raises DirectoryUnusable, DirectoryLocked,
+        and DirectoryForeign, which leaves the directory untouched.
         """
         try:
             _check(disk, path, node_id, cluster_id)
@@ -50,7 +50,7 @@ class DataDirectory:
         if isinstance(lock, str):
             raise DirectoryLocked(f"data directory {path} is in use by {lock or 'another process'}")
         try:
-            _check(disk, path, node_id, cluster_id)  # whoever had it until now may have changed it
+            _check(disk, path, node_id, cluster_id)  # again: its last holder may have changed it
             is_new = not disk.exists(f"{path}/{META_FILE}")
             meta = _take_possession(disk, path, node_id, cluster_id, new_id)
             return DataDirectory(disk, path, lock, meta, disk.exists(f"{path}/{CLEAN_FILE}"), is_new)
@@ -62,7 +62,7 @@ class DataDirectory:
             raise
 
     def begin(self) -> None:
-        """From now on a crash leaves logs that need checking."""
+        """Remove the clean-shutdown marker: from now on a crash leaves logs that need checking."""
         try:
             if self.clean:
                 self._disk.remove(f"{self.path}/{CLEAN_FILE}")
@@ -74,23 +74,23 @@ class DataDirectory:
     def log_folder(self, name: str, partition: int) -> str:
         return f"{self.path}/{name}-{partition}"
 
-    # Each of these waits for the disk, and none of them may run twice at a time. Logs that are not ours to open (a
-    # Kafka's) keep their points.
+    # Each of these waits for the disk, and only one call of each may run at a time. Entries of logs that the broker does not
+    # open, for example in a directory of Kafka's, are kept.
 
     def checkpoint(self, recovery_points: dict[Partition, int]) -> None:
-        """After a crash an opening takes nothing before these offsets for a torn end."""
+        """Save the flushed offsets: after a crash, damage before them is not taken for a torn end."""
         self.recovery_points = self._written(RECOVERY_POINTS, self.recovery_points, recovery_points)
 
     def checkpoint_cleaned(self, points: dict[Partition, int]) -> None:
         self.cleaner_points = self._written(CLEANER_POINTS, self.cleaner_points, points)
 
     def checkpoint_starts(self, offsets: dict[Partition, int]) -> None:
-        """A log start never goes back: records that were given up must not be read again."""
+        """Save log start offsets. They never go back: deleted records must not be read again."""
         known = self.log_starts
         self.log_starts = self._written(LOG_STARTS, known, {log: max(offset, known.get(log, 0)) for log, offset in offsets.items()})
 
     def forget(self, logs: Collection[Partition]) -> None:
-        """They are gone: what comes under their names must not be taken for them."""
+        """Remove deleted logs from the checkpoints: new logs may get the same names."""
         self.recovery_points = self._without(RECOVERY_POINTS, self.recovery_points, logs)
         self.cleaner_points = self._without(CLEANER_POINTS, self.cleaner_points, logs)
         self.log_starts = self._without(LOG_STARTS, self.log_starts, logs)
@@ -108,7 +108,7 @@ class DataDirectory:
         return points
 
     def last_use(self) -> int:
-        """As noted last, milliseconds since 1970; UNKNOWN where that cannot be read."""
+        """The time saved by `note_use`, in milliseconds since 1970; UNKNOWN if it cannot be read."""
         try:
             text = self._disk.read_text(f"{self.path}/{CLOCK_FILE}").strip()
         except (OSError, ValueError):
@@ -116,11 +116,11 @@ class DataDirectory:
         return int(text) if text.isascii() and text.isdigit() and len(text) < CLOCK_DIGITS else UNKNOWN
 
     def note_use(self, now: int) -> None:
-        """The directory is in use, by a clock that can be trusted. Raises OSError; a crash may leave anything there."""
+        """Save the time of a trusted clock. Raises OSError; a crash may leave any content."""
         self._disk.replace_text(f"{self.path}/{CLOCK_FILE}", f"{now}\n", safe=False)
 
     def mark_clean(self) -> None:
-        """Every log is flushed and closed: Kafka's own marker, in its form."""
+        """Write Kafka's clean-shutdown marker, once every log is flushed and closed."""
         self._disk.replace_text(f"{self.path}/{CLEAN_FILE}", '{"version":0,"brokerEpoch":-1}')
 
     def close(self) -> None:
@@ -128,8 +128,8 @@ class DataDirectory:
 
 
 def _check(disk: Disk, path: str, node_id: int, cluster_id: str) -> None:
-    """Raises DirectoryForeign for what is not ours; a file that is not there belongs to nobody."""
-    if disk.exists(f"{path}/{FORMAT_FILE}"):  # new, or Kafka's, where it does not
+    """Raises DirectoryForeign if the directory belongs to another node or cluster, or to a newer version."""
+    if disk.exists(f"{path}/{FORMAT_FILE}"):  # missing in a new directory, and in Kafka's
         _check_format(path, disk.read_text(f"{path}/{FORMAT_FILE}").strip())
     if disk.exists(f"{path}/{META_FILE}"):
         _check_meta(f"{path}/{META_FILE}", _properties(disk.read_text(f"{path}/{META_FILE}")), node_id, cluster_id)
@@ -171,6 +171,6 @@ def _check_meta(file: str, meta: dict[str, str], node_id: int, cluster_id: str) 
 
 
 def _properties(text: str) -> dict[str, str]:
-    """Java's properties as far as these files use them."""
+    """Parse the subset of Java's properties format that these files use."""
     pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line and not line.lstrip().startswith(("#", "!")))
     return {name.strip(): value.strip() for name, value in pairs}

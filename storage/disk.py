@@ -1,4 +1,4 @@
-"""The Disk port: what logs need of a file system, and the real one. The only file here that knows `os`."""
+"""The Disk port, the file system that logs need, and its real implementation. Only this file imports `os`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class File(Protocol):
-    """An open file. Reading past its end gives what there is; writing puts down everything or raises OSError."""
+    """An open file. A read past its end returns fewer bytes; a write writes all bytes or raises OSError."""
 
     def read(self, at: int, size: int) -> bytes: ...
 
@@ -23,14 +23,14 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def sync(self) -> None:
-        """Its data, and its size, safe against power loss. May run in another thread than the rest."""
+        """Make data and size safe against power loss. May run in another thread."""
         ...
 
     def close(self) -> None: ...
 
 
 class Lock(Protocol):
-    """A lock that ends with the process, whatever becomes of it."""
+    """A lock that the system releases when the process ends."""
 
     def release(self) -> None: ...
 
@@ -45,13 +45,13 @@ class Disk(Protocol):
     def list(self, folder: str) -> list[str]: ...
 
     def make_folder(self, path: str, safe: bool = True) -> None:
-        """With the folders above it; each name safe against power loss, unless that comes later (not `safe`)."""
+        """Create it and its parents. `safe`: sync each parent folder, so that the name survives power loss."""
         ...
 
     def read_text(self, path: str) -> str: ...
 
     def replace_text(self, path: str, text: str, safe: bool = True) -> None:
-        """The whole file at once: after a crash it has the old text or the new one. Not `safe`: anything may be there."""
+        """Replace the file atomically: a crash leaves the old text or the new one. Not `safe`: power loss may leave anything."""
         ...
 
     def rename(self, old: str, new: str) -> None: ...
@@ -59,26 +59,26 @@ class Disk(Protocol):
     def remove(self, path: str) -> None: ...
 
     def remove_folder(self, path: str) -> None:
-        """An empty one."""
+        """Remove an empty folder."""
         ...
 
     def modified_ms(self, path: str) -> int:
-        """When the file was written last, in milliseconds since 1970."""
+        """The file's modification time, in milliseconds since 1970."""
         ...
 
     def sync_folder(self, path: str) -> None:
-        """Names made, renamed or removed in it, safe against power loss."""
+        """Make names created, renamed or removed in the folder safe against power loss."""
         ...
 
     def lock(self, path: str, holder: str) -> Lock | str:
-        """The lock, with `holder` written into it for others to read, or what its present holder wrote."""
+        """Take the lock and write `holder` into the file; or return the text of the present holder."""
         ...
 
 
 if sys.platform == "darwin":
 
     def _sync(descriptor: int) -> None:
-        # fsync there leaves the data in the drive's cache.
+        # On macOS fsync leaves the data in the drive's cache.
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
 
 else:
@@ -96,7 +96,7 @@ class OsFile:
         data = os.pread(self._descriptor, size, at)
         if len(data) == size or not data:
             return data
-        parts = [data]  # a signal or a large size may cut one call short of the end of the file
+        parts = [data]  # one call may return fewer bytes before the end of the file
         have = len(data)
         while have < size:
             more = os.pread(self._descriptor, size - have, at + have)
@@ -127,7 +127,7 @@ class OsFile:
         os.close(descriptor)
 
     def __del__(self) -> None:
-        """Whoever gives up a log without closing it leaves no descriptor behind."""
+        """Close the descriptor of a file that was dropped without `close`."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
 
@@ -141,10 +141,10 @@ class OsLock:
 
 
 class OsDisk:
-    """The file system of this machine. Where no descriptor is left it asks `make_room` for one, and tries again."""
+    """The real file system. When descriptors run out, `open` calls `make_room` to close some, and tries again."""
 
     def __init__(self) -> None:
-        self.make_room: Callable[[], bool] = lambda: False  # in any thread; whether there may be a descriptor now
+        self.make_room: Callable[[], bool] = lambda: False  # called in any thread; True: try again
 
     def open(self, path: str, create: bool = False) -> OsFile:
         flags = os.O_RDWR | (os.O_CREAT if create else 0)
@@ -176,7 +176,7 @@ class OsDisk:
         for folder in reversed(missing):
             try:
                 os.mkdir(folder)
-            except FileExistsError:  # a file, where "File exists" would not say what is wrong
+            except FileExistsError:  # a file has that name
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory" if folder == missing[0] else f"{folder} is not a directory") from None
             if safe:
                 self.sync_folder(os.path.dirname(folder))
@@ -221,7 +221,7 @@ class OsDisk:
             os.close(descriptor)
 
     def lock(self, path: str, holder: str) -> OsLock | str:
-        # Kafka locks the same file, in the other of the two ways that know nothing of each other.
+        # flock and lockf do not see each other: lockf, also used by Java, excludes Kafka; flock excludes this process too.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         file = OsFile(descriptor)
         try:

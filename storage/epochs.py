@@ -1,4 +1,4 @@
-"""Under which epoch each stretch of a log was written, in Kafka's leader-epoch-checkpoint."""
+"""The leader epochs of a log and their start offsets, in Kafka's leader-epoch-checkpoint."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from storage.disk import Disk
 EPOCHS: Final = "leader-epoch-checkpoint"
 UNKNOWN: Final = -1
 
-Epochs = list[tuple[int, int]]  # (epoch, the first offset written under it), both growing
+Epochs = list[tuple[int, int]]  # (epoch, its start offset), both ascending
 
 
 def read_epochs(disk: Disk, folder: str) -> Epochs:
-    """Empty for a file that is not there or cannot be understood: epochs tell apart what came when, no data."""
+    """Read the checkpoint; empty if it is missing or unreadable, since the batches have their epochs too."""
     path = f"{folder}/{EPOCHS}"
     if not disk.exists(path):
         return []
@@ -28,17 +28,17 @@ def read_epochs(disk: Disk, folder: str) -> Epochs:
 
 def write_epochs(disk: Disk, folder: str, epochs: Epochs) -> None:
     lines = [f"{epoch} {start}" for epoch, start in epochs]
-    # Not worth the wait for the disk: each batch has its epoch, and an opening believes the batches.
+    # Not synced: each batch has its epoch, and an opening trusts the batches.
     disk.replace_text(f"{folder}/{EPOCHS}", "\n".join(["0", str(len(lines)), *lines, ""]), safe=False)
 
 
 def with_epoch(epochs: Epochs, epoch: int, offset: int) -> Epochs:
-    """`epoch` begins at `offset`; under those that would begin there or later nothing is left."""
+    """Add `epoch` from `offset` on; epochs that begin there or later are dropped."""
     return [*(known for known in epochs if known[1] < offset), (epoch, offset)]
 
 
 def from_offset(epochs: Epochs, offset: int) -> Epochs:
-    """What is before `offset` is gone; the epoch that it lies in begins there."""
+    """The epochs of a log that begins at `offset` now."""
     before = [epoch for epoch, start in epochs if start <= offset]
     behind = [known for known in epochs if known[1] > offset]
     return [(before[-1], offset), *behind] if before else behind
@@ -50,10 +50,10 @@ def epoch_at(epochs: Epochs, offset: int) -> int:
 
 
 def epoch_end(epochs: Epochs, epoch: int) -> tuple[int, int]:
-    """The newest epoch that is not above `epoch`, and where the next one begins: as Kafka answers who asks where `epoch` ended.
+    """The newest known epoch up to `epoch`, and its end offset, as in Kafka's OffsetForLeaderEpoch.
 
-    Below all that are known it is `epoch` itself, which ended where the first one began; (-1, -1) for a newer one than these,
-    or the newest, which has not ended.
+    An epoch older than all known ones ends where the first known one begins. (-1, -1) for the newest, which has no end, or a
+    newer one.
     """
     found = bisect_right(epochs, epoch, key=_epoch_of)
     if found == len(epochs):

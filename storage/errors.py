@@ -1,4 +1,4 @@
-"""What can go wrong with logs, in words for people."""
+"""Errors of logs and data directories, and their descriptions for people."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import ClassVar
 
 
 class AppendFailed(Exception):
-    """An append or flush that did not happen; the log is as it was before, or unusable until it is recovered."""
+    """An append or flush failed; the log is unchanged, or unusable until it is repaired."""
 
 
 class Fenced(AppendFailed):
-    """Somebody else owns the log now, at a newer epoch."""
+    """The log has a new owner at a newer epoch."""
 
 
 class Undecided(AppendFailed):
-    """Nobody can tell yet whether the append is in the log: a store beyond this machine did not answer."""
+    """It is unknown whether the append is in the log: a remote store did not answer."""
 
 
 class DamagedLog(Exception):
-    """Bytes in the middle of a log are not what was written. Nothing is skipped silently: the log does not open."""
+    """Bytes in the middle of a log are damaged. Nothing is skipped silently: the log does not open."""
 
     GO_ON: ClassVar[str] = "restore the file from a backup, or move it and all later segments of its folder away to go on with what is before it"
 
@@ -31,7 +31,7 @@ class DamagedLog(Exception):
 
 
 class DamagedTurns(DamagedLog):
-    """A log of turns is damaged, and this log may lack what it had."""
+    """A turn log is damaged, and this log may lack batches that were in it."""
 
     GO_ON: ClassVar[str] = "restore the data directory from a backup, or stop the broker and move the file out of the directory to go on with what the log has"
 
@@ -49,7 +49,7 @@ class DirectoryForeign(Exception):
 
 
 def describe_error(error: Exception, folder: str) -> str:
-    """Why, in words for people."""
+    """The reason as one line for people."""
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"the disk of {folder} is full"
     if isinstance(error, DamagedLog):

@@ -1,4 +1,4 @@
-"""Stretches of a segment's file that are served as they stand there: found without reading them, read piece by piece."""
+"""Extents: byte ranges of a segment's file that a fetch returns unchanged; located without reading, read in pieces."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from storage.segment import PART_BYTES, Segment
 
 
 class Bytes(Protocol):
-    """Where an extent is read from: a segment, or what another store has in its place."""
+    """The source of an extent: a segment, or its counterpart in another store."""
 
     @property
     def log_path(self) -> str: ...
 
     def bytes_at(self, at: int, size: int) -> bytes:
-        """Raises CorruptBatch where they are not there any more, and OSError."""
+        """Raises CorruptBatch if the bytes are gone, and OSError."""
         ...
 
     def hold(self) -> None: ...
@@ -25,20 +25,20 @@ class Bytes(Protocol):
 
 
 class Extent:
-    """Whole batches of one segment, from `at` on. Who keeps it beyond the moment holds it, and lets go of it in the end."""
+    """Whole batches of one segment, from position `at` on. To keep it across calls, `hold` it and `let_go` at the end."""
 
     __slots__ = ("_held", "at", "closed", "segment", "size", "within")
 
     def __init__(self, segment: Bytes, at: int, size: int, within: int, closed: bool) -> None:
         self.segment = segment
         self.at = at
-        self.size = size  # of what is still to be read
-        self.within = within  # how much there is within the limit, were batches cut
-        self.closed = closed  # nothing more comes behind it in its segment
+        self.size = size  # bytes left to read
+        self.within = within  # bytes within the limit, a partial last batch included
+        self.closed = closed  # its segment does not grow any more
         self._held = False
 
     def read(self, bytes_max: int) -> bytes:
-        """What comes next; OSError or DamagedLog where the file does not have it any more."""
+        """Read the next bytes; raises OSError or DamagedLog if the file has lost them."""
         size = min(bytes_max, self.size)
         try:
             data = self.segment.bytes_at(self.at, size)
@@ -49,7 +49,7 @@ class Extent:
         return data
 
     def hold(self) -> None:
-        """Its file may be exchanged or dropped meanwhile."""
+        """Keep the file readable while it is replaced or deleted."""
         self._held = True
         self.segment.hold()
 
@@ -60,10 +60,10 @@ class Extent:
 
 
 def extent_of(segment: Segment, offset: int, bytes_max: int, end: int, closed: bool, one_at_least: bool) -> Extent | None:
-    """The batches from the one that holds `offset` on that end before offset `end`: as many as fit, or some KiB less where
-    that is much. None where nothing is, or fits, unless one shall be had in any case.
+    """The whole batches from the one with `offset` on that end before offset `end` and fit into `bytes_max`.
 
-    Raises OSError, and DamagedLog where no batch can be found.
+    A large extent may be some KiB short, so that it ends at an index entry. None if no batch is there or fits; with
+    `one_at_least` the first batch always fits. Raises OSError, and DamagedLog if no batch can be found.
     """
     begin = segment.position_from(offset)
     stop = segment.position_from(end)

@@ -1,4 +1,4 @@
-"""One flush of a log: what is to be synced, and the names under which it is found."""
+"""One flush of a log: syncs files, their names in the folder, and the topic id file."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from storage.segment import Segment
 
 METADATA: Final = "partition.metadata"  # Kafka's: which topic the folder belongs to
 _TOPIC_ID: Final = re.compile("[A-Za-z0-9_-]{22}")  # 16 bytes in base64
-_ALIKE_MIN: Final = 11  # characters that two ids have in common only if one is a damaged copy of the other: ids are random
+_ALIKE_MIN: Final = 11  # random ids share fewer characters than this; with more, one is a damaged copy of the other
 
 
 class Flush:
-    """A flush under way: `run` may be called in any thread, everything else belongs to the log's owner."""
+    """A flush in progress: `run` may be called in any thread, everything else belongs to the log's owner."""
 
     __slots__ = ("disk", "files", "folder", "is_new", "offset", "segments", "sizes", "topic_id")
 
     def __init__(self, offset: int, disk: Disk, folder: str, is_new: bool, topic_id: str) -> None:
         self.offset = offset  # everything before it is durable when `run` returns
         self.segments: list[Segment] = []
-        self.files: list[File] = []  # theirs, pinned
-        self.sizes: list[int] = []  # how much of them it is about
+        self.files: list[File] = []  # of the segments, pinned
+        self.sizes: list[int] = []  # of the segments when the flush began
         self.disk = disk
-        self.folder = folder  # whose names are to be made safe too, or ""
+        self.folder = folder  # to be synced too, or ""
         self.is_new = is_new  # the folder itself was made since the last flush
         self.topic_id = topic_id
 
@@ -37,7 +37,7 @@ class Flush:
 
 
 def sync_names(disk: Disk, folder: str, is_new: bool, topic_id: str) -> None:
-    """What is in the folder, and where it was made itself, is there after a crash."""
+    """Sync the folder, and its parent if the folder is new."""
     if is_new and topic_id and not is_of_another_topic(disk, folder, topic_id):
         _put_topic_id(disk, folder, topic_id, safe=True)  # the first one was written without a sync
     disk.sync_folder(folder)
@@ -46,13 +46,13 @@ def sync_names(disk: Disk, folder: str, is_new: bool, topic_id: str) -> None:
 
 
 def write_topic_id(disk: Disk, folder: str, topic_id: str, safe: bool = True) -> None:
-    """Where Kafka keeps it, unless another topic's is there."""
+    """Write Kafka's partition.metadata, unless it names another topic."""
     if read_topic_id(disk, folder) != topic_id and not is_of_another_topic(disk, folder, topic_id):
         _put_topic_id(disk, folder, topic_id, safe)
 
 
 def read_topic_id(disk: Disk, folder: str) -> str:
-    """Which topic the folder says it belongs to; "" where it does not say, or what it said is torn or damaged."""
+    """The topic id in partition.metadata; "" if it is missing, torn or damaged."""
     path = f"{folder}/{METADATA}"
     if not disk.exists(path):
         return ""
@@ -62,7 +62,7 @@ def read_topic_id(disk: Disk, folder: str) -> str:
 
 
 def is_of_another_topic(disk: Disk, folder: str, topic_id: str) -> bool:
-    """Whether the folder names another topic. An id that resembles this one is this one, damaged: the log is not to be lost for it."""
+    """Whether the folder names another topic. A similar id counts as this one, damaged, so that the log is not lost."""
     found = read_topic_id(disk, folder)
     return bool(found) and sum(map(eq, found, topic_id)) < _ALIKE_MIN
 

@@ -1,7 +1,7 @@
-"""The segments of a log, and how much of what they hold is on the disk for good.
+"""Flushing: how much of a log's segments is durable.
 
-`append` is a write to the operating system; what makes it durable is a flush, in three steps, because the middle one
-blocks and runs in another thread: `start_flush` and `finish_flush` belong to the owner, who may append in between.
+`append` only writes to the operating system; a flush makes it durable. `start_flush` and `finish_flush` run in the owner's
+thread, `Flush.run` between them blocks and runs in another one. Appends may go on meanwhile.
 """
 
 from __future__ import annotations
@@ -31,21 +31,20 @@ class Flushed(Segments):
         self.flushed_offset = 0
         self._topic_id = ""
         self._flushing = False
-        self._flush_failed = False  # what is not flushed may be in memory alone, and stay there
+        self._flush_failed = False  # unflushed bytes may never reach the disk
         self._flushed_size = 0  # of the last segment
         self._names_unsynced = False
-        self._is_new = False  # the folder was made, and its own name is not safe yet
+        self._is_new = False  # the folder was created, and its name is not synced yet
 
     @property
     def busy(self) -> bool:
-        """Somebody is at work in its folder."""
+        """A flush or compaction uses its folder."""
         return self._flushing or self.at_work > 0
 
     def start_flush(self, closed: bool = False) -> Flush:
-        """Raises AppendFailed on a log that waits to be repaired: a flush that failed is never tried again.
+        """Begin a flush; `closed` leaves out the active segment. Raises AppendFailed on a log that waits to be repaired.
 
-        The system may have dropped the pages and forgotten the failure. With `closed` the last segment is left out, which
-        grows.
+        A failed flush is never repeated: the system may have dropped the pages and forgotten the failure.
         """
         assert not self._flushing, "one flush at a time"
         if not self.usable:
@@ -68,11 +67,11 @@ class Flushed(Segments):
             self.usable = False
             raise AppendFailed(describe_error(error, self.folder)) from error
         self._flushing = True
-        self._names_unsynced = self._is_new = False  # what is begun from here on is for the next one
+        self._names_unsynced = self._is_new = False  # later segments belong to the next flush
         return flush
 
     def finish_flush(self, flush: Flush, failure: Exception | None) -> None:
-        """`flush.run` returned, or raised `failure`. Raises AppendFailed then; the log is not usable any more."""
+        """Take the result of `flush.run`. On `failure` the log becomes unusable, and AppendFailed is raised."""
         self._flushing = False
         self._unpin(flush)
         if failure is not None:
@@ -90,17 +89,17 @@ class Flushed(Segments):
         for file in flush.files:
             self._handles.unpin(file)
 
-    def all_written(self, end: int) -> None:
-        """The whole file system was made durable since the log ended at `end`: so is the log, up to there."""
+    def mark_flushed(self, end: int) -> None:
+        """The file system was synced when the log had already ended at `end`: count it as flushed up to there."""
         for segment in self._segments:
             if segment.next_offset <= end:
                 segment.unsynced = False
-        if self._segments and self._segments[-1].base < end:  # none was begun since
+        if self._segments and self._segments[-1].base < end:  # no segment was added since
             self._names_unsynced = self._is_new = False
         self.flushed_offset = max(self.flushed_offset, end)
 
     def flush(self) -> int:
-        """All three steps here and now; the offset up to which everything is durable."""
+        """Flush at once, blocking; return the flushed offset."""
         flush = self.start_flush()
         failure: OSError | None = None
         try:
@@ -111,7 +110,7 @@ class Flushed(Segments):
         return self.flushed_offset
 
     def _sync_all(self, active: Segment) -> None:
-        """What the flushes have left, here and now: the last segment and the names. Blocks."""
+        """Sync what is unflushed: the active segment and the names. Blocks."""
         if active.unsynced:
             try:
                 self._handles.file(active.log_path).sync()

@@ -1,4 +1,4 @@
-"""Open files, at most so many: thousands of partitions must not need thousands of descriptors."""
+"""A bounded cache of open files: thousands of partitions must not need thousands of descriptors."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from storage.disk import Disk, File
 
 
 class Handles:
-    """Files by path, opened on use; the one used longest ago is closed first, but never one that is pinned.
+    """Files by path, opened on use; the least recently used one is closed first, unless it is pinned.
 
-    Not for several threads: what runs elsewhere gets a pinned file, or Handles of its own.
+    Not thread-safe: another thread gets a pinned file or separate Handles.
     """
 
     def __init__(self, disk: Disk, open_max: int = 512) -> None:
@@ -16,10 +16,10 @@ class Handles:
         self._open_max = open_max
         self._files: dict[str, File] = {}  # in the order of use
         self._pins: dict[File, int] = {}
-        self._forgotten: set[File] = set()  # pinned, and closed when they are not any more
+        self._forgotten: set[File] = set()  # to be closed when they are unpinned
 
     def file(self, path: str, create: bool = False) -> File:
-        """Good until the next call here; pin it to keep it longer."""
+        """The open file, valid until the next call here; pin it to keep it longer."""
         file = self._files.pop(path, None)
         if file is None:
             self._make_room()
@@ -28,7 +28,7 @@ class Handles:
         return file
 
     def pin(self, path: str) -> File:
-        """Stays open until `unpin`, whatever becomes of the path: a flush in another thread uses it."""
+        """Keep the file open until `unpin`, even if it is renamed or removed: a flush in another thread uses it."""
         file = self.file(path)
         self._pins[file] = self._pins.get(file, 0) + 1
         return file
@@ -42,14 +42,14 @@ class Handles:
             file.close()
 
     def close_idle(self) -> bool:
-        """Close every file that is not pinned: descriptors ran out. Whether there was one."""
+        """Close all unpinned files, since descriptors ran out; whether there were any."""
         idle = [path for path, file in self._files.items() if file not in self._pins]
         for path in idle:
             self.forget(path)
         return bool(idle)
 
     def forget(self, path: str) -> None:
-        """The file is removed or renamed, or its log closes."""
+        """Close a file that is removed or renamed, or whose log closes; a pinned one is closed at `unpin`."""
         file = self._files.pop(path, None)
         if file is None:
             return

@@ -1,9 +1,9 @@
-"""Where in a segment an offset or a time is: one entry for every few KiB of log, in Kafka's own files.
+"""The offset and time index of a segment in Kafka's files: one entry for every few KiB of log.
 
-`.index` has (offset relative to the segment's base, position), `.timeindex` (timestamp, relative offset); both grow
-strictly. What is in the files is searched there; in memory is what was added since. An index says nothing that the log
-does not: one that is missing or makes no sense is built again, and the batch that an entry leads to is looked at before it
-is believed. So the files are not flushed: what a power failure takes of them costs reading, and no wrong answer.
+`.index` has (offset relative to the segment's base, position), `.timeindex` (timestamp, relative offset); both ascend
+strictly. Stored entries are searched in the files; new ones are kept in memory first. A missing or inconsistent index is
+rebuilt from the log, and an entry is used only after checking the batch it leads to. So the files need no sync: losing them
+costs reading, never a wrong result.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _OFFSET: Final = Struct(">ii")
 _TIME: Final = Struct(">qi")
 
 INTERVAL_BYTES: Final = 4096  # Kafka's index.interval.bytes
-RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1  # a segment has no offsets that are further from its base
-MEMORY_ENTRIES: Final = 1024  # of four MiB of log: then they are put into the files
-CHECKED_BYTES: Final = 65_536  # a larger file is looked at where it begins and ends
-BLOCK_ENTRIES: Final = 64  # are read at once, where a search has come so near
-SWAPPED: Final = array("i", [1]).tobytes() == b"\1\0\0\0"  # this machine has its bytes the other way round
+RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1  # the largest distance of an offset from its segment's base
+MEMORY_ENTRIES: Final = 1024  # kept in memory before they go to the files: about four MiB of log
+CHECKED_BYTES: Final = 65_536  # of a larger file only the beginning and the end are checked
+BLOCK_ENTRIES: Final = 64  # a binary search reads this many at once in its last step
+SWAPPED: Final = array("i", [1]).tobytes() == b"\1\0\0\0"  # this machine is little-endian, the files are big-endian
 
 Entry = tuple[int, int]
 
 
 class Index:
-    """Both indexes of one segment. The arrays have what is not in the files yet."""
+    """Both indexes of one segment. The arrays have the entries that are not in the files yet."""
 
     __slots__ = (
         "base",
@@ -51,16 +51,16 @@ class Index:
 
     def __init__(self, handles: Handles, path: str, suffix: str, base: int) -> None:
         self.handles = handles
-        self.path = path  # of the segment, without an ending
+        self.path = path  # of the segment, without its suffix
         self.suffix = suffix
         self.base = base
-        self.stored_offsets = 0  # so many entries are in the files
+        self.stored_offsets = 0  # entries in the files
         self.stored_times = 0
-        self.offsets = array("i")  # relative to the base: the last one of the batch that begins at the position
+        self.offsets = array("i")  # last offset, relative to the base, of the batch at the position
         self.positions = array("i")
         self.times = array("q")
         self.time_offsets = array("i")
-        self.last_position = 0  # from which the next interval counts
+        self.last_position = 0  # the next interval begins here
         self.last_time = 0
 
     @property
@@ -72,7 +72,7 @@ class Index:
         return f"{self.path}.timeindex{self.suffix}"
 
     def add(self, offset: int, position: int, timestamp: int, timestamp_offset: int) -> None:
-        """A batch ends in `offset` and begins at `position`; `timestamp` is the largest so far, found at its offset."""
+        """Add a batch with its last offset and position; `timestamp` is the newest so far, at `timestamp_offset`."""
         if position - self.last_position < INTERVAL_BYTES:
             return
         self.last_position = position
@@ -80,7 +80,7 @@ class Index:
         self.positions.append(position)
         self.add_time(timestamp, timestamp_offset)
         if len(self.positions) % MEMORY_ENTRIES == 0:
-            with contextlib.suppress(OSError):  # then they stay here
+            with contextlib.suppress(OSError):  # they stay in memory then
                 self._store()
 
     def add_time(self, timestamp: int, offset: int) -> None:
@@ -89,10 +89,10 @@ class Index:
             self.times.append(timestamp)
             self.time_offsets.append(offset - self.base)
 
-    # Looking up.
+    # Lookup.
 
     def entry_for(self, offset: int) -> Entry:
-        """Where to begin reading for `offset`, not behind its batch, and the last offset of the batch there; (0, -1) if unknown."""
+        """The position of the last indexed batch at or before `offset`, and its last offset; (0, -1) if unknown."""
         wanted = offset - self.base
         found = bisect_right(self.offsets, wanted) - 1
         if found >= 0:
@@ -100,7 +100,7 @@ class Index:
         return self._place(0, wanted)
 
     def before(self, position: int) -> Entry:
-        """The last batch that is named and begins at `position` or before, and its last offset; (0, -1) if unknown."""
+        """The last indexed batch at or before `position`, and its last offset; (0, -1) if unknown."""
         found = bisect_right(self.positions, position) - 1
         if found >= 0:
             return self.positions[found], self.base + self.offsets[found]
@@ -113,7 +113,7 @@ class Index:
         return (entry[1], self.base + entry[0]) if entry is not None else (0, -1)
 
     def time_before(self, timestamp: int) -> Entry:
-        """The last entry that is earlier than `timestamp`, so nothing before its offset is as late; (-1, base) for none."""
+        """The last time entry before `timestamp`: all records up to its offset are earlier; (-1, base) for none."""
         found = bisect_right(self.times, timestamp - 1) - 1
         if found >= 0:
             return self.times[found], self.base + self.time_offsets[found]
@@ -121,21 +121,21 @@ class Index:
         return (entry[0], self.base + entry[1]) if entry is not None else (-1, self.base)
 
     def last_place(self) -> Entry:
-        """The batch that is named last, as `entry_for` has it."""
+        """The last indexed batch, as `entry_for` returns it."""
         if self.positions:
             return self.positions[-1], self.base + self.offsets[-1]
         entry = self._last(self.offset_path, _OFFSET, self.stored_offsets)
         return (entry[1], self.base + entry[0]) if entry is not None else (0, -1)
 
     def last_record_time(self) -> Entry:
-        """The newest timestamp that is known, and the offset where it is; (-1, base) for none."""
+        """The newest indexed timestamp and its offset; (-1, base) for none."""
         if self.times:
             return self.times[-1], self.base + self.time_offsets[-1]
         entry = self._last(self.time_path, _TIME, self.stored_times)
         return (entry[0], self.base + entry[1]) if entry is not None else (-1, self.base)
 
     def newest_before(self, offset: int) -> Entry:
-        """The newest timestamp that the files have for what is before `offset`, and the offset where it is; (-1, base) for none."""
+        """The newest stored timestamp before `offset`, and its offset; (-1, base) for none."""
         wanted = offset - 1 - self.base
         entry = self._search(self.time_path, _TIME, 1, self.stored_times, wanted) if self.stored_times else None
         return (entry[0], self.base + entry[1]) if entry is not None else (-1, self.base)
@@ -154,7 +154,7 @@ class Index:
         return None
 
     def _search(self, path: str, form: Struct, field: int, count: int, value: int) -> Entry | None:
-        """The last of the stored entries in which the field is not larger; None also where the file does not have it any more."""
+        """The last stored entry whose field is at most `value`; None also if the file has lost it."""
         size = form.size
         low, high = 0, count
         try:
@@ -181,13 +181,13 @@ class Index:
     # The files.
 
     def load(self, log_bytes: int) -> bool:
-        """Take up what is stored; whether it makes sense for a log of this size."""
+        """Load the stored index; False if it is missing or inconsistent with a log of this size."""
         for path in (self.offset_path, self.time_path):
             if not self.handles.disk.exists(path):
                 return False
         offsets = self._count(self.handles.file(self.offset_path), _OFFSET)
         times = self._count(self.handles.file(self.time_path), _TIME)
-        if offsets < 0 or times < 0 or (offsets and not times):  # without times the newest would not be known
+        if offsets < 0 or times < 0 or (offsets and not times):  # the newest timestamp would be unknown
             return False
         if not self._in_order(offsets, times, log_bytes):
             return False
@@ -198,7 +198,7 @@ class Index:
         return True
 
     def _count(self, file: File, form: Struct) -> int:
-        """-1 for a file that is none. Kafka makes room ahead: one that was not closed in order ends in zeros."""
+        """The number of entries; -1 for a wrong size. Kafka preallocates, so a file not closed cleanly ends in zeros."""
         size = form.size
         length = file.size()
         if length % size:
@@ -216,7 +216,7 @@ class Index:
         return low
 
     def _in_order(self, offsets: int, times: int, log_bytes: int) -> bool:
-        """Of a long one the first entries and the last ones are looked at."""
+        """Whether the entries ascend; of a large file only the first and last ones are checked."""
         for first, behind in _parts(offsets, _OFFSET.size):
             numbers, positions = self._offset_arrays(first, behind)
             if not (_grows(numbers, -1) and _grows(positions, 0) and positions[-1] < log_bytes):
@@ -240,12 +240,12 @@ class Index:
         return _from_big_endian("q", stamps.tobytes()), _from_big_endian("i", words[2::3].tobytes())
 
     def save(self) -> None:
-        """Both files, for Kafka's tools and the next opening."""
+        """Write both files, for Kafka's tools and the next opening."""
         self._store()
         self.forget()
 
     def _store(self) -> None:
-        """Put what is in memory behind what is in the files, which end there."""
+        """Append the entries in memory to the files."""
         offset_file = self.handles.file(self.offset_path, create=True)
         _end_with(offset_file, self.stored_offsets * _OFFSET.size, self.offset_bytes())
         time_file = self.handles.file(self.time_path, create=True)
@@ -260,7 +260,7 @@ class Index:
         self.handles.forget(self.time_path)
 
     def cut(self, position: int) -> None:
-        """The log ends before `position` now; what is not before the last entry that stays has to be noted again."""
+        """Drop entries from `position` on. The caller adds the batches after the last remaining entry again."""
         self._take_back()
         self._remove_files()
         while self.positions and self.positions[-1] >= position:
@@ -274,15 +274,15 @@ class Index:
         self.last_time = self.times[-1] if self.times else 0
 
     def _remove_files(self) -> None:
-        """They name what is cut off."""
+        """Remove both files, which have entries of the cut part."""
         self.forget()
         for path in (self.offset_path, self.time_path):
-            with contextlib.suppress(OSError):  # nothing depends on them
+            with contextlib.suppress(OSError):  # they are only a cache
                 if self.handles.disk.exists(path):
                     self.handles.disk.remove(path)
 
     def _take_back(self) -> None:
-        """Everything into memory; what cannot be read is as if it had never been there."""
+        """Read all stored entries into memory; unreadable ones are dropped."""
         try:
             offsets, positions = self._offset_arrays(0, self.stored_offsets) if self.stored_offsets else (array("i"), array("i"))
             times, time_offsets = self._time_arrays(0, self.stored_times) if self.stored_times else (array("q"), array("i"))
@@ -312,7 +312,7 @@ class Index:
 
 
 def _end_with(file: File, at: int, data: bytes) -> None:
-    """The file has `data` at the place, and nothing behind it. Cutting may wait for the disk: not where there is nothing to do."""
+    """Make the file end with `data` at position `at`. Do nothing if it does: truncating may wait for the disk."""
     size = file.size()
     if size == at + len(data) and file.read(at, len(data)) == data:
         return
@@ -335,7 +335,7 @@ def _parts(count: int, size: int) -> list[tuple[int, int]]:
 
 
 def _grows(values: array[int], floor: int, strictly: bool = True) -> bool:
-    """Some values."""
+    """Whether non-empty values ascend from above `floor`."""
     if not strictly:
         return values[0] > floor and not any(map(lt, values[1:], values))
     return values[0] > floor and all(map(lt, values, values[1:]))

@@ -1,11 +1,11 @@
-"""One log: segments in a folder, of which the last one grows.
+"""One log: a folder of segments, the last of which is active and grows.
 
-`append` is a write to the operating system, and flushed.py makes it durable. After a failure the log is repaired in three
-steps, of which the middle one blocks and runs in another thread.
+`append` writes to the operating system; a flush (flushed.py) makes it durable. After a failure the log is repaired in three
+steps; the middle one blocks and runs in another thread.
 
-A log rolls only when everything before is flushed, so nothing but the end of its last segment can be lost. One that is
-`deferred` does not wait for that, as Kafka's topics do not: it is for the operating system to write, an opening verifies
-what is behind the recovery point, and cuts at the first batch that is torn.
+A log rolls only when all earlier segments are flushed, so only the end of its last segment can be torn. A `deferred` log,
+as Kafka's topics are, leaves flushing to the operating system: after a crash an opening verifies everything after the
+recovery point and cuts at the first torn batch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SEGMENT_BYTES_MAX: Final = (1 << 31) - 1
 
 
 class Log(Flushed):
-    """Appends, flushes, reads."""
+    """A log that its owner appends to, flushes and repairs; reading is in segments.py."""
 
     __slots__ = (
         "_deferred",
@@ -50,12 +50,12 @@ class Log(Flushed):
     def __init__(self, handles: Handles, folder: str, segment_bytes: int) -> None:
         super().__init__(handles, folder)
         self.segment_bytes = min(segment_bytes, SEGMENT_BYTES_MAX)
-        self.segment_ms = 0  # a batch that is so much later than the first one of its segment begins another; 0: none does
+        self.segment_ms = 0  # Kafka's segment.ms, by the batches' timestamps; 0: no limit
         self._made = False
         self._deferred = False
         self._producers: Producers | None = None
-        self._noted_epoch = -1  # which is in the checkpoint
-        self._seen_base = -1  # of which segment `roll_if_old` knows since when it is there
+        self._noted_epoch = -1  # the epoch in the checkpoint
+        self._seen_base = -1  # the active segment when `roll_if_old` saw it first
         self._seen_at = 0
 
     @staticmethod
@@ -73,13 +73,12 @@ class Log(Flushed):
         written_twice: Callable[[], list[bytes]] = list,
         cut_damage: bool = False,
     ) -> tuple[Log, Recovery]:
-        """The log in `folder`, which need not exist yet; a torn tail of the last segment is cut off.
+        """Open the log in `folder`, which need not exist yet; a torn end of the last segment is cut.
 
-        `recovery_point`: everything before it was flushed. `topic_id`, in 22 characters, is written where Kafka keeps it,
-        unless there is one. `start_offset`: records before it are given up. `producers` are filled with what the log says
-        of them, and from then on saved with it; whoever appends notes them. `written_twice`: batches of the log that are in
-        another file too. `cut_damage`: damage at the end is cut, as it is in a deferred log. Raises DamagedLog for damage
-        anywhere but at the end, and OSError as the disk does.
+        `recovery_point`: records before it are flushed. `topic_id`, in 22 characters, goes to partition.metadata if that is
+        missing. `start_offset`: records before it are deleted. `producers` is filled from the log, and saved with it from
+        then on; the caller of `append` updates it. `written_twice`: batches of the log that are also in a turn log.
+        `cut_damage`: cut any damage at the end, as in a deferred log. Raises DamagedLog for damage elsewhere, and OSError.
         """
         log = Log(handles, folder, segment_bytes)
         log._topic_id = topic_id
@@ -91,31 +90,31 @@ class Log(Flushed):
             if not clean:
                 remove_leftovers(handles.disk, folder)
             finish_exchanges(handles.disk, folder)
-            with contextlib.suppress(OSError):  # a full disk is no reason not to read
+            with contextlib.suppress(OSError):  # the log must open on a full disk too
                 write_topic_id(handles.disk, folder, topic_id)
-            log._made = clean  # otherwise the next roll makes sure that its name is safe
+            log._made = clean  # otherwise the next roll syncs the folder's name
             log._epochs = read_epochs(handles.disk, folder)
             opened = open_deferred if deferred else open_segments
             log._segments, recovery = opened(handles, folder, recovery_point, clean, written_twice, cut_damage)
             if deferred and log.next_offset < start_offset:
-                # Offsets that were given up are not given again: what is left begins behind them, as in Kafka.
+                # Offsets are not used twice: as in Kafka, the log continues at its start offset.
                 remove_segments(handles, folder, [segment.base for segment in log._segments])
                 log._segments = []
             if deferred and not clean:
-                # The process may have been killed, and nothing of this be on the disk: the next flush sees to it.
+                # Nothing of this may be on the disk yet: the next flush syncs the names too.
                 log._names_unsynced = log._is_new = True
             elif log._segments and not clean:
-                # What is read from here on must not be gone after the next crash.
+                # Records that are read from here on must survive the next crash.
                 sync(handles, folder, log._segments)
             log.start_offset = max(start_offset, log._segments[0].base) if log._segments else start_offset
             if producers is not None:
                 rebuild(handles.disk, folder, log._segments, log.next_offset, producers, clean)
         for segment in log._segments:
-            if segment.epoch > (log._epochs[-1][0] if log._epochs else -1):  # the checkpoint did not survive
+            if segment.epoch > (log._epochs[-1][0] if log._epochs else -1):  # the checkpoint was lost
                 log._epochs = with_epoch(log._epochs, segment.epoch, segment.epoch_start)
         log.epoch = log._epochs[-1][0] + 1 if log._epochs else 0
         log._epochs = [known for known in log._epochs if known[1] < log.next_offset]
-        log._begins_at(log.start_offset)
+        log._set_start(log.start_offset)
         log.flushed_offset = min(recovery_point, log.next_offset) if deferred and not clean else log.next_offset
         log._flushed_size = log._segments[-1].size if log._segments else 0
         return log, recovery
@@ -123,9 +122,9 @@ class Log(Flushed):
     # Appending.
 
     def append(self, batch: bytes | bytearray, epoch: int) -> int:
-        """Write one batch with its offsets and epoch stamped, a bytearray in place; the offset of its first record.
+        """Stamp offsets and epoch into the batch (a bytearray in place), write it, and return its first offset.
 
-        Raises AppendFailed, and Fenced when somebody claimed the log since; the log is then as it was before.
+        Raises AppendFailed, and Fenced if the log has a newer owner; the log is unchanged then.
         """
         if epoch != self.epoch:
             raise Fenced(f"{self.folder} is owned at epoch {self.epoch}, not {epoch} any more")
@@ -141,13 +140,13 @@ class Log(Flushed):
                 self._note_epoch(offset)
             segment.append(stamped, offset, last_offset, max_timestamp, epoch)
         except OSError as error:
-            # Was the half batch cut off? If not, the log ends in it until it is repaired.
-            self.usable = not self._flush_failed and self._ends_well()
+            # Usable only if the partial batch was cut off; otherwise the log must be repaired.
+            self.usable = not self._flush_failed and self._ends_sound()
             raise AppendFailed(describe_error(error, self.folder)) from error
         return offset
 
     def restore(self, batch: bytes) -> bool:
-        """Append a batch as it was stamped, if it is what comes next; whether it was. Raises OSError."""
+        """Append an already stamped batch if its offset is the next one; whether it was. Raises OSError."""
         header = validate(batch, 0, len(batch))
         offset = self.next_offset
         if header.base_offset != offset:
@@ -161,7 +160,7 @@ class Log(Flushed):
     def _segment_for(self, size: int, last_offset: int, max_timestamp: int) -> Segment:
         if self._segments:
             active = self._segments[-1]
-            # With a flush under way it is not time to roll: who of the two hears of a failure would be chance.
+            # Do not roll during a flush: it would be undefined which of the two gets a failure.
             waits = self._flushing and not self._deferred
             limit = SEGMENT_BYTES_MAX if waits else self.segment_bytes
             if not active.size or (
@@ -176,20 +175,20 @@ class Log(Flushed):
         return self._begin_segment()
 
     def _complete(self, active: Segment) -> None:
-        """Nothing comes behind it any more. Blocks for what the flushes have left, once a segment, unless that is deferred."""
+        """Close the active segment. Unless the log is deferred, blocks to sync what is unflushed, once a segment."""
         if not self._deferred:
             self._sync_all(active)
         active.save_index()
         active.close()
         if self._producers is not None:
-            with contextlib.suppress(OSError):  # an older one and the batches behind it say the same
+            with contextlib.suppress(OSError):  # an older snapshot and the batches after it have the same state
                 save_producers(self._disk, self.folder, self.next_offset, self._producers)
 
     def _begin_segment(self) -> Segment:
-        """An empty last segment; the next flush makes its name safe, in another thread."""
+        """Add an empty active segment; the next flush syncs its name."""
         if not self._made:
             self._disk.make_folder(self.folder, safe=False)
-            # Before there are records: without it they would be taken for those of another topic of this name.
+            # Before any record: without the id, the records could be taken for those of another topic of this name.
             write_topic_id(self._disk, self.folder, self._topic_id, safe=False)
             self._made = self._is_new = True
         segment = Segment(self._handles, self.folder, self.next_offset)
@@ -200,10 +199,10 @@ class Log(Flushed):
         return segment
 
     def roll(self, unflushed_bytes_max: int) -> bool:
-        """Close the last segment before it is full, so that it can be cleaned; whether none but an empty one is open now.
+        """Close the active segment before it is full, so that it can be compacted; whether the active one is empty now.
 
-        False where that would have to wait: a flush is under way, or more bytes than this came since the last one. Not so
-        where flushing is deferred. Raises AppendFailed as `append` does.
+        False if a flush is in progress or more than `unflushed_bytes_max` bytes are unflushed; a deferred log does not wait
+        for either. Raises AppendFailed as `append` does.
         """
         if not self.usable or (self._flushing and not self._deferred):
             return False
@@ -221,9 +220,9 @@ class Log(Flushed):
         return True
 
     def roll_if_old(self, now: int, segment_ms: int) -> bool:
-        """Roll a segment that has been the last one for so long, whatever its records say; ask now and then.
+        """Roll a segment that has been active for `segment_ms`, whatever its timestamps; call it at intervals.
 
-        What nobody writes to would otherwise never be closed, and so not be cleaned. Raises AppendFailed as `append` does.
+        Otherwise the last segment of an idle log would never be compacted. Raises AppendFailed as `append` does.
         """
         if not self._segments or not self._segments[-1].size:
             return False
@@ -238,7 +237,7 @@ class Log(Flushed):
         self._epochs = epochs
         self._noted_epoch = self.epoch
 
-    def _ends_well(self) -> bool:
+    def _ends_sound(self) -> bool:
         if not self._segments:
             return True
         active = self._segments[-1]
@@ -248,21 +247,21 @@ class Log(Flushed):
             return False
 
     def claim(self) -> int:
-        """A new owner: whoever appends at an older epoch is refused from now on."""
+        """Take ownership: return the new epoch. Appends at an older epoch are refused from now on."""
         self.epoch += 1
         return self.epoch
 
-    # Giving up what is old.
+    # Retention.
 
     def delete_before(self, offset: int) -> None:
-        """Records before it are given up; `retain` removes what nobody needs any more."""
-        self._begins_at(min(max(self.start_offset, offset), self.next_offset))
+        """Delete records before `offset`; `retain` removes the files."""
+        self._set_start(min(max(self.start_offset, offset), self.next_offset))
 
     def retain(self, now: int, monotonic: int, retention_ms: int, retention_bytes: int) -> list[int]:
-        """Set aside the segments at the log's beginning that are given up, too many, or too old; the bases of their files.
+        """Apply retention: set aside the first segments that are deleted, too old or too much; return their base offsets.
 
-        As in Kafka: whole segments, the last one too when everything is too old; -1 is no limit; none while the log is
-        compacted. `monotonic` as for `drop_old`. Raises AppendFailed as `exchange` does.
+        As in Kafka: whole segments, the active one too if everything is too old; -1 is no limit. Does nothing during a
+        compaction. `monotonic` as for `drop_old`. Raises AppendFailed as `exchange` does.
         """
         if self.compacting:
             return []
@@ -287,27 +286,27 @@ class Log(Flushed):
         return self._count_old(count, end, now, monotonic, retention_ms) if retention_ms >= 0 else count
 
     def set_folder_aside(self, token: str) -> str:
-        """Nobody wants the log any more: where its files are until somebody removes them. Raises OSError, and stays usable."""
-        assert not self.busy, "what is at work in the folder would go on in the next one of this name"
+        """Rename the folder of a deleted log; return its new path. After OSError the log stays usable."""
+        assert not self.busy, "a flush or compaction would go on in the next folder of this name"
         if not self._disk.exists(self.folder):
             self.usable = False
             return ""
-        self._give_up(0, len(self._segments))
+        self._release_files(0, len(self._segments))
         moved = set_folder_aside(self._disk, self.folder, token)
         self.usable = False
         return moved
 
     def retire(self) -> None:
-        """Its folder is about to be another's: nothing is read or written by its names any more."""
+        """Stop using the folder's files, since another owner takes it over."""
         self.usable = False
-        self._give_up(0, len(self._segments))
+        self._release_files(0, len(self._segments))
 
-    # Repairing.
+    # Repair.
 
     def start_repair(self, end: int, written_twice: Callable[[], list[bytes]] = list) -> Repair:
-        """The log must be left alone until `finish_repair`.
+        """Begin a repair; the log must not be used until `finish_repair`.
 
-        What is behind `end` goes: nobody was told of it. `written_twice`: batches of the log that are in another file too.
+        Records from `end` on are cut: they were not acknowledged. `written_twice`: batches of the log also in a turn log.
         """
         assert not self.busy, "its flush or compaction has to end first"
         self.usable = False
@@ -316,8 +315,8 @@ class Log(Flushed):
         return Repair(self._disk, self.folder, self.flushed_offset, end, self._flush_failed, self._exchange_failed, self._deferred, written_twice)
 
     def finish_repair(self, repair: Repair) -> None:
-        """`repair.run` returned: the log is usable again. When it raised, start another one later."""
-        # Closed segments are what they were: who reads them reads on, and what was verified is.
+        """Take the result of `repair.run`: the log is usable again. If it raised, start another repair later."""
+        # Keep the closed segments, which have not changed, with their readers and verified state.
         known = {} if self._exchange_failed else {(segment.base, segment.size): segment for segment in self._segments[:-1]}
         self._segments = [*(known.get((segment.base, segment.size), segment) for segment in repair.segments[:-1]), *repair.segments[-1:]]
         self.use(self._handles)
@@ -327,13 +326,13 @@ class Log(Flushed):
         for segment in self._segments:
             segment.unsynced = False
         if self._segments:
-            self._begins_at(max(self.start_offset, self._segments[0].base))
+            self._set_start(max(self.start_offset, self._segments[0].base))
         self.usable = True
 
     def close(self, indexes: bool = True) -> None:
-        """After a last flush: the indexes are written where they are not as stored, the files closed.
+        """Write changed indexes and close the files, after a last flush.
 
-        Who has no time leaves out the `indexes`: the next opening reads more.
+        Without `indexes` it is faster, and the next opening reads more.
         """
         for segment in self._segments:
             if indexes and segment.size:

@@ -1,9 +1,9 @@
-"""Making the segments of a folder sound: after a crash, and after a failure that the process survived.
+"""Opening and repair of a log's segments: after a crash, and after a failure that the process survived.
 
-Only the last segment can have a torn end, for a log rolls when everything before is flushed. A torn end is cut. Anything else
-that has to be cut is copied to the folder `set-aside` first (aside.py), and a log that does not leave flushing to the
-operating system stays closed, unless its batches were written twice and can be had from there. A repair writes what was told but not flushed into a segment of its own: where it was
-interrupted, two segments have it, and the later one counts.
+Only the last segment can have a torn end, since a log rolls when everything before is flushed. A torn end is cut. Any other
+damage is copied to the folder `set-aside` (aside.py) before it is cut, and a log that is not deferred stays closed, unless
+a turn log has the batches. A repair writes acknowledged but unflushed batches into a new segment; if it is interrupted, two
+segments have them, and the later one counts.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from storage.turn_log import covered_bytes
 ENDINGS: Final = (".log", ".index", ".timeindex")
 REWRITING: Final = ".rewriting"
 PROBE: Final = ".probe"
-PROBE_BYTES: Final = 65_536  # a disk with less room than this counts as full still
+PROBE_BYTES: Final = 65_536  # a disk with less free space counts as full
 _crc32c: Final = google_crc32c.value
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What opening found: bytes cut from the end of which file, and why; nothing cut is the ordinary case."""
+    """What an opening cut from the end of a file, and why; mostly nothing."""
 
     path: str = ""
     position: int = 0
     cut_bytes: int = 0
     reason: str = ""
-    kept: str = ""  # the folder with a copy of what was cut, where that was more than a torn end
+    kept: str = ""  # the folder with a copy of the cut bytes, if they were more than a torn end
 
 
 def open_segments(
@@ -51,10 +51,10 @@ def open_segments(
     written_twice: Callable[[], list[bytes]] = list,
     cut_damage: bool = False,
 ) -> tuple[list[Segment], Recovery]:
-    """The segments, of which after an unclean stop the last is read from its start and cut where it is torn.
+    """Open the segments; after an unclean stop the last one is verified from its start, and a torn end is cut.
 
-    Raises DamagedLog for damage anywhere else, and before `recovery_point`: that much was flushed. Damage at the end is cut
-    too where the batches `written_twice` have everything that goes, or where the log is not worth more (`cut_damage`).
+    Raises DamagedLog for damage elsewhere or before `recovery_point`, which was flushed. Other damage at the end is cut only
+    if the batches `written_twice` cover it, or with `cut_damage`.
     """
     bases = segment_bases(handles.disk, folder)
     segments: list[Segment] = []
@@ -85,8 +85,8 @@ def open_deferred(
     written_twice: Callable[[], list[bytes]] = list,
     cut_damage: bool = True,
 ) -> tuple[list[Segment], Recovery]:
-    """As `open_segments`, where flushing was left to the operating system: after an unclean stop every segment that does
-    not end before `recovery_point` may be torn, and is read from its start. What is behind the first cut goes, as in Kafka.
+    """Open the segments of a deferred log: after an unclean stop every segment that reaches beyond `recovery_point` may be
+    torn, and is verified from its start. Everything after the first cut is removed, as in Kafka.
     """
     bases = segment_bases(handles.disk, folder)
     segments: list[Segment] = []
@@ -94,7 +94,7 @@ def open_deferred(
         segment = Segment(handles, folder, base)
         may_be_torn = not clean and (number == len(bases) - 1 or bases[number + 1] > recovery_point)
         reason = check(segment, may_be_torn, clean)
-        segment.unsynced = may_be_torn  # what was read may be in memory alone
+        segment.unsynced = may_be_torn  # its bytes may only be in the page cache
         if segments and segments[-1].next_offset > base:
             raise segments[-1].damaged_at(f"it reaches into {segment.log_path}")
         segments.append(segment)
@@ -104,7 +104,7 @@ def open_deferred(
 
 
 def remove_segments(handles: Handles, folder: str, bases: list[int]) -> int:
-    """Those from the first of `bases` on; how many bytes they had."""
+    """Remove the segments with these base offsets; return their size."""
     if not bases:
         return 0
     size = 0
@@ -134,7 +134,7 @@ def _cut_end(
 
 
 def _cut_end_deferred(segment: Segment, later: list[int], reason: str, recovery_point: int, may_be_torn: bool) -> Recovery:
-    """The segments that begin at the offsets `later` go first: were the end cut and one of them left, there would be a hole."""
+    """Cut the segment and remove those at the base offsets `later`, which go first: otherwise a crash could leave a gap."""
     if not may_be_torn or segment.next_offset < recovery_point:
         raise segment.damaged_at(reason)
     handles = segment.handles
@@ -145,7 +145,7 @@ def _cut_end_deferred(segment: Segment, later: list[int], reason: str, recovery_
     kept = set_aside_bytes(handles.disk, segment.folder, cuts) if cuts else ""
     gone = remove_segments(handles, segment.folder, later)
     recovery = _cut(segment, end, reason, kept)
-    handles.file(segment.log_path).sync()  # what was cut must not come back when others stand behind it
+    handles.file(segment.log_path).sync()  # the cut bytes must not come back after new segments were added
     return replace(recovery, cut_bytes=recovery.cut_bytes + gone)
 
 
@@ -160,7 +160,7 @@ def _cut(segment: Segment, end: int, reason: str, kept: str) -> Recovery:
 
 
 def sync(handles: Handles, folder: str, segments: list[Segment]) -> None:
-    """What was found, and the names under which it was found, is there after the next crash too."""
+    """Sync the segments and their names, so that what was found survives the next crash."""
     for segment in segments:
         if segment.unsynced or segment is segments[-1]:
             handles.file(segment.log_path).sync()
@@ -170,7 +170,7 @@ def sync(handles: Handles, folder: str, segments: list[Segment]) -> None:
 
 
 class Repair:
-    """One attempt to make a log usable again. `run` blocks and may be called in any thread: it has handles of its own."""
+    """One attempt to make a log usable again. `run` blocks and may be called in any thread: it uses separate handles."""
 
     def __init__(
         self,
@@ -192,10 +192,10 @@ class Repair:
         self._rewrite = rewrite
         self._exchange_failed = exchange_failed
         self._deferred = deferred
-        self._written_twice = written_twice  # batches that are in another file too
+        self._written_twice = written_twice  # batches that are also in a turn log
 
     def run(self) -> None:
-        """Raises OSError while the disk still refuses, DamagedLog when what was told to somebody is not there."""
+        """Run the repair. Raises OSError while the disk still fails, DamagedLog if acknowledged records are missing."""
         self._probe()
         if not self._disk.exists(self._folder):
             return
@@ -216,7 +216,7 @@ class Repair:
             handles.close()
 
     def _probe(self) -> None:
-        """Is there room, and does writing work?"""
+        """Check that the disk has room and can be written."""
         path = probe_path(self._folder)
         file = self._disk.open(path, create=True)
         try:
@@ -228,7 +228,7 @@ class Repair:
             self._disk.remove(path)
 
     def _complete(self, handles: Handles, segments: list[Segment]) -> None:
-        """After a failed flush the system may have dropped what was not on the disk yet."""
+        """Append batches that are missing at the end: after a failed flush the system may have dropped them."""
         for batch in self._written_twice():
             header = validate(batch, 0, len(batch))
             if not segments and header.base_offset == 0:
@@ -238,7 +238,7 @@ class Repair:
                 segments[-1].append_stamped(batch, header)
 
     def _keep_to(self, segments: list[Segment], offset: int) -> None:
-        """Cut what is behind `offset`, and keep a copy: nobody was told of it. Everything before it must be there."""
+        """Cut everything from `offset` on, which was not acknowledged, and keep a copy. All records before it must be there."""
         if not segments:
             if offset:
                 raise DamagedLog(self._folder, 0, f"everything before offset {offset} is gone")
@@ -254,25 +254,25 @@ class Repair:
         cut(last, position)
 
     def _rewritten(self, handles: Handles, segments: list[Segment]) -> list[Segment]:
-        """After a failed flush the pages may never reach the disk, so what is behind it is written anew.
+        """Rewrite the unflushed records: after a failed flush the old pages may never reach the disk.
 
-        The old bytes go only when the new ones are safe.
+        The old bytes are cut only when the new ones are synced.
         """
         old = segments[-1]
-        new = self._written_anew(handles, old, max(self._flushed_offset, old.base))
+        new = self._rewrite_segment(handles, old, max(self._flushed_offset, old.base))
         if new.base == old.base:
             return [*segments[:-1], new]
         cut(old, old.position_from(new.base))
         return [*segments, new]
 
     def _all_rewritten(self, handles: Handles, segments: list[Segment]) -> list[Segment]:
-        """Each that is not flushed to its end, in its place."""
+        """Rewrite each segment that is not flushed to its end, in place."""
         return [
-            self._written_anew(handles, segment, segment.base) if segment.next_offset > self._flushed_offset else segment
+            self._rewrite_segment(handles, segment, segment.base) if segment.next_offset > self._flushed_offset else segment
             for segment in segments
         ]
 
-    def _written_anew(self, handles: Handles, old: Segment, base: int) -> Segment:
+    def _rewrite_segment(self, handles: Handles, old: Segment, base: int) -> Segment:
         new = Segment(handles, self._folder, base)
         path = f"{new.log_path}{REWRITING}"
         file = self._disk.open(path, create=True)
@@ -292,16 +292,16 @@ class Repair:
 
 
 def probe_path(folder: str) -> str:
-    """The file that a repair of this log writes to see whether the disk takes anything; beside the folder, which may not exist.
+    """The file that a repair writes to test the disk. It is beside the log's folder, which may not exist.
 
-    The folder's own name may be 255 characters long, so the name of this file is made of a checksum of it.
+    Its name is a checksum of the folder's name, which may already have 255 characters.
     """
     parent, _, name = folder.rpartition("/")
     return f"{parent}/{_crc32c(name.encode()):08x}{PROBE}"
 
 
 def remove_leftovers(disk: Disk, folder: str) -> None:
-    """What an interrupted repair had not finished."""
+    """Remove the files of an interrupted repair."""
     if disk.exists(probe_path(folder)):
         disk.remove(probe_path(folder))
     for name in disk.list(folder):

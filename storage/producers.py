@@ -1,7 +1,7 @@
-"""Who wrote what last: per producer id its newest batches, so that a batch sent twice is stored once.
+"""Idempotent producers: the newest batches of each producer id, so that a batch sent twice is stored once.
 
-The rules are Kafka's. A batch that is among the newest five of its producer is answered again; one that does not follow
-is refused. Of a producer that is not known (new, expired, or its records are gone) any sequence is taken.
+The rules are Kafka's. A batch among the producer's newest five gets the first reply again; one out of sequence is refused.
+From an unknown producer (new, expired, or its records are deleted) any sequence is accepted.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Final
 from protocol.batch import CONTROL, TRANSACTIONAL, BatchHeader
 from protocol.errors import ErrorCode
 
-NEWEST_BATCHES: Final = 5  # as many requests as a producer may have under way
+NEWEST_BATCHES: Final = 5  # a producer's most requests in flight
 SEQUENCE_MAX: Final = (1 << 31) - 1
 NO_SEQUENCE: Final = -1
 NO_EPOCH: Final = -1
 
 
 class Verdict:
-    """What is to become of a batch. `error` refuses it; `offset` says where it stands already, -1 for one that is new."""
+    """The result of checking a batch: an error, the offset of the stored duplicate, or -1 for a new batch."""
 
     __slots__ = ("error", "offset", "timestamp")
 
     def __init__(self, error: ErrorCode, offset: int, timestamp: int) -> None:
         self.error = error
         self.offset = offset
-        self.timestamp = timestamp  # of the batch that stands there
+        self.timestamp = timestamp  # of the stored duplicate
 
 
 FRESH: Final = Verdict(ErrorCode.NONE, -1, -1)
@@ -37,10 +37,10 @@ Written = tuple[int, int, int, int]  # a batch: first and last sequence, base of
 
 
 class Producer:
-    """One producer id. `coordinator_epoch` and `transaction_offset` are not ours to set: a Kafka's transactions, kept as found.
+    """One producer id. `coordinator_epoch` and `transaction_offset` come from transactions in Kafka's logs and are kept as found.
 
-    `last_timestamp` is that of its newest record. How long it has been silent is counted from `seen_ms`, when `expire` first saw the
-    batch at `seen_offset`: its newest one.
+    `last_timestamp` is of its newest record. Its idle time counts from `seen_ms`, when `expire` first saw its newest batch,
+    the one at `seen_offset`.
     """
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "seen_ms", "seen_offset", "transaction_offset")
@@ -48,7 +48,7 @@ class Producer:
     def __init__(self, epoch: int = NO_EPOCH, last_timestamp: int = -1, coordinator_epoch: int = -1, transaction_offset: int = -1) -> None:
         self.epoch = epoch
         self.last_timestamp = last_timestamp
-        self.batches: list[Written] = []  # of this epoch, the newest last
+        self.batches: list[Written] = []  # newest batches of this epoch, the newest last
         self.coordinator_epoch = coordinator_epoch
         self.transaction_offset = transaction_offset
         self.seen_ms = -1
@@ -56,7 +56,7 @@ class Producer:
 
     @property
     def last_offset(self) -> int:
-        """Where its newest batch begins."""
+        """The base offset of its newest batch."""
         return self.batches[-1][2] if self.batches else -1
 
     @property
@@ -65,7 +65,7 @@ class Producer:
 
 
 class Producers:
-    """Those of one log. `check` a batch, append it, `note` it."""
+    """The producers of one log. `check` a batch, append it, `note` it."""
 
     __slots__ = ("_known",)
 
@@ -88,7 +88,7 @@ class Producers:
         self._known.clear()
 
     def check(self, header: BatchHeader) -> Verdict:
-        """Of a batch whose producer has an id; nothing is changed."""
+        """Check a batch that has a producer id, without changing anything."""
         producer = self._known.get(header.producer_id)
         if producer is None:
             return FRESH if header.producer_epoch >= NO_EPOCH else OLD_EPOCH
@@ -107,7 +107,7 @@ class Producers:
         return FRESH if first == 0 or producer.epoch == NO_EPOCH else OUT_OF_ORDER
 
     def note(self, header: BatchHeader, base_offset: int) -> None:
-        """The batch is in the log, from `base_offset` on."""
+        """Record a batch that was appended at `base_offset`."""
         self.note_batch(
             header.producer_id,
             header.producer_epoch,
@@ -119,7 +119,7 @@ class Producers:
         )
 
     def note_batch(self, id: int, epoch: int, sequence: int, delta: int, base_offset: int, timestamp: int, attributes: int) -> None:
-        """The same, of who has no header: an opening notes many."""
+        """As `note`, without a header object: an opening notes many batches."""
         producer = self._known.get(id)
         if producer is None:
             producer = self._known[id] = Producer(epoch)
@@ -140,10 +140,10 @@ class Producers:
             del batches[0]
 
     def expire(self, monotonic: int, expiration_ms: int) -> int:
-        """Forget those that wrote nothing for so long; how many they were. Call it now and then.
+        """Drop producers that were idle for `expiration_ms`; return how many. Call it at intervals.
 
-        The time in their records does not count: who writes old records, a backfill, may send them twice as well. Those that
-        were read from the disk count from then on.
+        Record timestamps do not count, since a backfill writes old ones and may retry too. After an opening the idle time
+        counts from zero.
         """
         gone = []
         for id, producer in self._known.items():
@@ -157,11 +157,11 @@ class Producers:
         return len(gone)
 
     def last_offsets(self) -> dict[int, int]:
-        """The offset of the last batch of each: a cleaner leaves at least that batch's head."""
+        """The base offset of each producer's last batch: a cleaner keeps at least that batch's header."""
         return {id: producer.last_offset for id, producer in self._known.items() if producer.batches}
 
 
 def last_sequence(header: BatchHeader) -> int:
-    """Of the batch: sequences begin at 0 again behind the largest."""
+    """The last sequence of the batch; sequences wrap to 0."""
     last = header.base_sequence + header.last_offset_delta
     return last if last <= SEQUENCE_MAX else last - SEQUENCE_MAX - 1

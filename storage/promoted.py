@@ -1,8 +1,8 @@
-"""A promoted segment (`.swap`) that an opening finds: does it belong to this log, and is it still needed?
+"""Judge a promoted segment (`.swap`) found at opening: does it belong to this log, and is it still needed?
 
-A compaction only takes records away, so each batch of the new segment has to be found in the segments that it was made
-from: those that still stand in their place (`.log`), or were set aside by the exchange (`.log.deleted`). One that holds
-anything else was made for another log: its folder had this name, or the log was cut and written again since.
+A compaction only removes records, so each batch of the new segment must be in the segments it was made from: those still in
+place (`.log`), or set aside by the exchange (`.log.deleted`). Otherwise it belongs to another log: an earlier one of this
+name, or this one before it was cut and written again.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Found(NamedTuple):
 
 
 def judge(disk: Disk, folder: str, promoted: Segment) -> Verdict:
-    """`promoted` was checked from its start. Raises OSError."""
+    """Compare `promoted`, which is verified, with the other segments of the folder. Raises OSError."""
     standing = segment_bases(disk, folder)
     aside = [base for base in _set_aside(disk, folder) if base not in standing]
     begin, end = promoted.base, promoted.next_offset
-    if not promoted.size:  # Kafka's, of which nothing stayed
+    if not promoted.size:  # Kafka makes an empty segment if all records were removed
         return Verdict.COVERED if begin in standing else Verdict.NEEDED
     before = max((base for base in standing if base <= begin), default=begin)
     bases = sorted(base for base in {*standing, *aside} if before <= base < end)
@@ -45,7 +45,7 @@ def judge(disk: Disk, folder: str, promoted: Segment) -> Verdict:
         sources = [Segment(handles, folder, base, "" if base in standing else DELETED) for base in bases]
         verdict = _compared(promoted, sources)
         if verdict is Verdict.NEEDED and (any(begin <= base < end for base in standing) or not any(base >= end for base in standing)):
-            return Verdict.FOREIGN  # its own segments would all be there, standing or set aside, and the last one behind them
+            return Verdict.FOREIGN  # all its sources would be there, in place or set aside, with the active segment after them
         if verdict is Verdict.COVERED and any(begin <= base < end for base in aside):
             return Verdict.NEEDED
         return verdict
@@ -63,7 +63,7 @@ def _compared(promoted: Segment, sources: list[Segment]) -> Verdict:
     """COVERED: each batch is in the sources; NEEDED: some are at offsets of no source, and all others are."""
     batches = _all(sources)
     source = next(batches, None)
-    reached = -1  # behind the source batches that were looked at, in their segment
+    reached = -1  # the end offset of the source batches compared so far
     verdict = Verdict.COVERED
     for header, chunk, at in _sound(promoted):
         while source is not None and source.header.base_offset < header.base_offset:
@@ -73,7 +73,7 @@ def _compared(promoted: Segment, sources: list[Segment]) -> Verdict:
             if not _made_from(Found(header, chunk, at), source):
                 return Verdict.FOREIGN
         elif source is not None or header.base_offset < reached:
-            return Verdict.FOREIGN  # a source reaches over it and does not have it
+            return Verdict.FOREIGN  # a source covers these offsets without the batch
         else:
             verdict = Verdict.NEEDED
     return verdict
@@ -85,7 +85,7 @@ def _all(sources: list[Segment]) -> Iterator[Found]:
 
 
 def _sound(segment: Segment) -> Iterator[Found]:
-    """Its batches up to the first that is torn."""
+    """The segment's batches up to the first torn one."""
     try:
         for header, chunk, at in segment.batches(0, segment.file.size(), True):
             yield Found(header, chunk, at)
@@ -94,7 +94,7 @@ def _sound(segment: Segment) -> Iterator[Found]:
 
 
 def _made_from(new: Found, old: Found) -> bool:
-    """A compaction may have left out records, and noted when tombstones may go; all else is as it was."""
+    """Whether `new` is `old` after a compaction, which may only remove records and set the delete horizon."""
     header, before = new.header, old.header
     if new.chunk[new.at : new.at + header.size] == old.chunk[old.at : old.at + before.size]:
         return True

@@ -1,4 +1,4 @@
-"""Reading segments while others exchange or drop them: who reads, reads on."""
+"""Reading segments that may be replaced or deleted meanwhile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Reading(Generic[T]):
-    """What is read of some segments, which are held until the end, or until nobody has it any more."""
+    """An iterator over parts of segments, which it holds until it ends or is dropped."""
 
     __slots__ = ("_parts", "_segments")
 

@@ -1,4 +1,4 @@
-"""What a log's producers wrote, when it is opened: from the newest snapshot that is whole, and the batches behind it."""
+"""Rebuild the producer state when a log is opened: from the newest sound snapshot and the batches after it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _WHO: Final = Struct(">qi4xb4xhi8xqqhi")
 
 
 def rebuild(disk: Disk, folder: str, segments: list[Segment], next_offset: int, producers: Producers, clean: bool) -> None:
-    """Fill `producers`. Snapshots that are of no use, or say what is not in the log any more, are removed.
+    """Fill `producers`. Snapshots that are unsound, unneeded or beyond the end of the log are removed.
 
     Raises DamagedLog and OSError as reading does.
     """
     offsets = snapshot_offsets(disk.list(folder))
     producers.clear()
     newest = -1
-    # Were it older than what is left of the log, nobody could tell what was written in between.
+    # A snapshot older than the log's start is useless: the batches after it are missing.
     begin = segments[0].base if segments else next_offset
     for offset in reversed(offsets):
         if begin <= offset <= next_offset and read_snapshot(disk, folder, offset, producers):
@@ -33,13 +33,13 @@ def rebuild(disk: Disk, folder: str, segments: list[Segment], next_offset: int, 
             break
     stale = [offset for offset in offsets if offset > newest]
     _remove(disk, folder, stale)
-    if stale:  # for good: one that came back after a crash would tell of what others have written since
+    if stale:  # synced: after a crash a stale one must not come back beside new batches
         disk.sync_folder(folder)
     bases = {segment.base for segment in segments}
-    with contextlib.suppress(OSError):  # these do no harm
+    with contextlib.suppress(OSError):  # they are harmless
         _remove(disk, folder, [offset for offset in offsets if offset < newest and offset not in bases])
     if clean and not offsets:
-        return  # an orderly stop leaves a snapshot, unless there was nobody to tell of
+        return  # a clean stop without a snapshot: there were no producers
     for segment in segments:
         if segment.next_offset > newest:
             _note_all(segment, segment.position_from(newest) if newest > segment.base else 0, producers)
@@ -56,7 +56,7 @@ def _note_all(segment: Segment, at: int, producers: Producers) -> None:
             chunk = segment.bytes_at(at, min(CHUNK_BYTES, segment.size - at))
             used = _note(chunk, producers)
             if not used:
-                size = read_header(chunk, 0).size  # or what is wrong with it
+                size = read_header(chunk, 0).size  # raises CorruptBatch for an unsound header
                 used = _note(segment.bytes_at(at, size), producers)
             at += used
     except CorruptBatch as error:
@@ -64,7 +64,7 @@ def _note_all(segment: Segment, at: int, producers: Producers) -> None:
 
 
 def _note(chunk: bytes, producers: Producers) -> int:
-    """Those of the batches up to the first that is not whole, or none; how many bytes they are."""
+    """Note the producers of the whole batches in `chunk`; return the size of these batches."""
     unpack = _WHO.unpack_from
     note = producers.note_batch
     end = len(chunk)
@@ -90,9 +90,9 @@ def _note(chunk: bytes, producers: Producers) -> int:
 
 
 def save_producers(disk: Disk, folder: str, offset: int, producers: Producers) -> None:
-    """At the end of a segment, or of an orderly run. Where nobody ever wrote with an id there is nothing to save.
+    """Write a snapshot at the end of a segment or at a clean stop, unless the log never had producers.
 
-    A snapshot of this offset that is there already may be torn, or older than what producers forgot since.
+    An existing snapshot of this offset is replaced: it may be torn or have expired producers.
     """
     if len(producers) or snapshot_offsets(disk.list(folder)):
         write_snapshot(disk, folder, offset, producers)

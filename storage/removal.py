@@ -1,4 +1,4 @@
-"""The folder of a log that is not wanted any more, removed in Kafka's way: renamed at once, its files go later."""
+"""Removal of a deleted log's folder, as in Kafka: renamed at once, its files removed later."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from storage.disk import Disk
 
 NAME_MAX: Final = 255
 DELETE: Final = "delete"
-STRAY: Final = "stray"  # Kafka's word for what belongs to no topic that is known: nobody removes it
+STRAY: Final = "stray"  # Kafka's word for a folder of an unknown topic; it is not removed
 _SET_ASIDE: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
 
 
 def set_folder_aside(disk: Disk, folder: str, token: str, why: str = DELETE) -> str:
-    """Where the folder is now; `token` is 32 hexadecimal digits. A log of the same name may begin anew at once."""
+    """Rename the folder, so that its name is free; return the new path. `token` is 32 hexadecimal digits."""
     parent, _, name = folder.rpartition("/")
     topic, _, partition = name.rpartition("-")
     ending = f"-{partition}.{token}-{why}"
@@ -28,12 +28,12 @@ def is_set_aside(name: str) -> bool:
 
 
 def folders_set_aside(disk: Disk, data_directory: str) -> list[str]:
-    """Those that nobody has removed yet."""
+    """The folders that wait for removal."""
     return [f"{data_directory}/{name}" for name in disk.list(data_directory) if is_set_aside(name)]
 
 
 def remove_folder(disk: Disk, folder: str) -> None:
-    """With what is in it; blocks for the disk, and may be called again after a failure."""
+    """Remove the folder and its files. Blocks for the disk; may be repeated after a failure."""
     assert is_set_aside(folder.rpartition("/")[2])
     for name in disk.list(folder):
         disk.remove(f"{folder}/{name}")

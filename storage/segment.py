@@ -1,4 +1,4 @@
-"""One segment file: batches one behind the other, named by the offset of its first record."""
+"""One segment: a file of consecutive batches, named by its base offset."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from storage.errors import DamagedLog
 from storage.handles import Handles
 from storage.index import Index
 
-CHUNK_BYTES: Final = 1 << 20  # what is read in one go, unless it is said otherwise
-FACT_BYTES: Final = 1 << 18  # what is turned into facts in one go: some 2000 small ones, a few milliseconds
-LOOK_BYTES: Final = 8_192  # what a look-up reads at once: two index intervals, no chunk
-PART_BYTES: Final = 65_536  # a read of more than this may be an index interval short of what it may be
-PLACES_MAX: Final = 16  # readers of one segment that need no look-up
+CHUNK_BYTES: Final = 1 << 20  # default size of one read
+FACT_BYTES: Final = 1 << 18  # decoded to facts in one go: some 2000 small records, a few milliseconds
+LOOK_BYTES: Final = 8_192  # one read of a lookup: two index intervals
+PART_BYTES: Final = 65_536  # a larger read may end up to an index interval before its limit
+PLACES_MAX: Final = 16  # cached positions of readers, which save the lookup
 NAME_DIGITS: Final = 20
 
 _PLACE: Final = Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
@@ -28,13 +28,13 @@ def segment_name(base: int) -> str:
 
 
 def segment_bases(disk: Disk, folder: str) -> list[int]:
-    """In order; other names are none of ours."""
+    """The base offsets of the folder's segments, sorted; other files are ignored."""
     names = [name for name in disk.list(folder) if len(name) == NAME_DIGITS + 4 and name.endswith(".log")]
     return sorted(int(name[:NAME_DIGITS]) for name in names if name.isascii() and name[:NAME_DIGITS].isdigit())
 
 
 class Segment:
-    """A segment as far as it is known to be good: `size` bytes that end before `next_offset`."""
+    """The sound part of a segment: `size` bytes that end before `next_offset`."""
 
     __slots__ = (
         "base",
@@ -62,40 +62,40 @@ class Segment:
     def __init__(self, handles: Handles, folder: str, base: int, suffix: str = "") -> None:
         self.handles = handles
         self.base = base
-        self.suffix = suffix  # of its files' names, while it is no part of a log yet
+        self.suffix = suffix  # of its file names, until it is part of a log
         self.folder = folder
-        self.path = f"{folder}/{segment_name(base)}"  # without its ending
+        self.path = f"{folder}/{segment_name(base)}"  # without `.log`
         self.log_path = f"{self.path}.log{suffix}"
         self.size = 0
         self.next_offset = base
-        self.max_timestamp = -1  # of its records, and the last offset of the batch that has it
+        self.max_timestamp = -1  # newest record time, and the last offset of its batch
         self.max_timestamp_offset = base
-        self.first_timestamp = -2  # not looked for yet
-        self.epoch = -1  # the newest among its batches, and the offset where that begins
+        self.first_timestamp = -2  # not read yet
+        self.epoch = -1  # the newest leader epoch, and its first offset here
         self.epoch_start = base
         self.index = Index(handles, self.path, suffix, base)
         self.index_saved = False
         self.unsynced = False
-        self.verified = True  # every checksum was computed or seen to be right by this process
-        self.places: dict[int, int] = {}  # where reads ended: offset and position behind their last batch
+        self.verified = True  # this process computed or verified every checksum
+        self.places: dict[int, int] = {}  # next offset -> position, where recent reads ended
         self.readers = 0
-        self.kept: File | None = None  # its own file, for those who were reading it then
+        self.kept: File | None = None  # the open file after a rename or removal, for its readers
 
     def use(self, handles: Handles) -> None:
         self.handles = self.index.handles = handles
 
     def rename(self, suffix: str) -> None:
-        """Its files have another name now."""
+        """Take the new suffix of its renamed files."""
         self.suffix = self.index.suffix = suffix
         self.log_path = f"{self.path}.log{suffix}"
 
     @property
     def file(self) -> File:
-        """Good until the next call of the handles."""
+        """The open file, valid until the next call of the handles."""
         return self.kept or self.handles.file(self.log_path)
 
     def hold(self) -> None:
-        """Somebody is going to read it, whatever becomes of its file."""
+        """Begin reading: the file stays readable until `let_go`, even if it is removed."""
         self.readers += 1
 
     def let_go(self) -> None:
@@ -105,12 +105,12 @@ class Segment:
             self.kept = None
 
     def keep_for_readers(self) -> None:
-        """Before its file is renamed or removed: those who read it read on."""
+        """Keep the file open for readers; call it before a rename or removal."""
         if self.readers and self.kept is None:
             self.kept = self.handles.pin(self.log_path)
 
     def append(self, batch: bytes | bytearray, base_offset: int, last_offset: int, max_timestamp: int, epoch: int) -> None:
-        """Write one batch behind the others. When that fails the file is as before, or OSError comes from the cutting."""
+        """Write one batch at the end. On OSError the partial batch is cut off, if possible."""
         file = self.handles.file(self.log_path)
         self.unsynced = True
         try:
@@ -122,11 +122,11 @@ class Segment:
         self._note(len(batch), base_offset, last_offset, max_timestamp, epoch)
 
     def append_stamped(self, batch: bytes, header: BatchHeader) -> None:
-        """The same for a batch that was in a log before, of which this is the header."""
+        """As `append`, for a stamped batch with this header."""
         self.append(batch, header.base_offset, header.last_offset, newest_record(header), header.leader_epoch)
 
     def note(self, header: BatchHeader) -> None:
-        """Count a batch that stands at the end of the good part."""
+        """Extend the sound part by the batch that follows it in the file."""
         self._note(header.size, header.base_offset, header.last_offset, newest_record(header), header.leader_epoch)
 
     def _note(self, size: int, base_offset: int, last_offset: int, max_timestamp: int, epoch: int) -> None:
@@ -143,9 +143,9 @@ class Segment:
     # Reading.
 
     def batches(self, at: int, end: int, verify: bool, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[BatchHeader, bytes, int]]:
-        """Header of each batch in the file between two positions, and the bytes it is in and where; CorruptBatch where none is.
+        """Each batch between two positions: its header, a chunk with it, and its position in the chunk. Raises CorruptBatch.
 
-        The bytes are the same object for batches that were read together, and begin with the first of them.
+        Batches that were read together share the chunk object, which begins with the first of them.
         """
         chunk, chunk_at = b"", at
         while at < end:
@@ -163,24 +163,24 @@ class Segment:
             at += header.size
 
     def bytes_at(self, at: int, size: int) -> bytes:
-        """CorruptBatch where the file does not have so many."""
+        """Read exactly `size` bytes; raises CorruptBatch if the file has fewer."""
         data = self.file.read(at, size)
         if len(data) < size:
             raise CorruptBatch("the file is shorter than it was")
         return data
 
     def chunks(self, offset: int, end: int) -> Iterator[bytes]:
-        """Whole batches from the one that holds `offset` on, as far as they end before `end`, about a MiB at a time.
+        """Whole batches from the one with `offset` on that end before `end`, about a MiB at a time.
 
-        What this process has not written or verified yet is verified; DamagedLog where it is not as it was written.
+        Bytes that this process has neither written nor verified are verified. Raises DamagedLog.
         """
         verify = not self.verified
         begin = at = self.position_from(offset)
         last = self.base - 1
-        current, behind = b"", 0  # the bytes read last, of which so many are still to be handed out
+        current, behind = b"", 0  # the last chunk, and how many of its bytes are to be yielded
         try:
             for header, chunk, where in self.batches(at, self.size, verify):
-                # The checksum does not cover the offset: one that is wrong must not pass for the end.
+                # The checksum does not cover the offset: a wrong one must not be taken for the end.
                 if header.base_offset <= last or header.last_offset >= self.next_offset:
                     raise CorruptBatch(f"offset {header.base_offset} between {last} and {self.next_offset}")
                 last = header.last_offset
@@ -202,7 +202,7 @@ class Segment:
             self.verified = True
 
     def facts(self, end: int) -> Iterator[list[Fact]]:
-        """Those of all batches that end before `end`, some at a time; verified and refused as `chunks` does."""
+        """The facts of all batches that end before `end`, in parts; verified as in `chunks`."""
         reader = FactReader(self.base - 1, end, self.next_offset, not self.verified)
         at = 0
         stop = self.size
@@ -226,14 +226,14 @@ class Segment:
             self.verified = True
 
     def position_from(self, offset: int) -> int:
-        """Where the first batch begins that ends at or behind `offset`; the end of the good part if there is none."""
+        """The position of the batch with `offset`, or of the next one; the end of the sound part if there is none."""
         if offset >= self.next_offset:
             return self.size
         known = self.places.get(offset)
         if known is not None:
             return known
         if offset <= self.base:
-            return 0  # whatever its first batch says now: who reads from the start on meets a wrong offset there
+            return 0  # not checked: a reader from the start sees a wrong offset itself
         at = self.near(offset)
         unpack = _PLACE.unpack_from
         base: int
@@ -249,7 +249,7 @@ class Segment:
                     base, length, magic, delta = unpack(chunk, where)
                     if magic != MAGIC or length < HEADER_BYTES - LENGTH_FROM:
                         at += where
-                        read_header(chunk, where)  # says what is wrong
+                        read_header(chunk, where)  # raises with the reason
                     if base + delta >= offset:
                         return at + where
                     where += LENGTH_FROM + length
@@ -261,7 +261,7 @@ class Segment:
             raise DamagedLog(self.log_path, at, str(error)) from error
 
     def read(self, offset: int, bytes_max: int, end: int) -> bytes:
-        """Whole batches from the one that holds `offset` on, that end before `end`: as many as fit, but one at least."""
+        """Whole batches from the one with `offset` on that end before `end`: as many as fit, at least one."""
         begin = at = self.position_from(offset)
         stop = self.position_from(end)
         if begin >= stop:
@@ -278,7 +278,7 @@ class Segment:
             raise DamagedLog(self.log_path, at, str(error)) from error
 
     def _read_part(self, begin: int, behind: int, stop: int) -> bytes:
-        """As many whole batches as are before `behind`; of many to within what the index knows, so that they are read once."""
+        """Whole batches up to position `behind`; a large read ends at an index entry, so that it needs one read call."""
         if behind - begin >= PART_BYTES:
             position, last_offset = self.index.before(behind)
             header = self.header_named(position, last_offset) if position > begin else None
@@ -299,14 +299,14 @@ class Segment:
         return data[:at]
 
     def remember(self, offset: int, position: int) -> None:
-        """A batch that ends before `offset` ends at `position`: who read up to it asks for what is behind."""
+        """Cache the position of `offset`, since a reader that stopped there continues there."""
         places = self.places
         if len(places) >= PLACES_MAX and offset not in places:
             del places[next(iter(places))]
         places[offset] = position
 
     def near(self, offset: int) -> int:
-        """Where to begin reading for `offset`: further back where the index does not lead to the batch that it names."""
+        """The position to begin a search for `offset`; further back if the index entry leads to no such batch."""
         position, last_offset = self.index.entry_for(offset)
         back = PART_BYTES
         while position > 0 and self.header_named(position, last_offset) is None:
@@ -315,7 +315,7 @@ class Segment:
         return position
 
     def header_at(self, position: int) -> BatchHeader | None:
-        """The header of the batch that begins at `position`, if one does."""
+        """The header of the batch at `position`; None if there is none."""
         if self.size - position < HEADER_BYTES:
             return None
         try:
@@ -324,7 +324,7 @@ class Segment:
             return None
 
     def header_named(self, position: int, last_offset: int) -> BatchHeader | None:
-        """The header of the batch that begins at `position` and ends in `last_offset`, if there is one."""
+        """The header of the batch at `position` if its last offset is `last_offset`, else None."""
         try:
             header = read_header(self.file.read(position, HEADER_BYTES), 0)
         except CorruptBatch:
@@ -335,7 +335,7 @@ class Segment:
         return DamagedLog(self.log_path, self.size, reason)
 
     def save_index(self) -> None:
-        """Both index files, where they are not as they should be: for Kafka's tools and the next opening."""
+        """Write both index files if they changed, for Kafka's tools and the next opening."""
         if self.index_saved:
             return
         self.index.add_time(self.max_timestamp, self.max_timestamp_offset)
@@ -348,5 +348,5 @@ class Segment:
 
 
 def newest_record(header: BatchHeader) -> int:
-    """The largest timestamp of its records; -1 for a batch that a compaction has emptied, whose header keeps the old one."""
+    """The newest timestamp of its records; -1 for a batch emptied by a compaction, whose header keeps the old one."""
     return header.max_timestamp if header.record_count else -1

@@ -1,14 +1,13 @@
-"""What is known of a log's producers, in Kafka's own `.snapshot` files: so that an opening need not read the whole log.
+"""Snapshots of a log's producer state in Kafka's `.snapshot` files, so that an opening need not read the whole log.
 
-    version  CRC-32C of what follows  count  entries
-    2        4                        4      47 each
+    version  CRC-32C of the rest  count  entries
+    2        4                    4      47 each
 
-A file is named by an offset: it says what was known when the log ended there. It only saves work: one that is torn or
-wrong is passed over for an older one, and the batches behind are read.
+The name of a file is the log's end offset at that time. A snapshot only saves work: a torn or wrong one is skipped for an
+older one, and the batches after that are read.
 
-Kafka writes an entry for each producer, its last batch. Then a producer whose requests were under way when the log rolled
-and the broker died is refused what it sends again. Here every batch that is known has an entry, the last one last: of
-entries with one producer id Kafka keeps the last.
+Kafka writes one entry for each producer, its last batch, and refuses retries of older batches after a crash. Tenure writes
+an entry for every known batch, the last one last: of several entries with one producer id, Kafka keeps the last.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _ENTRY: Final = Struct(">qhiqiqiq")
 
 
 def snapshot_offsets(names: Iterable[str]) -> list[int]:
-    """Of which offsets there are snapshots among these files, in order."""
+    """The offsets of the snapshots among these file names, sorted."""
     found = [name[:NAME_DIGITS] for name in names if name.endswith(SNAPSHOT) and len(name) == NAME_DIGITS + len(SNAPSHOT)]
     return sorted(int(name) for name in found if name.isascii() and name.isdigit())
 
@@ -44,7 +43,7 @@ def snapshot_path(folder: str, offset: int) -> str:
 
 
 def write_snapshot(disk: Disk, folder: str, offset: int, producers: Producers) -> None:
-    """Raises OSError; without a wait for the disk, for who reads it looks at its checksum. One that is there as it should be stays."""
+    """Write a snapshot unless an equal one exists. Not synced, since readers verify the checksum. Raises OSError."""
     data = snapshot_bytes(producers)
     file = disk.open(snapshot_path(folder, offset), create=True)
     try:
@@ -78,7 +77,7 @@ def _entry(id: int, producer: Producer, batch: Written, timestamp: int, transact
 
 
 def read_snapshot(disk: Disk, folder: str, offset: int, producers: Producers) -> bool:
-    """Fill `producers`; whether the file was whole and one that we understand."""
+    """Fill `producers`; False if the file is torn or of an unknown version."""
     try:
         file = disk.open(snapshot_path(folder, offset))
         try:

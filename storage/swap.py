@@ -1,9 +1,8 @@
-"""Putting cleaned segments in the place of those they were made from, so that a crash at any step loses nothing.
+"""Replace segments by their compacted versions, so that a crash at any step loses nothing.
 
-A cleaning leaves files `.cleaned`. `promote` renames them to `.swap`, in Kafka's way and words: from then on the new
-segment counts, whatever becomes of the process. `exchange` moves the old files out of the way, to `.deleted`, and gives
-the new ones their place. Opening removes what is `.cleaned` or `.deleted`, and finishes what is `.swap` (promoted.py: if it
-was made for this log).
+A compaction writes `.cleaned` files. `promote` renames them to `.swap`, as in Kafka: from then on the new segment counts,
+even after a crash. `exchange` renames the old files to `.deleted` and moves the new ones into their place. An opening
+removes `.cleaned` and `.deleted` files, and finishes the exchange of `.swap` files made for this log (promoted.py).
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ INDEXES: Final = (".timeindex", ".index")
 
 
 class Closed(NamedTuple):
-    """A segment that grows no more."""
+    """A closed segment."""
 
     base: int
     size: int
 
 
 class Cleaned(NamedTuple):
-    """A new segment and the old ones, adjacent, whose place it takes."""
+    """A compacted segment, and the adjacent old ones that it replaces."""
 
     base: int
     size: int
@@ -41,9 +40,9 @@ class Cleaned(NamedTuple):
 
 
 def promote(disk: Disk, folder: str, cleaned: Sequence[Cleaned], token: str) -> list[Segment]:
-    """The new segments, `.swap` now and safe; blocks for the disk. Raises DamagedLog where they are not what was said.
+    """Rename the new segments to `.swap`, sync, and return them. Blocks. Raises DamagedLog if they differ from `cleaned`.
 
-    Nothing may change the folder meanwhile, but for the log's last segment, which may grow.
+    Only the active segment may change meanwhile.
     """
     suffix = f".{token}{CLEANED}"
     handles = Handles(disk, 4)
@@ -52,7 +51,7 @@ def promote(disk: Disk, folder: str, cleaned: Sequence[Cleaned], token: str) -> 
     finally:
         handles.close()
     for segment in segments:
-        for ending in (*INDEXES, ".log"):  # the log last: its name is what says that the new segment counts
+        for ending in (*INDEXES, ".log"):  # the log last: its name makes the new segment count
             disk.rename(f"{segment.path}{ending}{suffix}", f"{segment.path}{ending}{SWAP}")
         segment.rename(SWAP)
     if segments:
@@ -71,7 +70,7 @@ def _opened(handles: Handles, folder: str, new: Cleaned, suffix: str) -> Segment
 
 
 def exchange(disk: Disk, segment: Segment, replaces: Sequence[int], folder: str) -> None:
-    """A few renames: the promoted segment takes its place. The old logs are left as `.deleted`."""
+    """Move the promoted segment into place, by a few renames. The old logs stay as `.deleted`."""
     for base in replaces:
         set_aside(disk, folder, base)
     for ending in (".log", *INDEXES):
@@ -80,7 +79,7 @@ def exchange(disk: Disk, segment: Segment, replaces: Sequence[int], folder: str)
 
 
 def set_aside(disk: Disk, folder: str, base: int) -> None:
-    """The segment is no part of the log any more. Its index goes first: it must not stand beside another log."""
+    """Take the segment out of the log. Its index goes first: it must not be found beside another log file."""
     path = f"{folder}/{segment_name(base)}"
     _remove_index(disk, path)
     disk.rename(f"{path}.log", f"{path}.log{DELETED}")
@@ -93,7 +92,7 @@ def _remove_index(disk: Disk, path: str) -> None:
 
 
 def remove_deleted(disk: Disk, folder: str, bases: Sequence[int]) -> None:
-    """What an exchange left, once its names are safe; blocks for the disk."""
+    """Remove the files that an exchange left, after syncing its renames. Blocks."""
     if bases:
         disk.sync_folder(folder)
     for base in bases:
@@ -103,12 +102,12 @@ def remove_deleted(disk: Disk, folder: str, bases: Sequence[int]) -> None:
 
 
 def remove_unfinished(disk: Disk, folder: str) -> None:
-    """Whatever earlier cleanings left that does not count, or must not any more; safe when it returns.
+    """Remove all files of earlier compactions, and sync.
 
-    A `.swap` that stayed behind would be older than what the next cleaning makes.
+    A leftover `.swap` would be older than the result of the next compaction.
     """
     left = [name for name in disk.list(folder) if _is_left(name)]
-    # What makes a segment count goes first.
+    # The `.log.swap` files go first, since they make a segment count.
     for name in sorted(left, key=lambda name: not name.endswith(f".log{SWAP}")):
         disk.remove(f"{folder}/{name}")
     if left:
@@ -116,11 +115,11 @@ def remove_unfinished(disk: Disk, folder: str) -> None:
 
 
 def finish_exchanges(disk: Disk, folder: str) -> None:
-    """When opening: finish what was promoted for this log, remove all else. Raises DamagedLog for a promoted segment that is torn."""
+    """At opening, finish the exchange of segments promoted for this log, and remove other leftovers. Raises DamagedLog if one is torn."""
     left = [name for name in disk.list(folder) if _is_left(name)]
     if not left:
         return
-    # Kafka takes a segment apart in several, which count together or not at all: the last to be promoted is the first one.
+    # Kafka may split a segment into several, which count only together; it promotes the first of them last.
     counts_before = min((_base(name) for name in left if name.endswith(CLEANED)), default=1 << 63)
     for name in left:
         if name.endswith(f".log{SWAP}"):
@@ -129,7 +128,7 @@ def finish_exchanges(disk: Disk, folder: str) -> None:
 
 
 def _finish_exchange(disk: Disk, folder: str, base: int, counts: bool) -> None:
-    """Unless it is another log's; where it does not count, only if what it replaces is not there any more."""
+    """Finish one exchange, unless the segment is of another log; if it does not count, only if its sources are gone."""
     handles = Handles(disk, 4)
     segment = Segment(handles, folder, base, SWAP)
     try:
@@ -143,7 +142,7 @@ def _finish_exchange(disk: Disk, folder: str, base: int, counts: bool) -> None:
                 set_aside(disk, folder, old)
         _remove_index(disk, segment.path)
         disk.rename(segment.log_path, f"{segment.path}.log")
-        disk.sync_folder(folder)  # before what it replaces is removed; its index is built again
+        disk.sync_folder(folder)  # before the old files are removed; the index is rebuilt
     finally:
         handles.close()
 

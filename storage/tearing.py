@@ -1,8 +1,7 @@
-"""What an interrupted write leaves at the end of a file, told from damage.
+"""Tell a torn end, left by an interrupted write, from damage.
 
-A write that the end of the process or of the power interrupts leaves a file that is too short, or blocks that were never
-written and read as zeros; nothing sound stands behind it. Anything else that is not as it was written is damage: it may hide
-what was acknowledged.
+A write interrupted by a crash or power failure leaves a file that is too short, or unwritten blocks that read as zeros, and
+no sound batch after it. Anything else is damage, which may affect acknowledged records.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from protocol.batch import COMPRESSION_MASK, CRC_FROM, HEADER_BYTES, MAGIC, Corr
 from storage.disk import File
 
 SECTOR: Final = 512  # the smallest block that a disk writes whole
-ZEROS_MIN: Final = 32  # at the end of a stretch: a record seldom ends in so many
+ZEROS_MIN: Final = 32  # so many zeros at the end count as unwritten: a record seldom ends in them
 CHUNK_BYTES: Final = 1 << 20
-BATCH_BYTES_MAX: Final = 100 * 1024 * 1024  # socket.request.max.bytes: no request brings more
+BATCH_BYTES_MAX: Final = 100 * 1024 * 1024  # socket.request.max.bytes: no request is larger
 RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
 _MAGIC_IN_HEADER: Final = 16
 _CRC_IN_HEADER: Final = 17
@@ -27,7 +26,7 @@ _crc32c: Final = google_crc32c.value
 
 
 def has_unwritten(data: bytes, position: int) -> bool:
-    """Whether these bytes, which stand at `position` of their file, have blocks that were never written, as zeros tell."""
+    """Whether these bytes, from `position` of a file, have unwritten blocks, which read as zeros."""
     return _ends_in_zeros(data) or _has_empty_block(data, position)
 
 
@@ -40,7 +39,7 @@ def _has_empty_block(data: bytes, position: int) -> bool:
 
 
 def find_sound(file: File, at: int, end: int, lowest: int) -> int:
-    """Where from `at` on the next sound batch begins that has no offset below `lowest`; `end` where there is none."""
+    """The position of the next sound batch from `at` on with offsets from `lowest` on; `end` if there is none."""
     while end - at >= HEADER_BYTES:
         window = file.read(at, min(CHUNK_BYTES + HEADER_BYTES, end - at))
         magic = window.find(MAGIC, _MAGIC_IN_HEADER)
@@ -56,7 +55,7 @@ def find_sound(file: File, at: int, end: int, lowest: int) -> int:
 def _is_sound(file: File, window: bytes, begin: int, at: int, end: int, lowest: int) -> bool:
     try:
         header = read_header(window, begin)
-        # Cheap doubts first: computing the checksum of whatever has a 2 in it would take for ever.
+        # Cheap checks first: the magic byte 2 is frequent, and a checksum for each would take too long.
         if not lowest <= header.base_offset <= lowest + RELATIVE_OFFSET_MAX or header.size > min(BATCH_BYTES_MAX, end - at):
             return False
         if not 0 <= header.record_count <= header.last_offset_delta + 1 or header.attributes & ~_PLAIN_ATTRIBUTES:
@@ -68,7 +67,7 @@ def _is_sound(file: File, window: bytes, begin: int, at: int, end: int, lowest: 
 
 
 def is_torn(file: File, at: int, end: int, lowest: int) -> bool:
-    """Whether a segment that has no sound batch at `at` ends there in what an interrupted write left."""
+    """Whether the bytes from `at` on, where no sound batch begins, are a torn end."""
     if find_sound(file, at + 1, end, lowest) < end:
         return False
     if end - at < HEADER_BYTES:
@@ -81,7 +80,7 @@ def is_torn(file: File, at: int, end: int, lowest: int) -> bool:
         if header.size > end - at:
             return not _whole_but_for_its_length(file, at, end)
     while at < end:
-        data = file.read(at, min(CHUNK_BYTES - at % SECTOR, end - at))  # whole blocks: none may lie half in the next chunk
+        data = file.read(at, min(CHUNK_BYTES - at % SECTOR, end - at))  # no block may straddle two chunks
         if not data or _has_empty_block(data, at):
             return True
         at += len(data)
@@ -91,7 +90,7 @@ def is_torn(file: File, at: int, end: int, lowest: int) -> bool:
 
 
 def _whole_but_for_its_length(file: File, at: int, end: int) -> bool:
-    """A batch is not cut short if what is there has the checksum that it says."""
+    """Whether the batch has its checksum although its length is too large: damage, not a torn write."""
     if end - at > BATCH_BYTES_MAX:
         return False
     data = file.read(at, end - at)

@@ -1,7 +1,7 @@
-"""Records by their time: the first that is late enough, the latest of all, the first of a segment.
+"""Records by timestamp: the first at or after a time, the newest of all, the first of a segment.
 
-Looking for one may lead through whole segments: where the newest timestamps are before the start of the log, or an index
-leads nowhere. So it is done in steps of bounded work, and who looks may do something else in between.
+A search may read whole segments: if the newest timestamps are before the start of the log, or an index is wrong. So it runs
+in steps of bounded work, and the caller may do something else in between.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from protocol.batch_times import record_times
 from storage.errors import DamagedLog
 from storage.segment import LOOK_BYTES, Segment
 
-UNKNOWN: Final = -2  # a timestamp that nobody has looked for yet; -1 stands in batches that have none
+UNKNOWN: Final = -2  # a timestamp not read yet; -1 is a batch without timestamp
 ANY_TIME: Final = -(1 << 63)
-STEP_READS: Final = 8  # of LOOK_BYTES: what one step reads of headers
+STEP_READS: Final = 8  # reads of LOOK_BYTES in one step
 STEP_BYTES: Final = STEP_READS * LOOK_BYTES
 STEP_RECORDS: Final = 2_000
 
@@ -31,7 +31,7 @@ class Found(NamedTuple):
 
 
 class _Walk:
-    """From batch to batch of a segment, as far as it was written when this began. `at` is where a batch begins, or the end."""
+    """A walk over the batches of a segment, up to its end when the walk began. `at` is the position of a batch, or the end."""
 
     __slots__ = ("_chunk", "_chunk_at", "_end", "_segment", "at", "max_timestamp", "size")
 
@@ -41,7 +41,7 @@ class _Walk:
         self._chunk = b""
         self._chunk_at = at
         self.at = at
-        self.size = 0  # of the batch at `at`, and its largest timestamp, where `reach` has found one
+        self.size = 0  # of the batch at `at` that `reach` has found, and its newest timestamp
         self.max_timestamp = 0
 
     @property
@@ -49,9 +49,9 @@ class _Walk:
         return self.at >= self._end
 
     def reach(self, offset: int, timestamp: int) -> bool:
-        """Whether a batch that ends at `offset` or behind it and is as late as `timestamp` was reached, which may be the one at `at`.
+        """Walk on to a batch that ends at or after `offset` and has a record at or after `timestamp`.
 
-        Otherwise the step is over, or there is none.
+        It may be the batch at `at`. False: the step is over, or there is no such batch.
         """
         unpack = _HEADER.unpack_from
         base: int
@@ -79,7 +79,7 @@ class _Walk:
             size = LENGTH_FROM + length
             if magic != MAGIC or size < HEADER_BYTES or size > end - at:
                 self.at = at
-                read_header(chunk, where)  # says what is wrong
+                read_header(chunk, where)  # raises with the reason
                 raise CorruptBatch("a batch is cut short")
             if latest >= timestamp and base + delta >= offset:
                 self.at, self.size, self.max_timestamp = at, size, latest
@@ -93,12 +93,12 @@ class _Walk:
         return self._segment.bytes_at(self.at, self.size)
 
     def pass_by(self) -> None:
-        """The batch that was reached."""
+        """Step over the batch that was reached."""
         self.at += self.size
 
 
 def find_time(segments: Sequence[Segment], timestamp: int, from_offset: int) -> Iterator[Found | None]:
-    """The first record at `from_offset` or behind it that is at least as late, in the end; None behind each step before."""
+    """The first record from `from_offset` on at or after `timestamp`; yields None after each step before."""
     for segment in segments:
         if segment.max_timestamp >= timestamp:
             for found in _find_in(segment, timestamp, from_offset):
@@ -108,7 +108,7 @@ def find_time(segments: Sequence[Segment], timestamp: int, from_offset: int) -> 
 
 
 def latest(segments: Sequence[Segment], from_offset: int) -> Iterator[Found | None]:
-    """The record with the largest timestamp at `from_offset` or behind it, the first of several; None behind each step before."""
+    """The first record with the newest timestamp from `from_offset` on; yields None after each step before."""
     best: Found | None = None
     for segment in segments:
         newest = segment.max_timestamp
@@ -119,7 +119,7 @@ def latest(segments: Sequence[Segment], from_offset: int) -> Iterator[Found | No
             for found in _find_in(segment, newest, from_offset):
                 if found is None:
                     yield None
-        if found is None:  # what the index knows was given up, or compacted away
+        if found is None:  # the indexed record was deleted or compacted away
             for found in _latest_in(segment, from_offset, best):
                 if found is None:
                     yield None
@@ -135,7 +135,7 @@ def _find_in(segment: Segment, timestamp: int, from_offset: int) -> Iterator[Fou
     try:
         earlier, offset = segment.index.time_before(timestamp)
         if earlier >= 0:
-            # Nothing before that offset is late enough, if the index leads to the batch that it means.
+            # All records before that offset are too early, if the index entry leads to its batch.
             walk = _Walk(segment, segment.near(offset), end)
             while not walk.ended and not walk.reach(offset, ANY_TIME):
                 yield None
@@ -163,7 +163,7 @@ def _find_in(segment: Segment, timestamp: int, from_offset: int) -> Iterator[Fou
 
 
 def _latest_in(segment: Segment, from_offset: int, best: Found | None) -> Iterator[Found | None]:
-    """From `from_offset` on the segment is read as a whole. In the end, if there is one, a later record than `best`."""
+    """Read the whole segment from `from_offset` on; yields last its newest record if that is later than `best`."""
     walk = _Walk(segment, segment.near(from_offset) if from_offset > segment.base else 0, segment.size)
     found: Found | None = None
     newest = best.timestamp if best is not None else ANY_TIME
@@ -188,7 +188,7 @@ def _latest_in(segment: Segment, from_offset: int, best: Found | None) -> Iterat
 
 
 def first_timestamp(segment: Segment) -> int:
-    """Of the first batch, as Kafka counts the age of a segment; -1 where there is none."""
+    """The first batch's timestamp, from which Kafka counts a segment's age; -1 for none."""
     if segment.first_timestamp == UNKNOWN:
         if not segment.size:
             return -1

@@ -1,12 +1,12 @@
-"""The bytes of a log of turns, `turns.N`: what a turn appended to many logs.
+"""The format of a turn log, `turns.N`: the batches that a turn of the event loop appended to many logs.
 
-A file begins with a header: the version of the format, the number of the file that was written before it, and how much of
-that counts. A turn is a head (its number in the file, its sizes, checksums), a directory, and the batches. The directory has
-for each batch the name of its log, its offsets, its size and its checksum, and for each log in an earlier turn of the file a checksum of
-its name and the offset where it ended: so the turn behind those that are lost says which logs they were about.
+A file begins with a header: format version, number of the file before it, and how many bytes of that were acknowledged. A
+turn is a head (its number in the file, sizes, checksums), a directory, and the batches. The directory has name, offsets, size
+and checksum of each batch, and for each log in earlier turns of the file a checksum of its name and its end offset: so the
+turn after a lost one tells which logs that was about.
 
-Files without a header are of the first version: a turn is a checksum and a size, and for each log the sizes of its name and
-of its batch, and both.
+Files without a header are of the first version: a turn is a checksum and a size, then for each log the sizes of name and
+batch, the name, and the batch.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ MAGIC: Final = b"TnTL"
 TURN: Final = b"TnTn"
 VERSION: Final = 1
 
-_FILE: Final = Struct(">4sHIQ")  # magic, version, number of the file before, how much of that counts
-_HEAD: Final = Struct(">4sIIII")  # magic, which turn of the file, size of the directory, of the batches, checksum of the directory
-_CHECKSUM: Final = Struct(">I")  # behind both
+_FILE: Final = Struct(">4sHIQ")  # magic, version, number of the file before, its acknowledged bytes
+_HEAD: Final = Struct(">4sIIII")  # magic, number of the turn, size of directory, size of batches, checksum of directory
+_CHECKSUM: Final = Struct(">I")  # follows both
 _COUNTS: Final = Struct(">HH")
-_ENTRY: Final = Struct(">HIIqq")  # sizes of name and batch, checksum of the batch, its first offset, the one behind it
+_ENTRY: Final = Struct(">HIIqq")  # sizes of name and batch, checksum of the batch, base offset, next offset
 _BEFORE: Final = Struct(">Iq")
 _FIRST_VERSION_TURN: Final = Struct(">II")
 _FIRST_VERSION_ENTRY: Final = Struct(">HI")
@@ -37,8 +37,8 @@ HEAD_BYTES: Final = _HEAD.size + _CHECKSUM.size
 _MAGIC_IN_BATCH: Final = 16
 _crc32c: Final = google_crc32c.value
 
-Entry = tuple[str, bytes | bytearray, int, int]  # name of a log, a batch, its first offset, the one behind it
-Ends = dict[int, int]  # by the checksum of a log's name: where the log ended
+Entry = tuple[str, bytes | bytearray, int, int]  # name of a log, a batch, its base offset, next offset
+Ends = dict[int, int]  # checksum of a log's name -> end offset of the log
 
 
 class NewerTurns(Exception):
@@ -46,7 +46,7 @@ class NewerTurns(Exception):
 
 
 class Kept(NamedTuple):
-    """A batch; None where its bytes are not what was written."""
+    """A batch; None if its bytes are damaged."""
 
     name: str
     base: int
@@ -56,7 +56,7 @@ class Kept(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Turns that cannot be read; `ends`: where the logs in them ended, if that is known."""
+    """Unreadable turns; `ends`: end offsets of the logs in them, if known."""
 
     position: int
     size: int
@@ -66,8 +66,8 @@ class Lost(NamedTuple):
 
 class TurnFile(NamedTuple):
     pieces: list[Kept | Lost]
-    torn_bytes: int  # what an interrupted write left at the end
-    before_ends: Ends | None  # where the logs in the file before ended; None: it does not say
+    torn_bytes: int  # of an interrupted write at the end
+    before_ends: Ends | None  # end offsets of the logs in the file before; None: unknown
 
 
 def name_checksum(name: str) -> int:
@@ -105,7 +105,7 @@ def turn_bytes(number: int, entries: Sequence[Entry], before: Ends) -> bytes:
 
 
 def header_of(data: bytes) -> tuple[int, int] | None:
-    """Number of the file before, and how much of it counts; None: there is no sound header. Raises NewerTurns."""
+    """Number of the file before, and its acknowledged bytes; None without a sound header. Raises NewerTurns."""
     if len(data) < FILE_BYTES:
         return None
     magic, version, before, before_bytes = _FILE.unpack_from(data)
@@ -117,9 +117,9 @@ def header_of(data: bytes) -> tuple[int, int] | None:
 
 
 def read_turns(data: bytes, counts: int = -1) -> TurnFile:
-    """`counts`: how much of the file was acknowledged, where a later file says it; else it may end in an interrupted write."""
+    """`counts`: the file's acknowledged bytes if a later file has them; otherwise it may end in an interrupted write."""
     reader = _Reader(data, counts)
-    # The header may be damaged, and the turns may not be. Of files without a header no other file says what counts.
+    # The turns may be sound even if the header is damaged. No other file refers to files of the first version.
     if counts >= 0 or data.startswith(MAGIC) or reader.find(0) >= 0:
         return reader.read(FILE_BYTES)
     return _FirstVersion(data).read()
@@ -141,11 +141,11 @@ class _Reader:
         self.data = data if counts < 0 else data[:counts]
         self.may_be_torn = counts < 0
         self.end = len(self.data)
-        self.missing = max(counts - len(data), 0)  # the file is shorter than it was
+        self.missing = max(counts - len(data), 0)  # bytes lost at the end
         self.pieces: list[Kept | Lost] = []
         self.number = 1  # of the next turn
         self.before_ends: Ends | None = None
-        self._unknown: Lost | None = None  # what is before the next turn
+        self._unknown: Lost | None = None  # unreadable bytes before the next turn
 
     def read(self, at: int) -> TurnFile:
         torn = self._read(min(at, len(self.data)))
@@ -156,7 +156,7 @@ class _Reader:
         return TurnFile(self.pieces, torn, self.before_ends)
 
     def _read(self, at: int) -> int:
-        """Every turn from `at` on; how many bytes at the end are torn."""
+        """Read every turn from `at` on; return how many bytes at the end are torn."""
         while at < self.end:
             head = self.head(at)
             if head is None:
@@ -187,13 +187,13 @@ class _Reader:
         return _Head(number, directory_bytes, batch_bytes, checksum)
 
     def find(self, at: int) -> int:
-        """Where the next turn begins, -1 for none."""
+        """The position of the next turn, -1 for none."""
         while (at := self.data.find(TURN, at)) >= 0 and self.head(at) is None:
             at += 1
         return at
 
     def _turn(self, at: int, head: _Head) -> bool:
-        """Note what is in it. False: it is what an interrupted write left."""
+        """Collect the batches of a turn. False: an interrupted write left it."""
         first = at + HEAD_BYTES + head.directory_bytes
         stop = at + head.size
         directory = self.data[at + HEAD_BYTES : min(first, self.end)]
@@ -214,7 +214,7 @@ class _Reader:
         return True
 
     def _is_torn(self, at: int, stop: int) -> bool:
-        """It is the last turn, and not all of it was written."""
+        """Whether it is the last turn and only partly written."""
         return self.may_be_torn and self._unwritten(stop) and has_unwritten(self.data[at:], at)
 
     def _unwritten(self, at: int) -> bool:
@@ -227,7 +227,7 @@ class _Reader:
 
 
 def _listed(data: bytes, directory: bytes, at: int) -> tuple[list[Kept], Ends]:
-    """The batches that begin at `at`, as the directory has them, and where logs ended before."""
+    """The batches from `at` on that the directory lists, and the end offsets of logs in earlier turns."""
     count, before_count = _COUNTS.unpack_from(directory)
     where = _COUNTS.size
     kept: list[Kept] = []
@@ -267,7 +267,7 @@ class _FirstVersion:
         return TurnFile(pieces, 0, None)
 
     def _turn(self, at: int) -> int:
-        """Where the turn ends that begins there, 0 for none."""
+        """The end of the turn at this position, 0 for none."""
         data = self.data
         begin = at + _FIRST_VERSION_TURN.size
         if len(data) - begin < _FIRST_VERSION_ENTRY.size + HEADER_BYTES:
@@ -300,5 +300,5 @@ class _FirstVersion:
         if len(rest) < begin or has_unwritten(rest, at):
             return True
         checksum, size = _FIRST_VERSION_TURN.unpack_from(rest)
-        # A turn is not cut short if what is there has the checksum that it says.
+        # With the right checksum the turn is whole, and only its size is damaged.
         return bool(begin + size > len(rest) and _crc32c(rest[begin:]) != checksum)

@@ -1,7 +1,7 @@
-"""What a turn appended to many logs, once more in one file: to flush that takes as long as to flush one of them.
+"""The turn log: a second copy of the batches that one turn appended to many logs, so that one flush covers them all.
 
-The logs themselves are flushed when the file has grown, and then it is removed. After a crash each log takes from here what
-it lacks at its end. Where a file is damaged it stays, and a log is opened only if it provably has everything.
+The logs themselves are flushed when the file has grown, and then it is removed. After a crash each log restores from it the
+batches that it lacks. A damaged file is kept, and a log opens only if it provably has everything.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from storage.turn_format import Ends, Entry, Kept, Lost, TurnFile, ends_of, file
 if TYPE_CHECKING:
     from storage.log import Log
 
-PREFIX: Final = "turns."  # and a number: of two files the one with the smaller number was written first
+PREFIX: Final = "turns."  # followed by a number, which grows
 
 
 class TurnLog:
-    """The file that grows. `write` and `remove` may run in any thread, one of them at a time."""
+    """The open turn log. `write` and `remove` may run in any thread, one at a time."""
 
     def __init__(self, disk: Disk, folder: str, number: int, before: TurnLog | None = None) -> None:
-        """`before`: the file that this process wrote until now; it is not written any more."""
+        """`before`: the previous turn log of this process, which is closed."""
         self.number = number
-        self.size = 0  # what was acknowledged
-        self.ends: Ends = {}  # where the logs in it end
+        self.size = 0  # acknowledged bytes
+        self.ends: Ends = {}  # end offsets of the logs in it
         self._disk = disk
         self._folder = folder
         self._path = f"{folder}/{PREFIX}{number}"
@@ -38,7 +38,7 @@ class TurnLog:
         self._header = file_header(0, 0) if before is None or not before.size else file_header(before.number, before.size)
 
     def write(self, appended: Sequence[Entry]) -> None:
-        """Put a turn behind the others, safely. OSError: nobody may rely on it, and nothing may be put behind it."""
+        """Append a turn and sync. After OSError the turn does not count, and no other may follow."""
         if self._file is None:
             self._file = self._disk.open(self._path, create=True)
             self._disk.sync_folder(self._folder)
@@ -57,7 +57,7 @@ class TurnLog:
         self.ends.update(ends_of(appended))
 
     def remove(self) -> None:
-        """All logs are flushed."""
+        """Remove the file, since all logs are flushed."""
         self.close()
         if self._disk.exists(self._path):
             self._disk.remove(self._path)
@@ -70,17 +70,17 @@ class TurnLog:
 
 
 class Turns:
-    """What the files of a data directory have, by log. Raises NewerTurns."""
+    """The contents of all turn logs of a data directory, by log. Raises NewerTurns."""
 
     def __init__(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Paths and contents, the oldest first."""
         self.damage: list[tuple[str, Lost | Kept]] = []  # with the path of the file
-        self.torn: list[tuple[str, int]] = []  # files that end in an interrupted write, and how much of them that is
+        self.torn: list[tuple[str, int]] = []  # files that end in an interrupted write, and its size
         self._logs: dict[str, list[_Placed]] = {}
-        self._unknown: list[_Place] = []  # where turns are lost, and nobody knows of which logs
+        self._unknown: list[_Place] = []  # places of lost turns of unknown logs
         self._order = 0
         counts: dict[int, int] = {}
-        after: dict[int, str] = {}  # the file that was written behind one
+        after: dict[int, str] = {}  # number of a file -> path of the next one
         for path, data in files:
             before, size = header_of(data) or (0, 0)
             if before:
@@ -91,7 +91,7 @@ class Turns:
             self._take(path, file, following.before_ends if following is not None else None)
 
     def _take(self, path: str, file: TurnFile, ends: Ends | None) -> None:
-        """`ends`: where the logs in it ended, if the next file says so."""
+        """Add one file. `ends`: end offsets of its logs, if the next file has them."""
         if file.torn_bytes:
             self.torn.append((path, file.torn_bytes))
         for piece in file.pieces:
@@ -111,7 +111,7 @@ class Turns:
                     self._logs.setdefault(_lost_key(checksum), []).append(_Placed(place, -1, end, None))
 
     def _add(self, name: str, placed: _Placed) -> None:
-        """What was cut off a log, and nobody was told of, has another batch in its place."""
+        """Add a batch. It replaces batches at later offsets, which were cut off the log unacknowledged."""
         known = self._logs.setdefault(name, [])
         while known and known[-1].base >= placed.base:
             known.pop()
@@ -122,16 +122,16 @@ class Turns:
         return sorted([*self._logs.get(name, []), *lost], key=_order_of)
 
     def lacking(self, name: str, next_offset: int) -> list[bytes]:
-        """The batches that the log of this name, which ends before `next_offset`, lacks at its end.
+        """The batches that a log with this `next_offset` lacks at its end.
 
-        Raises DamagedTurns where it lacks what cannot be read, or may do so.
+        Raises DamagedTurns if it lacks an unreadable batch, or may lack one.
         """
         found: list[bytes] = []
         at, replaced, proven = next_offset, -1, 0
         for one in self._of(name):
             if one.end > at:
                 if 0 <= one.base < at or (one.base >= 0 and one.base == replaced):
-                    replaced = one.end  # it was cut off, and another batch took its place
+                    replaced = one.end  # cut off and replaced by another batch
                     continue
                 if one.base != at or one.batch is None:
                     what = f"{name} had a batch here that ends before offset {one.end}"
@@ -145,7 +145,7 @@ class Turns:
         return found
 
     def batches_of(self, name: str) -> list[bytes]:
-        """Those that can be read, as they were appended to the log of this name, in their order."""
+        """The readable batches of the log, in the order they were appended."""
         return [one.batch for one in self._logs.get(name, []) if one.batch is not None]
 
 
@@ -157,7 +157,7 @@ class _Place(NamedTuple):
 
 class _Placed(NamedTuple):
     place: _Place
-    base: int  # -1: not known
+    base: int  # -1: unknown
     end: int
     batch: bytes | None
 
@@ -171,9 +171,9 @@ def _lost_key(checksum: int) -> str:
 
 
 class Leftover(Turns):
-    """What a process that did not stop in order left, by log; raises OSError as the disk does, and NewerTurns.
+    """The turn logs left by a process that crashed. Raises OSError and NewerTurns.
 
-    Logs may take what is theirs in several threads.
+    Several threads may restore their logs from it.
     """
 
     def __init__(self, disk: Disk, folder: str) -> None:
@@ -189,7 +189,7 @@ class Leftover(Turns):
         super().__init__(files)
 
     def restore(self, name: str, log: Log) -> int:
-        """Complete the log of this name, which was just opened, and flush it; how many batches it lacked.
+        """Complete a newly opened log and flush it; return how many batches it lacked.
 
         Raises DamagedTurns as `lacking` does.
         """
@@ -204,12 +204,12 @@ class Leftover(Turns):
 
     @property
     def used_up(self) -> bool:
-        """The files may go."""
+        """Whether the files may be removed."""
         return not self._logs and not self.damage
 
 
 def covered_bytes(batches: Sequence[bytes], offset: int) -> int:
-    """How many bytes of a log, from this offset on, are among batches of it that were written twice."""
+    """How many bytes of the log from `offset` on these batches of a turn log cover."""
     size = 0
     for batch in batches:
         header = read_header(batch, 0)

@@ -1,6 +1,6 @@
-"""Reading a segment in full after a crash: every checksum, and everything that an index has to know.
+"""Verify a whole segment after a crash: every checksum; the index is rebuilt on the way.
 
-Written out, for the start of a broker waits for it: `validate` says what is wrong, this only finds that something is.
+Inlined, since the start of a broker waits for it. It only detects an error; `validate` finds the reason.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _crc32c: Final = google_crc32c.value
 
 
 def verify_all(segment: Segment, length: int) -> str:
-    """Count every batch of the file up to `length`: what is wrong with their order, or ""; CorruptBatch where none is."""
+    """Verify every batch up to `length`; return what is wrong with their offsets, or "". Raises CorruptBatch."""
     size = CHUNK_BYTES
     while segment.size < length:
         chunk = segment.bytes_at(segment.size, min(size, length - segment.size))
@@ -52,7 +52,7 @@ def verify_all(segment: Segment, length: int) -> str:
 
 
 def _verify(segment: Segment, chunk: bytes) -> str:
-    """Those that are whole in bytes read from the end of the good part on."""
+    """Verify the whole batches in a chunk that follows the sound part."""
     unpack = _SOUND.unpack_from
     index = segment.index
     begin = segment.size
@@ -60,7 +60,7 @@ def _verify(segment: Segment, chunk: bytes) -> str:
     next_offset, newest_of_all, epoch_of_all = segment.next_offset, segment.max_timestamp, segment.epoch
     size_before = 0
     offset_max = segment.base + RELATIVE_OFFSET_MAX
-    looked = 0  # at what is before, whether it is alike
+    looked = 0  # batches before it were already compared for a run of equal layout
     end = len(chunk)
     at = 0
     base: int
@@ -86,12 +86,12 @@ def _verify(segment: Segment, chunk: bytes) -> str:
             ):
                 if read_header(chunk, at).size > end - at:
                     break
-                validate(chunk, at, end)  # says what is wrong
+                validate(chunk, at, end)  # raises with the reason
             if base < next_offset:
                 return f"offset {base} where at least {next_offset} must be"
             if base + delta > offset_max:
                 return f"offset {base + delta} is too far from the segment's first, {segment.base}"
-            if newest > newest_of_all and count:  # without records it says when its producer wrote last: see Segment.note
+            if newest > newest_of_all and count:  # an empty batch keeps an old timestamp: see newest_record
                 segment.max_timestamp = newest_of_all = newest
                 segment.max_timestamp_offset = base + delta
             if begin + at - indexed >= INTERVAL_BYTES:
@@ -118,8 +118,8 @@ def _verify(segment: Segment, chunk: bytes) -> str:
 
 
 def _count(segment: Segment, position: int, run: bytes, number: int, size: int, delta: int) -> bool:
-    """So many batches from this position of the file on, which are like one that was sound; False, and nothing was counted, where
-    they do not follow each other without gaps or one is not as it was written.
+    """Count a run of batches with the layout of the one before. False, with nothing counted, if offsets have gaps or a checksum
+    is wrong.
     """
     first = segment.next_offset
     behind = first + number * (delta + 1)
@@ -134,7 +134,7 @@ def _count(segment: Segment, position: int, run: bytes, number: int, size: int, 
     index = segment.index
     at = 0
     while at < number:
-        # Up to the one that the index names next, for it says what is the newest until then.
+        # Up to the next indexed batch, whose index entry has the newest timestamp so far.
         before = at
         at += max(-((position - index.last_position - INTERVAL_BYTES) // size), 0) + 1
         at = min(at, number)

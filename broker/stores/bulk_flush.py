@@ -50,7 +50,7 @@ class BulkFlusher:
         for flusher, end in zip(flushers, ends, strict=True):
             log = flusher.log
             if log.usable and not flusher.busy:
-                log.all_written(end)
+                log.mark_flushed(end)
             if log.flushed_offset < log.next_offset or not log.usable:
                 unflushed.append(flusher)
             elif done is not None:

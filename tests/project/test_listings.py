@@ -1,4 +1,4 @@
-"""What the pages show is there and works: commands parse, links lead somewhere, and README's listings are run."""
+"""What the pages show is there and works: commands parse, links lead somewhere, and the listings of docs/start.md are run."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tests.running import ROOT, Broker, environment
 pytestmark = pytest.mark.once  # about pages of this checkout
 
 README = ROOT / "README.md"
+START = ROOT / "docs/start.md"
 SHOWN = [listing for page in PAGES for listing in listings(page) if listing.language in ("", "sh", "bash", "console")]
 ADDRESS = "127.0.0.1:9092"
 GO_ON_SECONDS = 30
@@ -100,15 +101,15 @@ def test_the_readme_starts_the_broker_as_make_does() -> None:
     assert any(listing.text == "make run\n" for listing in listings(README))
 
 
-# README's consumer, run as README says, but for the port.
+# The consumer of docs/start.md, run as the page says, but for the port.
 
 
 class Program:
-    """A listing of README as a process; what it printed is in a file."""
+    """A listing of docs/start.md as a process; what it printed is in a file."""
 
     def __init__(self, folder: Path, port: int, name: str, *arguments: str) -> None:
         script = folder / name
-        script.write_text(named(README, name).replace(ADDRESS, f"127.0.0.1:{port}"))
+        script.write_text(named(START, name).replace(ADDRESS, f"127.0.0.1:{port}"))
         self.printed = folder / f"{name}-{time.monotonic_ns()}"
         self._errors = self.printed.with_suffix(".errors")
         # The warnings of a client library are its own.
@@ -169,7 +170,7 @@ def test_the_consumer_of_the_readme_keeps_its_seat_over_kills_of_itself_and_of_t
     assert list(dict.fromkeys(read)) == [f"{number} order {number}" for number in range(len(set(read)))]
     assert len(read) - len(set(read)) <= 1
     told = [line for broker in brokers for line in broker.lines if '"event": "group"' in line]
-    assert len(told) == 3, "a rebalance after the first"  # as README says
+    assert len(told) == 3, "a rebalance after the first"  # as docs/start.md says
     assert all('"generation": 1' in line for line in told[1:])
     dumped = subprocess.run(
         [sys.executable, "-P", "-m", "tenure", "log", "dump", "--group", "billing", "--kind", "groups", str(folder / "data")],

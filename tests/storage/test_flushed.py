@@ -53,7 +53,7 @@ def test_a_segment_that_begins_while_a_flush_runs_is_found_after_a_crash_behind_
     if whole:
         log.flush()
         log.append(batch("b"), 0)
-        log.all_written(1)
+        log.mark_flushed(1)
     else:
         flush = log.start_flush()
         flush.run()
@@ -69,8 +69,8 @@ def test_a_segment_that_begins_while_a_flush_runs_is_found_after_a_crash_behind_
 def test_a_flush_skips_what_a_file_system_sync_covered(disk: FaultyDisk, end: int, synced: list[int], names_too: bool) -> None:
     log, _ = Log.open(Handles(disk), f"/data/{FOLDER}", 2 * len(batch("a")), 0, False, deferred=True)
     append_all(log, "abcd")
-    log.all_written(end)
-    log.all_written(1)
+    log.mark_flushed(end)
+    log.mark_flushed(1)
     assert log.flushed_offset == end
     flush = log.start_flush()
     assert ([segment.base for segment in flush.segments], bool(flush.folder)) == (synced, names_too)
@@ -171,10 +171,10 @@ def test_an_older_flush_result_does_not_lower_the_flushed_offset() -> None:
     flush = log.start_flush()
     flush.run()
     log.append(batch("b"), 0)
-    log.all_written(2)
+    log.mark_flushed(2)
     log.finish_flush(flush, None)
     assert log.flushed_offset == 2
-    log.all_written(1)
+    log.mark_flushed(1)
     assert log.flushed_offset == 2
 
 

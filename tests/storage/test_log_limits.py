@@ -178,7 +178,7 @@ def test_a_log_rolls_when_a_file_system_sync_made_it_durable(disk: FaultyDisk) -
     log = opened(disk)
     log.append(batch("a"), 0)
     assert not log.roll(0)
-    log.all_written(1)
+    log.mark_flushed(1)
     assert log.flushed_offset == 1
     assert log.roll(0)
 
