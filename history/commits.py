@@ -1,4 +1,4 @@
-"""Commits around a group's records: the only sign of life of members in a log without notes. A commit is a member's own, by its assignment."""
+"""Commits around a group's records: in a log without notes, the only sign that members live. The assignment tells whose a commit is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NEVER = -1
 
 
 class Around(NamedTuple):
-    """Around one record, by `topic-partition`; a partition that is not there, or is at -1, has none."""
+    """Commit times before and after one group record, by `topic-partition`; missing or -1: none."""
 
     last_before: Mapping[str, int]
     first_after: Mapping[str, int]
@@ -21,7 +21,7 @@ Commits = Mapping[int, Around]  # by the offset of the record
 
 
 def last_commit(around: Around, partitions: Iterable[str], since_ms: int) -> int | None:
-    """The newest commit of these before the record, and after the moment at which they were assigned."""
+    """The newest commit of these partitions before the record and after their assignment."""
     newest = max((around.last_before.get(one, NEVER) for one in partitions), default=NEVER)
     return newest if newest > since_ms else None
 
@@ -40,4 +40,4 @@ def is_silent_long(around: Around, partitions: Iterable[str], since_ms: int, unt
     return True if silent else None
 
 
-SILENT = 0.8  # a session ends so long after the last heartbeat, which came after the last commit
+SILENT = 0.8  # share of the session timeout: the last heartbeat came after the last commit

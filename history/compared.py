@@ -1,4 +1,4 @@
-"""Two records of a group that follow one another, compared: who came, who went, who is back under another member id."""
+"""Compare two consecutive records of a group: members that joined, left, or returned under another member id."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadat
 
 
 class Who(NamedTuple):
-    """One member. Its key is what people know it by."""
+    """One member. `key` is its instance id, or else its member id."""
 
     member_id: str
     instance_id: str | None
@@ -24,19 +24,19 @@ class Who(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The same for the process that takes its place after a restart, as far as a coordinator sees it."""
+        """What stays equal when a restarted process returns under another member id."""
         return (self.instance_id,) if self.instance_id is not None else (self.client_id, self.host)
 
 
 class Difference(NamedTuple):
-    """Members that are new and members that are gone, by member id; `back` are those of both that are one process: it was restarted."""
+    """New and missing members, by member id; `back` pairs those of both that are one restarted process."""
 
     joined: list[Who]
     left: list[Who]
     back: list[tuple[Who, Who]]
-    protocol: bool  # the group agreed on another one
-    subscribed: list[str]  # members that stayed or are back and subscribe to other topics, or say other things where these cannot be read
-    said: bool  # some of those that stayed say something else, be it only what they own
+    protocol: bool  # the group selected another one
+    subscribed: list[str]  # remaining or returned members with other topics, or with other metadata if it cannot be read
+    said: bool  # metadata of a remaining member changed, if only its owned partitions
     grown: dict[str, tuple[int, int]]  # topics that have more partitions now: before, after
 
 
@@ -45,7 +45,7 @@ def who(member: MemberMetadata) -> Who:
 
 
 def paired(left: Iterable[Who], joined: Iterable[Who]) -> list[tuple[Who, Who]]:
-    """Who is back in the place of whom. Of several that nobody can tell apart the first takes the place of the first."""
+    """Pair returned members with missing ones. Of several indistinguishable ones the first is paired with the first."""
     gone: dict[tuple[str, ...], deque[Who]] = {}
     for one in left:
         gone.setdefault(one.identity, deque()).append(one)
@@ -63,7 +63,7 @@ def compared(before: GroupMetadataValue | None, after: GroupMetadataValue) -> Di
     said = False
     both = [(id, id) for id in old if id in new]
     protocol = bool(before is not None and before.protocol and after.protocol and before.protocol != after.protocol)
-    if before is not None and not protocol:  # of another protocol they say other things
+    if before is not None and not protocol:  # metadata of different protocols cannot be compared
         for one, other in [*both, *((gone.member_id, came.member_id) for gone, came in back)]:
             if old[one].subscription == new[other].subscription:
                 continue
@@ -82,7 +82,7 @@ def _grown(before: GroupMetadataValue | None, after: GroupMetadataValue) -> dict
 
 
 def _sizes(stored: GroupMetadataValue) -> dict[str, int]:
-    """Of each topic the highest partition that was assigned, and one."""
+    """For each topic the highest assigned partition plus one."""
     sizes: dict[str, int] = {}
     for member in stored.members:
         for topic, number in assigned(stored, member) or ():

@@ -1,4 +1,4 @@
-"""What consumers put into group records: which topics a member subscribes to, which partitions it was given. Names as `topic-partition`."""
+"""Decode the consumer protocol in group records: subscribed topics and assigned partitions, as `topic-partition`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadat
 from protocol.records import read_assignment, read_subscription
 
 CONSUMER = "consumer"
-REMEMBERED = 4_096  # a group is mostly as it was
+REMEMBERED = 4_096  # cache size; metadata mostly repeats
 
 
 def topics_of(stored: GroupMetadataValue, member: MemberMetadata) -> tuple[str, ...] | None:
-    """None where the protocol is not the consumer's, or the bytes are none of it."""
+    """None if the protocol type is not consumer, or the bytes cannot be decoded."""
     return _topics(member.subscription) if stored.protocol_type == CONSUMER else None
 
 
@@ -22,12 +22,12 @@ def partitions_of(stored: GroupMetadataValue, member: MemberMetadata) -> tuple[s
 
 
 def assigned(stored: GroupMetadataValue, member: MemberMetadata) -> tuple[tuple[str, int], ...] | None:
-    """The same as topics and numbers, in order."""
+    """The same as sorted (topic, partition) pairs."""
     return _assigned(member.assignment) if stored.protocol_type == CONSUMER else None
 
 
 def is_cooperative(protocol: str | None) -> bool:
-    """Members keep what they have while they rejoin."""
+    """Whether the protocol is cooperative: members keep their partitions while they rejoin."""
     return "cooperative" in (protocol or "")
 
 

@@ -1,4 +1,4 @@
-"""What a story is made of: rebalances, told as episodes, what happened besides, and what is missing."""
+"""The entries of a group's history: rebalances, other events, and gaps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MADE = re.compile(r"(.*?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:: |$)", 
 
 
 class Came(NamedTuple):
-    """A JoinGroup of a member. `again`: it was in the group already; None where that is not known."""
+    """A JoinGroup of a member. `again`: it was already in the group; None: unknown."""
 
     at_ms: int
     member_id: str
@@ -62,7 +62,7 @@ class Refused(NamedTuple):
 
 
 class Late(NamedTuple):
-    """Members whose heartbeats came close to their session timeout: key, longest gap, how many."""
+    """Members whose heartbeats came close to their session timeout: key, longest gap, count."""
 
     at_ms: int
     gaps: tuple[tuple[str, int, int], ...]
@@ -83,21 +83,21 @@ class Moved(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Notes that are missing before the one of this time; no rebalance is missing with them."""
+    """Notes are missing before this time, but no rebalance."""
 
     at_ms: int
     notes: int  # -1: not known
 
 
 class Deleted(NamedTuple):
-    """The group was deleted, or expired: its generations begin anew. `recorded`: its tombstone says so, not only a lower generation."""
+    """The group was deleted or expired: its generations restart. `recorded`: known from its tombstone, not only from a lower generation."""
 
     at_ms: int
     recorded: bool
 
 
 class Missing(NamedTuple):
-    """Rebalances of which there are no notes, between two moments (-1: not known) and two generations (-1: not known).
+    """Rebalances without notes, between two times and two generations (-1: unknown).
 
     There are at least `least` and at most `most`. Where the group's record in __consumer_offsets is still there,
     `after` is what the group had then, and `before` what it had before, if that is known.
@@ -112,22 +112,22 @@ class Missing(NamedTuple):
     notes: int = -1  # how many notes are missing, -1: not known
     before: Image | None = None
     after: Image | None = None
-    older: bool = False  # they are older than all notes that are kept, or no notes are kept at all
+    older: bool = False  # older than the first note, or there are no notes at all
 
 
 class End(Enum):
     """How a rebalance ended."""
 
     STABLE = "stable"  # with an assignment
-    EMPTY = "empty"  # with nobody left
+    EMPTY = "empty"  # without members
     INTERRUPTED = "interrupted"  # the coordinator went away meanwhile
-    UNKNOWN = "unknown"  # the notes of its end are missing, and perhaps those of others up to `ended_ms`
+    UNKNOWN = "unknown"  # the notes of its end are missing, perhaps also of further rebalances up to `ended_ms`
     OPEN = "open"  # it has not ended, as far as notes and records say
 
 
 @dataclass(slots=True)
 class Rebalance:
-    """From the moment a group is called together until it has an assignment again, or nobody is left.
+    """A rebalance, from its begin until the group is stable or empty again.
 
     What is not known is -1 or None: the notes that would say so are missing.
     """
@@ -136,38 +136,38 @@ class Rebalance:
     from_state: State | None
     from_generation: int
     cause: Cause | None
-    about: str | None = None  # the member it was about, and what its client said of it
+    about: str | None = None  # the member that caused it, and its client's reason
     ended_ms: int = -1
     to_generation: int = -1
     end: End = End.OPEN
-    rounds: int = 1  # more than one: it was begun anew before it came to its end
-    also: list[Cause] = field(default_factory=list)  # why it was begun anew
+    rounds: int = 1  # more than one: it was restarted before it ended
+    also: list[Cause] = field(default_factory=list)  # causes of the restarts
     came: list[Came] = field(default_factory=list)
     went: list[Went] = field(default_factory=list)
     returned: list[Returned] = field(default_factory=list)
     laggards: list[str] = field(default_factory=list)
-    join_ms: int = -1  # of the last round: until everybody was there, until everybody had its assignment
+    join_ms: int = -1  # of the last round: join phase and sync phase
     sync_ms: int = -1
     members_before: int = -1
     members_after: int = -1
-    lost: int = 0  # notes that are missing in it, or right before or after it; -1: their number is not known
-    whole: bool = True  # False: its beginning is not known
-    before: Image | None = None  # who had what, in __consumer_offsets
+    lost: int = 0  # notes missing in it or next to it; -1: unknown number
+    whole: bool = True  # False: its beginning is unknown
+    before: Image | None = None  # the group record before it
     after: Image | None = None
 
     @property
     def all_noted(self) -> bool:
-        """All its notes are there: what is not told did not happen."""
+        """Whether no note is missing, so that events without a note did not happen."""
         return self.whole and not self.lost and self.end is not End.UNKNOWN
 
     @property
     def complete(self) -> bool:
-        """All is known: besides, who of those that joined was in the group before."""
+        """Whether it is also known which of the joined members were in the group before."""
         return self.all_noted and all(one.again is not None for one in self.came)
 
     @property
     def took_ms(self) -> int:
-        """By the coordinator's monotonic time where its notes say it; a wall clock that was set back meanwhile says nothing."""
+        """The duration by the coordinator's monotonic clock if its notes have it; else by the wall clock, -1 if that was set back."""
         if self.all_noted and self.rounds == 1 and min(self.join_ms, self.sync_ms) >= 0:
             return self.join_ms + self.sync_ms
         return max(self.ended_ms - self.began_ms, -1) if self.ended_ms >= 0 and self.whole else -1
@@ -179,7 +179,7 @@ class Rebalance:
 
     @property
     def mover(self) -> str | None:
-        """The member that was the cause, as far as the note of the cause names it."""
+        """The member that caused it, if the note names it."""
         if not self.about or ": " not in self.about:
             return self.about or None
         ids = [one.member_id for one in self.came] + [one.member_id for one in self.went] + [one.new_id for one in self.returned]
@@ -189,13 +189,13 @@ class Rebalance:
         named = [id for id in ids if self.about == id or self.about.startswith(f"{id}: ")]
         if named:
             return max(named, key=len)
-        # Behind the id may be what the client said, and an id may have a colon: ids that a coordinator made end with a UUID.
+        # The client's reason may follow after a colon, and an id may contain one: ids made by a coordinator end with a UUID.
         made = _MADE.match(self.about)
         return made[1] if made else None
 
     @property
     def last_to_come(self) -> Came | None:
-        """For whom the others waited: the last one to join, where that took a second or more."""
+        """The member the others waited for: the last to join, if that took a second or more."""
         if not self.came or self.from_state is State.EMPTY or not self.all_noted or self.end is not End.STABLE:
             return None
         gone = {one.member_id for one in self.went}

@@ -1,4 +1,4 @@
-"""A rebalance of which there are no notes: what two records of the group, and the commits around them, say of it.
+"""Infer a rebalance without notes from two records of the group and the commits around them.
 
 What a record says is so. When the rebalance began is known as an interval; why it began is a guess with a name: `strong` where
 hardly anything else is possible, else `weak`. The names are those of `coordinator.notes.Cause`, and some that stand for more than one:
@@ -28,7 +28,7 @@ GONE: Final = "member_gone"  # it left or its session ended: commits are too rar
 _LOST = frozenset({Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.REBALANCE_TIMEOUT, Cause.ADMIN_REMOVED, Cause.SYNC_TIMEOUT})
 _ANY = frozenset(Cause)
 _SAID = frozenset({Cause.LEADER_REJOINED, Cause.MEMBER_METADATA_CHANGED})
-# Which causes, as notes would name them, each inferred name stands for.
+# The causes, as in notes, that each inferred name stands for.
 STANDS_FOR: Final[dict[str, frozenset[Cause]]] = {
     **{cause.name.lower(): frozenset({cause}) for cause in Cause},
     FORMATION: frozenset({Cause.NEW_MEMBER}),
@@ -43,26 +43,26 @@ MEMBER_LEFT: Final = "member_left"
 SESSION_EXPIRED: Final = "session_expired"
 METADATA_CHANGED: Final = "member_metadata_changed"
 
-# group.initial.rebalance.delay.ms, as Kafka has it: an empty group waits so long at least. A member's own timeout bounds it otherwise.
+# Kafka's default of group.initial.rebalance.delay.ms: the join phase of an empty group lasts at least so long.
 INITIAL_DELAY_MS: Final = 3_000
-LATE_MS: Final = 1_000  # a timer is no later than that
+LATE_MS: Final = 1_000  # the most a timer is late
 
 
 class Inferred(NamedTuple):
     difference: Difference
     start_lo_ms: int
-    start_hi_ms: int  # its join phase was over then
+    start_hi_ms: int  # the end of its join phase
     bounded: bool  # by the members' timeouts, and not only by the record before
     rounds: int
     cause: str
     strong: bool
     mover: Who | None
     evidence: str
-    expired: list[Who]  # of those who went: whose session seems to have ended
+    expired: list[Who]  # missing members whose session seems to have ended
 
 
 class Between:
-    """What is inferred of two records is inferred once."""
+    """Caches what was inferred from a pair of records."""
 
     def __init__(self, commits: Commits) -> None:
         self.commits = commits
@@ -80,7 +80,7 @@ class Between:
 
 
 def infer(before: Image | None, after: Image, around: Around) -> Inferred:
-    """Between two records that follow one another; `before` is None for a group that is new."""
+    """Infer what happened between two consecutive records; `before` is None for a new group."""
     assert after.stored is not None
     stored = after.stored
     old = before.stored if before is not None else None
@@ -110,7 +110,7 @@ def at_rest(same: Sequence[Image], number: int, after: Image) -> Image:
 
     A coordinator may store, as a join phase ends, under which ids static members are back: that says how the group is to be, not how it was.
     """
-    doubtful = max(after.generation - same[number].generation - 1, 0)  # one for each round that came to nothing
+    doubtful = max(after.generation - same[number].generation - 1, 0)  # one for each aborted round
     while number and is_replacement(same[number - 1], same[number]) and not stored_at_rest(same[number - 1], same[number], after, doubtful):
         doubtful -= same[number].at_ms < joined_by(after)
         number -= 1
@@ -146,7 +146,7 @@ def called_after_ms(image: Image, after: Image) -> int:
 
 
 def rested_ms(before: Image, after: Image) -> int:
-    """The group was at rest then: when the record was written, or, where that may have been as a join phase ended, by the time of its state."""
+    """A time when the group was stable: of the record, or, if a join phase may have written it, of the state in it."""
     hi = joined_by(after)
     stored = before.stored
     doubtful = before.at_ms >= hi or after.generation > before.generation + 1
@@ -156,13 +156,13 @@ def rested_ms(before: Image, after: Image) -> int:
 
 
 def joined_by(after: Image) -> int:
-    """When its join phase was over: that is the time of the state in the record of a new generation."""
+    """The end of its join phase: the time of the state in the record of a new generation."""
     at = after.stored.current_state_timestamp if after.stored is not None else -1
     return min(at, after.at_ms) if at >= 0 else after.at_ms
 
 
 def _earliest(before: Image | None, after: Image, hi: int, rounds: int) -> tuple[int, bool]:
-    """The record before was written at rest; and whether it is bounded by the timeouts of its members, too."""
+    """The earliest begin of the rebalance; and whether the members' timeouts bound it too."""
     assert after.stored is not None
     at = rested_ms(before, after) if before is not None else -1
     old = {member.member_id: member for member in before.stored.members} if before is not None and before.stored is not None else {}
@@ -209,7 +209,7 @@ def _expired(before: Image, difference: Difference, around: Around, hi: int) -> 
 def _why(
     before: Image | None, stored: GroupMetadataValue, difference: Difference, expired: list[Who], unsure: bool, rounds: int
 ) -> tuple[str, bool, Who | None, str]:
-    """Cause, whether it is as good as certain, the member, and the sentence."""
+    """The cause, whether it is almost certain, the member, and a sentence."""
     back = difference.back
     restarted = {one.member_id for pair in back for one in pair}
     joined = [one for one in difference.joined if one.member_id not in restarted]
@@ -259,7 +259,7 @@ def _why(
 
 
 def _gives_out(before: GroupMetadataValue, after: GroupMetadataValue) -> bool:
-    """Partitions that nobody had, as in the first half of a cooperative rebalance: there is a second half, whoever joins meanwhile."""
+    """Whether partitions were unassigned, as in the first half of a cooperative rebalance: a second half follows."""
     if not is_cooperative(after.protocol):
         return False
     owned = {place for member in before.members for place in assigned(before, member) or ()}

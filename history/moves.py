@@ -1,4 +1,4 @@
-"""Who had which partitions before, and who has them after: what a rebalance did, or would do."""
+"""The partitions of each member before and after a rebalance, real or planned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Partition = tuple[str, int]
 
 
 class Owner(NamedTuple):
-    """A seat in a group: the instance id where there is one, for a restarted process has another member id and the same seat."""
+    """A seat in a group: the instance id if there is one, which survives a restart, else the member id."""
 
     member_id: str
     instance_id: str | None
@@ -27,7 +27,7 @@ Owners = dict[Partition, Owner]
 
 
 class Move(NamedTuple):
-    """None: nobody."""
+    """None: unassigned."""
 
     partition: Partition
     before: Owner | None
@@ -35,7 +35,7 @@ class Move(NamedTuple):
 
 
 def owners_of(image: GroupMetadataValue) -> Owners | None:
-    """Who has what; None where the assignments are not the consumer protocol's."""
+    """The seat of each partition; None if the assignments are not of the consumer protocol."""
     if image.protocol_type != CONSUMER:
         return None
     owners: Owners = {}
@@ -50,7 +50,7 @@ def owners_of(image: GroupMetadataValue) -> Owners | None:
 
 
 def moves(before: Mapping[Partition, Owner], after: Mapping[Partition, Owner]) -> list[Move]:
-    """Partitions whose seat is another one; in order."""
+    """Partitions whose seat changed, sorted."""
     found = []
     for partition in sorted({*before, *after}):
         old, new = before.get(partition), after.get(partition)
@@ -60,18 +60,18 @@ def moves(before: Mapping[Partition, Owner], after: Mapping[Partition, Owner]) -
 
 
 def moves_of(entry: Rebalance | Missing) -> list[Move] | None:
-    """What it did to partitions; None where what the group had before or after is not known."""
+    """The partitions it moved; None if the assignment before or after is unknown."""
     if entry.after is None or entry.after.stored is None:
         return None
     before: Owners | None = {}
-    if entry.from_generation != 0:  # a group that is new had nothing
+    if entry.from_generation != 0:  # a new group had no partitions
         before = owners_of(entry.before.stored) if entry.before is not None and entry.before.stored is not None else None
     after = owners_of(entry.after.stored)
     return moves(before, after) if before is not None and after is not None else None
 
 
 def spans(partitions: Iterable[Partition]) -> str:
-    """`orders 0-3,7; payments 1`: what people can read of many partitions."""
+    """A short text for many partitions: `orders 0-3,7; payments 1`."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(set(partitions)):
         topics.setdefault(topic, []).append(partition)

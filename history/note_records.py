@@ -1,4 +1,4 @@
-"""What the fold reads: notes of __coordinator_notes, and the group's records in __consumer_offsets."""
+"""The input of the history: notes from __coordinator_notes, and group records from __consumer_offsets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NoteRecord(NamedTuple):
         return self.header.ts
 
     def concerns(self, group: str) -> bool:
-        """It is about the group, or about the coordinator of its partition; other notes without a group are about topics."""
+        """Whether it is about the group or the coordinator of its partition; other notes without a group are about topics."""
         return self.group == group or self.header.kind == Kind.COORDINATOR
 
 
@@ -47,12 +47,12 @@ class Image(NamedTuple):
         return {member.member_id for member in self.stored.members} if self.stored is not None else set()
 
     def ids_of(self, instance_id: str) -> set[str]:
-        """The member that has the seat of this instance, if one has."""
+        """The member with this instance id, if any."""
         return {member.member_id for member in self.stored.members if member.group_instance_id == instance_id} if self.stored is not None else set()
 
 
 def read_note_record(key: bytes | None, value: bytes | None) -> NoteRecord | None:
-    """None for notes of a kind or version that we do not know. Raises ProtocolError for bytes that are no note."""
+    """Decode a note; None for an unknown kind or version. Raises ProtocolError for other bytes."""
     if key is None or value is None:
         return None
     header, body = read_note(value)
@@ -62,7 +62,7 @@ def read_note_record(key: bytes | None, value: bytes | None) -> NoteRecord | Non
 
 
 def read_image(group: str, offset: int, at_ms: int, epoch: int, key: bytes | None, value: bytes | None) -> Image | None:
-    """None for every other record of __consumer_offsets. Raises ProtocolError for bytes that are no such record."""
+    """Decode a group record; None for other records of __consumer_offsets. Raises ProtocolError for other bytes."""
     if key is None:
         return None
     about = read_offsets_key(key)
@@ -72,7 +72,7 @@ def read_image(group: str, offset: int, at_ms: int, epoch: int, key: bytes | Non
 
 
 def known(values: type[E], number: int) -> E | None:
-    """None where something newer wrote the number."""
+    """None for a number of a newer version."""
     try:
         return values(number)
     except ValueError:

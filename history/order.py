@@ -1,4 +1,4 @@
-"""Notes and group records of one group, which come from two logs, in the order in which they happened.
+"""Merge the notes and records of one group, from two logs, in the order of events.
 
 A note names the place in __consumer_offsets where its operation ended: that record comes right after the notes of the
 operation. A record that no note names is placed by the notes around it: by their places, by its time, by its generation.
@@ -19,7 +19,7 @@ APPENDED_LATE_MS = 1_000  # a record may wait for the append before it
 
 
 def point_before(told: NoteRecord) -> tuple[State | None, int]:
-    """State and generation of the group before what the note tells."""
+    """State and generation of the group before the note's event."""
     header, body = told.header, told.body
     if isinstance(body, StateChange):
         before = known(State, body.from_state)
@@ -31,7 +31,7 @@ def point_before(told: NoteRecord) -> tuple[State | None, int]:
 
 
 class Order:
-    """`feed` gives events as far as their order is known; `rest` the records that wait for their notes."""
+    """`feed` returns events as far as their order is known; `rest` the records that still wait for their notes."""
 
     def __init__(self) -> None:
         self._images: deque[Image] = deque()
@@ -63,7 +63,7 @@ class Order:
 
     @property
     def untold(self) -> Image | None:
-        """The newest record that no note has come for."""
+        """The newest record without a note so far."""
         return self._images[-1] if self._images else None
 
     def _up_to(self, offset: int) -> Iterator[Image]:

@@ -1,4 +1,4 @@
-"""Which member that went is which member that came: restarts of one process, told from what a coordinator knows of its members.
+"""Pair departed members with new ones that are the same process, restarted, from what a coordinator knows of them.
 
 A static member says who it is. Of others three things may say it, the most specific first: the same client id on the same host;
 the same client id, where one member alone can be meant; client ids that differ in a random part only, where as many hosts are there
@@ -17,33 +17,33 @@ from typing import NamedTuple
 # A member that stays away longer was not restarted: Kafka's group.max.session.timeout.ms, the longest that a seat can be kept.
 AWAY_MAX_MS = 1_800_000
 
-# What pods and clients append to a name so that it is unique: a UUID, a hash, a ReplicaSet's hash and a pod's five characters.
+# Suffixes that make names of pods and clients unique: a UUID, a hash, a ReplicaSet's hash and a pod's five characters.
 _RANDOM = re.compile(
     r"(?:[-_.](?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[bcdf-hj-np-tv-xz2-9]{8,10}-[bcdf-hj-np-tv-xz2-9]{5}|(?=[0-9a-f]*[a-f])(?=[0-9a-f]*[0-9])[0-9a-f]{7,}"
     r"|(?=[a-z0-9]*[0-9])(?=[a-z0-9]*[a-z])[bcdf-hj-np-tv-xz2-9]{5}))+$"
 )
 
-# Deploys that bring new processes before they take old ones away: arrivals and departures of one belong together up to here.
+# In deployments that start new processes before they stop old ones, arrivals and departures this close belong together.
 SURGE_APART_MS = 600_000
 
-Span = tuple[int, int]  # the earliest and the latest moment that it may have been; the same where it is known
+Span = tuple[int, int]  # earliest and latest possible time; equal if the time is known
 
 
 class Stay(NamedTuple):
-    """A member from its joining to its end, under one member id."""
+    """The stay of a member in the group, under one member id."""
 
     member_id: str
     instance_id: str | None
     client_id: str
     host: str
-    joined: Span | None  # None: not known, as of those that were there when the log began
-    silent: Span | None  # its last sign of life; None: it is there still, or will not come back (an administrator removed it)
-    gone: Span | None  # when the coordinator took it out
-    farewell: bool  # it left, and was there until then
+    joined: Span | None  # None: unknown, it was a member when the log began
+    silent: Span | None  # its last heartbeat; None: still a member, or removed by an administrator
+    gone: Span | None  # when the coordinator removed it
+    farewell: bool  # it sent a LeaveGroup
 
     @property
     def free_ms(self) -> int:
-        """Before this moment nobody can be it under another id."""
+        """The earliest time at which another member can be its successor."""
         assert self.silent is not None
         return self.gone[0] if self.farewell and self.gone is not None else self.silent[0]
 
@@ -58,12 +58,12 @@ class Pair(NamedTuple):
     old: int
     new: int
     strong: bool
-    sure: bool  # no other one fitted
-    alone: bool = False  # not strong, and no other member of such a name was restarted at about that time
+    sure: bool  # no other candidate fitted
+    alone: bool = False  # not strong, but no other member with a similar name was restarted at about that time
 
 
 def away(old: Stay, new: Stay) -> Span:
-    """From its last sign of life until it joined again."""
+    """The time from its last heartbeat until it joined again."""
     assert old.silent is not None
     assert new.joined is not None
     return max(new.joined[0] - old.silent[1], 0), max(new.joined[1] - old.silent[0], 0)
@@ -249,7 +249,7 @@ class _Living:
             moments.sort()
 
     def before(self, one: Stay) -> bool:
-        """It alone had its client id when it went."""
+        """Whether no other member had its client id when it left."""
         at = one.free_ms
         return bisect_left(self._joined[one.client_id], at) - bisect_left(self._gone[one.client_id], at) == 1
 
@@ -263,7 +263,7 @@ class _Living:
 
 
 class _Hosts:
-    """From how many hosts members are there; a member that is being restarted counts as there."""
+    """The number of hosts with members, including members that are being restarted."""
 
     def __init__(self, stays: Sequence[Stay], pairs: Iterable[Pair]) -> None:
         back = {pair.old: stays[pair.new].joined for pair in pairs}

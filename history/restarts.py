@@ -9,8 +9,7 @@ from coordinator.notes import Cause, Removal
 from history.episodes import Came, Deleted, Entry, Rebalance, Went
 from history.pairs import Pair, Stay, away, pairs_of
 
-# Why a group is called together when nothing but its members changes. A static member that comes back is no reason, if the
-# group is at rest then.
+# Causes of rebalances in which only the members change. A static member that returns to a stable group causes none.
 OF_MEMBERS: Final = frozenset(
     {
         Cause.NEW_MEMBER,
@@ -25,7 +24,7 @@ OF_MEMBERS: Final = frozenset(
     }
 )
 
-# Whoever goes so is not a process that was restarted.
+# Removals that do not come from a restarted process.
 FOR_GOOD: Final = frozenset({Removal.ADMIN_REMOVED, Removal.OVER_MAX_SIZE, Removal.REPLACED})
 
 
@@ -35,11 +34,11 @@ class Restart(NamedTuple):
     old_id: str
     new_id: str
     away_ms: int  # from its last heartbeat until it joined
-    rebalances: int  # that this made: one, or one for going and one for coming
+    rebalances: int  # caused by the restart: one, or one each for leaving and joining
 
 
 class Avoidable(NamedTuple):
-    """`rebalances` in which nothing happened but such restarts, and the longest time that one of them took."""
+    """`rebalances` caused only by such restarts, and the longest restart among them."""
 
     restarts: list[Restart]
     rebalances: int

@@ -1,4 +1,4 @@
-"""Members from their joining to their end: a fold of its own over the events of one group, in the order of `order.py`.
+"""Spells: each member from joining to its end, folded from the events of one group in the order of `order.py`.
 
 Notes say both exactly. Where they are missing, records do: who is in one and not in the one before joined in between.
 """
@@ -30,7 +30,7 @@ UNKNOWN = "unknown"
 REPLACED = "replaced"
 EXPIRED = "expired"
 LEFT = "left"
-ANEW_LATE_MS = 100  # what a coordinator says of its beginning it says when all sessions have begun
+ANEW_LATE_MS = 100  # a coordinator writes its LOADED note when all sessions have begun
 ENDS = {
     Removal.LEFT: LEFT,
     Removal.EXPIRED: EXPIRED,
@@ -45,7 +45,7 @@ ENDS = {
 
 @dataclass(slots=True)
 class Spell:
-    """-1 and None: not known. Between `..._lo_ms` and `..._hi_ms` it was; both are equal where a note says when."""
+    """-1 and None: unknown. Times lie between `..._lo_ms` and `..._hi_ms`; both are equal if a note has the time."""
 
     member_id: str
     instance_id: str | None
@@ -83,7 +83,7 @@ class Spell:
 
     @property
     def life_ms(self) -> int:
-        """The last moment of which it is known that the process lived."""
+        """The last time at which the process is known to have lived."""
         return max(self.last_heartbeat_ms, self.last_commit_ms, self.joined_lo_ms)
 
 
@@ -248,7 +248,7 @@ class Spells:
             self._sure_ms = max(self._sure_ms, joined_by(image))
 
     def _another_group(self, image: Image) -> None:
-        """The one before was deleted."""
+        """The group before was deleted."""
         for spell in list(self._open.values()):
             self._end(spell, UNKNOWN, min(spell.seen_ms, image.at_ms), image.at_ms, self._generation, guessed=True)
         self._over.clear()
@@ -341,7 +341,7 @@ def _note_commits(spell: Spell, around: Around) -> None:
 
 
 def _outcome(spell: Spell, inferred: Inferred | None) -> Replacement | None:
-    """What became of a seat that its process came back for, in another generation."""
+    """The outcome for a static member that returned in another generation."""
     if inferred is None:
         return None
     if inferred.difference.protocol or spell.key in inferred.difference.subscribed:

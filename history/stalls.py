@@ -1,4 +1,4 @@
-"""How long partitions stood still in a rebalance: a sum over partitions, in milliseconds of one partition each."""
+"""How long partitions were not consumed in a rebalance: the sum over partitions, in milliseconds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from history.commits import NEVER, Around
 from history.consumer import is_cooperative
 from history.moves import Move, Owners
 
-# A partition in which nothing is committed for so long after a rebalance has nothing to consume.
+# A partition without a commit for so long after a rebalance is idle.
 IDLE_MS: Final = 600_000
-# Partitions that are committed so much more rarely than others say little of a rebalance.
+# Partitions with commits so much rarer than others' are left out.
 RARE: Final = 4
 
 

@@ -1,4 +1,4 @@
-"""What is known of a group between two events, and what its records say of it.
+"""What is known of a group between two events, from its notes and records.
 
 Notes may be missing. Each says the state and generation of its group, and how many notes the group made before it, so that
 a hole shows; a group record says what the notes of its rebalance would have said of the result. Group records that are still in
@@ -27,14 +27,14 @@ class Standing:
         self._open: Rebalance | None = None
         self._phase = (EMPTY, UNKNOWN)  # of the open one: PREPARING or COMPLETING, and the group's generation then
         self._closing = False  # it has come to its end; the change of state that says so follows
-        self._waiting: list[Waiting] = []  # told before the change that they caused
+        self._waiting: list[Waiting] = []  # notes before the state change that they caused
         self._waiting_at: tuple[State | None, int] = (None, UNKNOWN)  # state and generation then
         self._members: set[str] | None = None  # all of them, where no note since they were known is missing
-        # What is known of the group at rest.
+        # The last known stable state of the group.
         self._settled = 0 if whole else UNKNOWN  # its generation
-        self._empty = whole  # nobody was in it then
-        self._at_least = False  # that or a later one: it is not known how the last rebalance ended, or from where it began
-        self._told_ms = UNKNOWN  # the last moment of which something is told of the group itself
+        self._empty = whole  # it had no members then
+        self._at_least = False  # `_settled` or a later one: begin or end of the last rebalance is unknown
+        self._told_ms = UNKNOWN  # time of the last note about the group itself
         self._last: Rebalance | None = None  # the last one that settled
         self._image: Image | None = None  # the last record
         self._recorded = recorded  # no record since is missing
@@ -137,17 +137,17 @@ class Standing:
 
     @property
     def _at_image(self) -> bool:
-        """The group is at rest as the last record says."""
+        """Whether the group is stable as in the last record."""
         return self._image is not None and self._image.generation == self._settled and not self._at_least
 
     def _size_of(self, generation: int) -> int:
-        """How many members the group had at rest in this generation."""
+        """The number of members of this generation."""
         if generation == 0:
             return 0
         image = self._image
         return len(image.stored.members) if image is not None and image.stored is not None and image.generation == generation else UNKNOWN
 
-    # What a note or a record says of what was before it.
+    # What a note or record implies about the time before it.
 
     def _reach(self, at_ms: int, state: State | None, generation: int) -> list[Entry]:
         """The group is in this state and generation: whatever must have been for that, and was not told, is missing."""
@@ -192,7 +192,7 @@ class Standing:
         return done
 
     def _settle(self, state: State | None, generation: int) -> list[Entry]:
-        """The open rebalance is over, though no note says so."""
+        """End the open rebalance, whose last note is missing."""
         opened = self._open
         if opened is None:
             return []
