@@ -38,7 +38,7 @@ class Restart(NamedTuple):
 
 
 class Avoidable(NamedTuple):
-    """`rebalances` caused only by such restarts, and the longest restart among them."""
+    """`rebalances` caused only by such restarts, and the duration of the longest of them."""
 
     restarts: list[Restart]
     rebalances: int
