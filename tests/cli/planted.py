@@ -158,6 +158,11 @@ def segments_that_overlap(folder: Folder) -> Path:
     return continued("orders", following[: sizes_of(following)[0]])(folder)
 
 
+def one_offset_that_overlaps(folder: Folder) -> Path:
+    base = int(folder.segment("orders", 0, 1).stem)
+    return continued("orders", build([Record(base, 1, None, b"value")], base_offset=base, leader_epoch=0))(folder)
+
+
 def remains_of_an_interrupted_repair(folder: Folder) -> Path:
     folder.crashed()
     segment = folder.segment("orders", 0, -2)
@@ -283,6 +288,7 @@ ROWS: list[tuple[str, str, Plant, str]] = [
     ("damaged", "a batch twice", a_batch_twice, r"offset 0 where at least 2 must be"),
     ("damaged", "offset that no index can name", TOO_FAR, r"offset 1099511627777 is too far from the segment's first, 0"),
     ("segment-overlap", "overlap", segments_that_overlap, r"offset \d+, but 0{18}\d\d\.log begins at \d+"),
+    ("segment-overlap", "one offset", one_offset_that_overlaps, r"offset \d+, but 0{18}\d\d\.log begins at \d+"),
     ("segment-overlap", "interrupted repair", remains_of_an_interrupted_repair, r"is cut short .*; 0{17}\d{3}\.log goes on where the sound part ends"),
     ("offsets-missing", "segment", a_segment_that_is_gone, r"offsets \d+ to \d+ are not there"),
     ("offsets-missing", "batch", partial(second_batch_gone, "orders"), r"offsets 2 to 3 are not there"),

@@ -107,15 +107,15 @@ def test_deleted_records_are_reported_and_skipped(consume: Tenure, cluster: Clus
 
 
 def test_a_position_outside_the_log_is_reset_to_its_nearest_end(cluster: Cluster, topic: str) -> None:
-    told: list[str] = []
-    fetcher = Fetcher(cluster, told.append)
+    reported: list[str] = []
+    fetcher = Fetcher(cluster, reported.append)
     delete_before(cluster, topic, 3)
     fetcher.assign({(topic, 0): 1})
     assert poll_until(fetcher, 2) == ["a3", "a4"]
-    assert told == [f"{topic}-0: offsets 1 to 2 are gone (deleted, or too old for the topic); going on at 3"]
+    assert reported == [f"{topic}-0: offsets 1 to 2 are gone (deleted, or too old for the topic); going on at 3"]
     fetcher.assign({(topic, 0): 99})
-    wait_until(lambda: fetcher.poll(0.2) or len(told) == 2)
-    assert told[1] == f"{topic}-0: offset 99 is behind the end of the log, which has lost records; going on at its end, 5"
+    wait_until(lambda: fetcher.poll(0.2) or len(reported) == 2)
+    assert reported[1] == f"{topic}-0: offset 99 is behind the end of the log, which has lost records; going on at its end, 5"
     assert fetcher.positions == {(topic, 0): 5}
     fetcher.close()
 
@@ -134,15 +134,15 @@ def test_a_deleted_topic_ends_consuming_and_a_recreated_one_is_read_from_its_beg
     cluster: Cluster, ask: Tenure, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cli.records.fetching.GONE_SECONDS", 0.3)
-    told: list[str] = []
-    fetcher = Fetcher(cluster, told.append)
+    reported: list[str] = []
+    fetcher = Fetcher(cluster, reported.append)
     fetcher.assign({(topic, 0): 5, (topic, 1): 3})
     assert fetcher.poll(0.05) == []
     ask("topic", "delete", topic)
     ask("topic", "create", topic, "--partitions", "2")
     ask("produce", topic, "--value", "new")
     assert poll_until(fetcher, 1) == ["new"]
-    assert told == [f"topic {topic} was deleted and made anew: reading it from its beginning"]
+    assert reported == [f"topic {topic} was deleted and made anew: reading it from its beginning"]
     ask("topic", "delete", topic)
     with pytest.raises(Failure, match=f"topic {topic} was deleted"):
         poll_until(fetcher, 1)

@@ -85,8 +85,8 @@ def test_a_static_member_keeps_its_assignment_unless_it_leaves(consume: Tenure, 
     consume("--from-beginning", "--no-follow", "--instance", "desk")
     kept = described(cluster, topic)
     assert [(one.group_instance_id, kept.group_state) for one in kept.members] == [("desk", "Stable")]
-    told = consume("--no-follow", "--instance", "desk", "--verbose").err
-    assert f"instance desk of group {topic}, generation 1: {topic}-0,1" in told
+    reported = consume("--no-follow", "--instance", "desk", "--verbose").err
+    assert f"instance desk of group {topic}, generation 1: {topic}-0,1" in reported
     consume("--no-follow", "--instance", "desk", "--leave")
     assert described(cluster, topic).members == []
 

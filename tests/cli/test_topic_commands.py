@@ -49,9 +49,9 @@ def test_deleting_says_which_groups_lose_offsets(ask: Tenure, name: str) -> None
     ask("produce", name, "--value", "x")
     for group in ("b", "a"):
         assert ask("consume", name, "--group", f"{group}-{name}", "--from-beginning", "--limit", "1").out == "x\n"
-    told = ask("topic", "delete", name, "--dry-run").out
-    assert told.startswith(f"{name} would be deleted: 1 partition, 1 record (")
-    assert told.endswith(f" B), offsets of groups a-{name}, b-{name}\n")
+    shown = ask("topic", "delete", name, "--dry-run").out
+    assert shown.startswith(f"{name} would be deleted: 1 partition, 1 record (")
+    assert shown.endswith(f" B), offsets of groups a-{name}, b-{name}\n")
 
 
 def test_of_several_topics_the_valid_ones_are_created_and_each_refusal_is_reported(ask: Tenure, name: str) -> None:
