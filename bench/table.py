@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from bench.machine import BUSY_NOISY, LOAD_NOISY, SPREAD_NOISY, STEAL_NOISY
-from bench.rows import ALWAYS_AT_MOST, CODEC, CPU_FIELD, DATA_ROWS, LOAD_ROWS, PIPELINE_ROWS, SINGLE_ROWS, DataRow, Metric
+from bench.rows import (
+    ALWAYS_AT_MOST,
+    CODEC,
+    CPU_FIELD,
+    DATA_ROWS,
+    LOAD_ROWS,
+    PIPELINE_ROWS,
+    SINGLE_ROWS,
+    DataRow,
+    Metric,
+    PipelineRow,
+    SingleRow,
+)
 
 Report = dict[str, Any]
 
@@ -193,16 +205,25 @@ def rounded(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def single(report: Report) -> list[str]:
-    lines: list[Sequence[str]] = []
-    notes = []
-    for row in SINGLE_ROWS:
+R = TypeVar("R", SingleRow, PipelineRow)
+
+
+def measured(report: Report, rows: Iterable[R], notes: list[str]) -> Iterator[tuple[R, Any]]:
+    """The rows that were measured, with their results; the others leave a note with the reason."""
+    for row in rows:
         result = report["rows"].get(row.name)
         if result is None:
             continue
-        if result["status"] != "measured":
+        if result["status"] == "measured":
+            yield row, result
+        else:
             notes.append(f"{row.title}: {_reason(result)}")
-            continue
+
+
+def single(report: Report) -> list[str]:
+    lines: list[Sequence[str]] = []
+    notes: list[str] = []
+    for row, result in measured(report, SINGLE_ROWS, notes):
         ours = result["ours"]
         beside = [f"{name} {result[name]['median']:.3g}" for name in ("floor", "kafka") if name in result]
         lines.append(
@@ -242,14 +263,8 @@ def codec(report: Report) -> list[str]:
 
 def pipeline(report: Report) -> list[str]:
     lines: list[Sequence[str]] = []
-    notes = []
-    for row in PIPELINE_ROWS:
-        result = report["rows"].get(row.name)
-        if result is None:
-            continue
-        if result["status"] != "measured":
-            notes.append(f"{row.title}: {_reason(result)}")
-            continue
+    notes: list[str] = []
+    for row, result in measured(report, PIPELINE_ROWS, notes):
         for figure, entry in zip(row.figures, result["figures"], strict=True):
             ours = entry["ours"]
             met = "" if figure.target == "-" else "ok" if figure.met(ours["median"]) else "MISSED"

@@ -52,6 +52,12 @@ class Help(argparse.RawDescriptionHelpFormatter):
         return "".join(f"{indent}{line}\n" for line in lines)
 
 
+def add_family(commands: Any, name: str, *, help: str, description: str, action: str = "action") -> Any:
+    """A command that has actions, to which `add_command` adds; `action` is the name of the chosen one in the options."""
+    parser = commands.add_parser(name, help=help, description=description, formatter_class=Help, allow_abbrev=False)
+    return parser.add_subparsers(dest=action, metavar="ACTION", title="actions", required=True)
+
+
 def add_command(
     commands: Any,
     name: str,

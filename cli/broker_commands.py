@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from cli.arguments import BOOTSTRAP, Help, add_command, addresses, seconds, whole_number
+from cli.arguments import BOOTSTRAP, add_command, add_family, addresses, seconds, whole_number
 
 
 def add_serve(commands: Any) -> None:
@@ -53,14 +53,12 @@ def add_health(commands: Any) -> None:
 
 
 def add_log(commands: Any) -> None:
-    log = commands.add_parser(
+    actions = add_family(
+        commands,
         "log",
         help="show and check the logs on disk",
         description="Look into the logs of a data directory, also those that Apache Kafka wrote. Nothing is changed or locked; a broker may run on it.",
-        formatter_class=Help,
-        allow_abbrev=False,
     )
-    actions = log.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
     dump = add_command(
         actions,
         "dump",

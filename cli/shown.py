@@ -57,6 +57,10 @@ def escaped(char: str) -> str:
     return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(char) or char.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def json_plain(text: str) -> str:
     """JSON with its own escapes for what is not printable: between strings there are only line ends."""
     if text.isprintable():

@@ -10,7 +10,7 @@ from protocol.messages.index import INDEX
 
 
 class Api:
-    """One API. `advertised` is what ApiVersions may offer once a handler is there, `served` what has a codec.
+    """One API. `advertised` is the range of versions in ApiVersions where the broker has a handler for it, `served` the range with a codec.
 
     They differ for Produce: versions 0 to 2 are offered (librdkafka before 2.1 compresses only then) and refused.
     """

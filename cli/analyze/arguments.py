@@ -6,21 +6,19 @@ import argparse
 import re
 from typing import Any
 
-from cli.arguments import Help, add_command
+from cli.arguments import add_command, add_family
 
 EXIT_NOTE = "Needs the extra tenure[analyze] and Java 17, unless --master none is given; docs/analyze.md explains every table and number."
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def add(commands: Any) -> None:
-    analyze = commands.add_parser(
+    actions = add_family(
+        commands,
         "analyze",
         help="explain rebalances, lag and timeouts",
         description="Read the logs of the group coordinator, Kafka's too, and explain what happened to every consumer group. Nothing that is read is changed.",
-        formatter_class=Help,
-        allow_abbrev=False,
     )
-    actions = analyze.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
     _add_run(actions)
     _add_ingest(actions)
     _add_build(actions)

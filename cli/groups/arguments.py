@@ -5,20 +5,19 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from cli.arguments import add_change, add_cluster, add_command, whole_number
+from cli.arguments import add_change, add_cluster, add_command, add_family, whole_number
 from cli.groups import offsets_arguments
 
 STATES = "Stable, PreparingRebalance, CompletingRebalance, Empty, Dead; of type consumer also Assigning, Reconciling"
 
 
 def add(commands: Any) -> None:
-    group = commands.add_parser(
+    actions = add_family(
+        commands,
         "group",
         help="list, describe and administer consumer groups",
         description="Consumer groups: who is in them, how far they are, what happened to them, and what administrators do about it.",
-        allow_abbrev=False,
     )
-    actions = group.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
     add_list(actions)
     add_describe(actions)
     add_members(actions)

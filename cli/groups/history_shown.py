@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cli.client import failure, name_of
 from cli.groups.offsets_words import shown_moment
-from cli.shown import Role, Screen, plain
+from cli.shown import Role, Screen, counted, plain
 from coordinator.notes import Cause, Coordinator, Removal, Replacement
 from history.episodes import Came, Deleted, End, Late, Lost, Missing, Moved, Rebalance, Refused, Returned, Went
 from history.moves import spans
@@ -186,14 +186,10 @@ def told_moves(partitions: Partitions) -> list[tuple[str, str]]:
             break
         lines.append(("moved" if not number else "", f"{spans(where)}: {before} -> {after}"))
     if not lines:
-        lines.append(("moved", f"nothing: {counted(stayed)} stayed where {'it was' if stayed == 1 else 'they were'}"))
+        lines.append(("moved", f"nothing: {counted(stayed, 'partition')} stayed where {'it was' if stayed == 1 else 'they were'}"))
     elif stayed:
-        lines.append(("", f"{counted(stayed)} stayed"))
+        lines.append(("", f"{counted(stayed, 'partition')} stayed"))
     return lines
-
-
-def counted(partitions: int) -> str:
-    return "1 partition" if partitions == 1 else f"{partitions} partitions"
 
 
 def sentence(entry: Entry) -> tuple[str, Role | None]:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from cli.arguments import add_change, add_cluster, add_command, whole_number
+from cli.arguments import add_change, add_cluster, add_command, add_family, whole_number
 
 T = TypeVar("T")
 SCOPE = "T[:P,...]"
@@ -14,13 +14,13 @@ SCOPE_HELP = "a topic, or some of its partitions (orders:0,2,5-7)"
 
 
 def add(actions: Any) -> None:
-    offsets = actions.add_parser(
+    commands = add_family(
+        actions,
         "offsets",
         help="show, reset and delete what a group has committed",
         description="What groups have committed: show it, set it anew, delete it.",
-        allow_abbrev=False,
+        action="offsets_action",
     )
-    commands = offsets.add_subparsers(dest="offsets_action", metavar="ACTION", title="actions", required=True)
     add_show(commands)
     add_reset(commands)
     add_delete(commands)

@@ -15,7 +15,7 @@ from cli.groups.finding import stop_first
 from cli.groups.offsets_asking import Standing
 from cli.groups.offsets_plan import Bounds, Committed, Key, Lacking, Move
 from cli.groups.offsets_words import Scope, shown_moment, together
-from cli.shown import Column, Painted, Role, Screen, plain
+from cli.shown import Column, Painted, Role, Screen, counted, plain
 from protocol.errors import ErrorCode
 
 FILE_BYTES_MAX = 64 << 20  # a million partitions' lines; what is larger is another file
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
             show(screen, plan)
         if options.dry_run:
             return finish_dry_run(screen, group, standing, plan)
-        if not screen.confirm(f"Set {counted(plan)} of group {group}?", options):
+        if not screen.confirm(f"Set {counted(len(plan), 'partition')} of group {group}?", options):
             raise Failure(EXIT.REFUSED, "nothing was changed")
         errors = offsets_change.commit(cluster, group, plan)
     return finish(screen, group, standing, plan, errors)
@@ -185,10 +185,6 @@ def shares(group: str) -> str:
     return f"group {group} is a share group, which commits no offsets; kafka-share-groups.sh shows and resets where it is"
 
 
-def counted(plan: list[Move]) -> str:
-    return "1 partition" if len(plan) == 1 else f"{len(plan)} partitions"
-
-
 def show(screen: Screen, plan: list[Move]) -> None:
     remarks = any(move.remark for move in plan)
     columns: list[Column | str] = [Column("TOPIC", False), "PARTITION", "FROM", "TO", Column("DIFFERENCE", True), "EARLIEST", "LATEST"]
@@ -212,7 +208,7 @@ def finish_dry_run(screen: Screen, group: str, standing: Standing, plan: list[Mo
         screen.document(document(group, standing, plan, dry_run=True, errors={}))
     elif standing.idle:
         new = "; the group does not exist yet and would be created" if not standing.exists else ""
-        screen.line(f"dry run: nothing was changed, {counted(plan)} would be set{new}")
+        screen.line(f"dry run: nothing was changed, {counted(len(plan), 'partition')} would be set{new}")
     if not standing.idle:
         raise Failure(EXIT.REFUSED, f"this would be refused: {occupied(group, standing)}")
     return EXIT.DONE
@@ -224,7 +220,7 @@ def finish(screen: Screen, group: str, standing: Standing, plan: list[Move], err
     done = [move for move in plan if (move.topic, move.partition) not in errors]
     if not screen.json and done:
         new = "; the group is new" if not standing.exists else ""
-        screen.line(f"set {counted(done)} of group {group}{new}")
+        screen.line(f"set {counted(len(done), 'partition')} of group {group}{new}")
     return EXIT.DONE if not errors else blame(screen, errors, lambda error: refusal(group, error), "not set")
 
 

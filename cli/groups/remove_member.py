@@ -67,16 +67,13 @@ def chosen(group: Group, options: argparse.Namespace) -> list[GroupMember]:
         return list(group.members)
     found: dict[str, GroupMember] = {}
     missing = []
-    for instance in options.instances:
-        member = next((one for one in group.members if one.instance_id == instance), None)
+    by_instance = {one.instance_id: one for one in reversed(group.members)}
+    by_id = {one.member_id: one for one in reversed(group.members)}
+    wanted = [("instance", name, by_instance.get(name)) for name in options.instances]
+    wanted += [("member", name, by_id.get(name)) for name in options.members]
+    for kind, name, member in wanted:
         if member is None:
-            missing.append(f"instance {instance}")
-        else:
-            found[member.member_id] = member
-    for id in options.members:
-        member = next((one for one in group.members if one.member_id == id), None)
-        if member is None:
-            missing.append(f"member {id}")
+            missing.append(f"{kind} {name}")
         else:
             found[member.member_id] = member
     if missing:

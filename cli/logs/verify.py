@@ -15,6 +15,7 @@ from cli.logs.problems import GO_ON, Problem, Problems
 from cli.logs.records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG
 from cli.logs.run import DAMAGED, DISK, Output
 from cli.logs.text import shown
+from cli.shown import counted
 from storage.checkpoints import RECOVERY_POINTS, Partition
 from storage.directory import CLEAN_FILE, FORMAT_FILE, META_FILE
 from storage.disk import OsDisk
@@ -281,18 +282,14 @@ class Verify:
         quiet = self.used_by is not None or self.clean or not self.in_directory
         stopped = "" if quiet else f"; it was not stopped in order, so the next start reads the end of each log{self._completing()}"
         self.output.line(
-            f"{totals.sound_logs} of {count(totals.logs, 'log')} sound: {count(totals.segments, 'segment')} with {totals.bytes} bytes, "
-            f"{totals.batches} batches, {totals.records} records read; {count(totals.problems, 'problem')}, {count(totals.warnings, 'warning')}{stopped}"
+            f"{totals.sound_logs} of {counted(totals.logs, 'log')} sound: {counted(totals.segments, 'segment')} with {totals.bytes} bytes, "
+            f"{totals.batches} batches, {totals.records} records read; {counted(totals.problems, 'problem')}, {counted(totals.warnings, 'warning')}{stopped}"
         )
 
     def _completing(self) -> str:
         """A log that ends too early may not be what it will be."""
         names = sorted(name for name in os.listdir(self.path) if is_turn_log(name))
         return f", and completes logs from {' and '.join(names)}" if names else ""
-
-
-def count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def contents(path: str) -> bytes:

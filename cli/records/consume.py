@@ -18,8 +18,7 @@ from cli.records.interrupts import Interrupted, Interrupts
 from cli.records.membership import Member, Timeouts
 from cli.records.output import Output
 from cli.records.positions import Begin, begin_of, begin_offsets, offsets_at
-from cli.shown import Screen
-from cli.topics.create import counted
+from cli.shown import Screen, counted
 from cli.topics.finding import required
 from cli.topics.log_offsets import LATEST, Place
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.client import EXIT, Failure, check
 from cli.groups.offsets_words import duration, moment, shown_moment
-from cli.topics.create import counted
+from cli.shown import counted
 from cli.topics.log_offsets import EARLIEST, LATEST, Answer, Place, log_offsets
 
 if TYPE_CHECKING:

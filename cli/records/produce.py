@@ -15,8 +15,8 @@ from cli.records.drafts import Draft, Parse, header_argument, json_lines, plain_
 from cli.records.lines import groups, opened
 from cli.records.partitioning import Partitioner
 from cli.records.sending import Sender, Stopped, too_large
-from cli.shown import Screen, plain
-from cli.topics.create import counted, ensure
+from cli.shown import Screen, counted, plain
+from cli.topics.create import ensure
 from cli.topics.finding import absent, existing, required
 from cli.topics.settings import topic_settings
 from protocol.batch import Compression

@@ -5,20 +5,19 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from cli.arguments import add_change, add_cluster, add_command, too_large
+from cli.arguments import add_change, add_cluster, add_command, add_family, too_large
 
 PARTITIONS_MAX = 1 << 31
 REPLICAS_MAX = 1 << 15
 
 
 def add(commands: Any) -> None:
-    topic = commands.add_parser(
+    actions = add_family(
+        commands,
         "topic",
         help="list, create, describe, alter and delete topics",
         description="List, create, describe, alter and delete topics of any Kafka cluster.",
-        allow_abbrev=False,
     )
-    actions = topic.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
     add_list(actions)
     add_create(actions)
     add_describe(actions)

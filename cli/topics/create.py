@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from cli.client import EXIT, Cluster, Failure, TopicInfo, check
 from cli.client.words import word_of
-from cli.shown import Screen
+from cli.shown import Screen, counted
 from cli.topics.finding import await_known
 from cli.topics.settings import meant
 from protocol.errors import ErrorCode
@@ -126,7 +126,3 @@ def refusal(name: str, result: CreatableTopicResult | None, settings: Iterable[s
     except Failure as failure:
         return failure
     raise AssertionError(f"{name} was refused with code {code}")
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -6,12 +6,10 @@ import argparse
 from typing import Any
 
 from cli.client import EXIT, Cluster, Failure, TopicInfo, failure
-from cli.shown import Screen, plain
-from cli.topics.create import counted
+from cli.shown import Screen, counted, plain
 from cli.topics.finding import absent, await_known, existing
-from cli.topics.log_offsets import EARLIEST, LATEST, log_offsets
 from cli.topics.readers import groups_with_offsets
-from cli.topics.sizes import partition_sizes, shown_bytes
+from cli.topics.sizes import contents, shown_bytes
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
@@ -40,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         for entry in entries:
             if not entry.get("error"):
-                screen.line(f"{entry['name']} {outcome}: {contents(entry)}")
+                screen.line(f"{entry['name']} {outcome}: {loss(entry)}")
         for name in missing:
             screen.line(f"{plain(name)} is not there")
     if not options.dry_run and refused:
@@ -52,29 +50,22 @@ def run(options: argparse.Namespace) -> int:
 
 
 def losses(cluster: Cluster, topics: dict[str, TopicInfo]) -> list[dict[str, Any]]:
-    places = [(name, partition) for name, topic in topics.items() for partition in topic.partitions]
-    begins = log_offsets(cluster, dict.fromkeys(places, EARLIEST), patient=False)
-    ends = log_offsets(cluster, dict.fromkeys(places, LATEST), patient=False)
-    sizes = partition_sizes(cluster, topics)
+    held = contents(cluster, topics)
     readers = groups_with_offsets(cluster, {name: list(topic.partitions) for name, topic in topics.items()})
-    entries = []
-    for name, topic in topics.items():
-        own = [place for place in places if place[0] == name]
-        known = all(not begins[place].error and not ends[place].error for place in own)
-        entries.append(
-            {
-                "name": name,
-                "internal": topic.internal,
-                "partitions": len(own),
-                "records": sum(ends[place].offset - begins[place].offset for place in own) if known else None,
-                "bytes": sum(sizes[place] for place in own) if all(place in sizes for place in own) else None,
-                "groups": readers[name],
-            }
-        )
-    return entries
+    return [
+        {
+            "name": name,
+            "internal": topic.internal,
+            "partitions": len(topic.partitions),
+            "records": held[name].records,
+            "bytes": held[name].bytes,
+            "groups": readers[name],
+        }
+        for name, topic in topics.items()
+    ]
 
 
-def contents(entry: dict[str, Any]) -> str:
+def loss(entry: dict[str, Any]) -> str:
     parts = [counted(entry["partitions"], "partition")]
     parts.append("an unknown number of records" if entry["records"] is None else counted(entry["records"], "record"))
     if entry["bytes"] is not None:
@@ -98,7 +89,7 @@ def confirm(screen: Screen, options: argparse.Namespace, entries: list[dict[str,
             f"{' and '.join(internal)}: the cluster keeps its own state there, such as all groups' offsets; --yes deletes it all the same; "
             "nothing was changed",
         )
-    listed = "".join(f"{entry['name']}: {contents(entry)}\n" for entry in entries)
+    listed = "".join(f"{entry['name']}: {loss(entry)}\n" for entry in entries)
     if not screen.confirm(f"{listed}Delete {'it' if len(entries) == 1 else 'them'} for good?", options):
         raise Failure(EXIT.REFUSED, "nothing was changed")
 

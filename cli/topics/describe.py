@@ -7,8 +7,7 @@ import uuid
 from typing import Any, Final
 
 from cli.client import EXIT, Cluster, Failure, TopicInfo
-from cli.shown import Column, Painted, Role, Screen, plain
-from cli.topics.create import counted
+from cli.shown import Column, Painted, Role, Screen, counted, plain
 from cli.topics.finding import absent, existing
 from cli.topics.log_offsets import EARLIEST, LATEST, Answer, Place, log_offsets
 from cli.topics.settings import Setting, topic_settings

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cli.client import Cluster
 from cli.shown import Column, Screen
-from cli.topics.log_offsets import EARLIEST, LATEST, log_offsets
-from cli.topics.sizes import partition_sizes, shown_bytes
+from cli.topics.sizes import contents, shown_bytes
 
 if TYPE_CHECKING:
     from cli.client import TopicInfo
@@ -45,15 +44,9 @@ def short_entry(name: str, topic: TopicInfo) -> dict[str, Any]:
 
 
 def add_contents(cluster: Cluster, topics: dict[str, TopicInfo], entries: list[dict[str, Any]]) -> None:
-    places = [(name, partition) for name, topic in topics.items() for partition in topic.partitions]
-    begins = log_offsets(cluster, dict.fromkeys(places, EARLIEST), patient=False)
-    ends = log_offsets(cluster, dict.fromkeys(places, LATEST), patient=False)
-    sizes = partition_sizes(cluster, topics)
+    found = contents(cluster, topics)
     for entry in entries:
-        own = [place for place in places if place[0] == entry["name"]]
-        known = all(not begins[place].error and not ends[place].error for place in own)
-        entry["records"] = sum(ends[place].offset - begins[place].offset for place in own) if known else None
-        entry["bytes"] = sum(sizes[place] for place in own) if own and all(place in sizes for place in own) else None
+        entry["records"], entry["bytes"] = found[entry["name"]]
 
 
 def show(screen: Screen, entries: list[dict[str, Any]], long: bool) -> None:

@@ -1,18 +1,26 @@
-"""How many bytes partitions take on the disks of their leaders, where the cluster says so."""
+"""How many records topics hold, and how many bytes partitions take on the disks of their leaders, where the cluster says so."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.client import EXIT, Failure
-from cli.topics.log_offsets import Place
+from cli.topics.log_offsets import EARLIEST, LATEST, Place, log_offsets
 from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 
 if TYPE_CHECKING:
     from cli.client import Cluster, TopicInfo
 
 UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+class Contents(NamedTuple):
+    """Of a whole topic; None where it is not known of each partition."""
+
+    records: int | None
+    bytes: int | None
 
 
 def partition_sizes(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[Place, int]:
@@ -35,6 +43,21 @@ def partition_sizes(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[P
                     if not partition.is_future_key:
                         sizes[topic.name, partition.partition_index] = partition.partition_size
     return sizes
+
+
+def contents(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[str, Contents]:
+    """What each topic holds."""
+    places = {name: [(name, number) for number in topic.partitions] for name, topic in topics.items()}
+    every = list(chain.from_iterable(places.values()))
+    begins = log_offsets(cluster, dict.fromkeys(every, EARLIEST), patient=False)
+    ends = log_offsets(cluster, dict.fromkeys(every, LATEST), patient=False)
+    sizes = partition_sizes(cluster, topics)
+    found = {}
+    for name, own in places.items():
+        known = all(not begins[place].error and not ends[place].error for place in own)
+        records = sum(ends[place].offset - begins[place].offset for place in own) if known else None
+        found[name] = Contents(records, sum(sizes[place] for place in own) if own and all(place in sizes for place in own) else None)
+    return found
 
 
 def led(topics: Mapping[str, TopicInfo]) -> dict[int, list[Place]]:
