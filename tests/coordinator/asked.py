@@ -1,4 +1,4 @@
-"""What a playbook asked, and what came back: one request each."""
+"""A request of a playbook and its reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What actors ask of the shard: every kind of request, with what the catalogue leaves unsaid filled in."""
+"""The requests of actors to the shard, with defaults for what the catalogue leaves open."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.coordinator.stage import T0, UNCHANGED, Stage
 Offered = Sequence[str | tuple[str, bytes]]
 
 
-class Nobody:
-    """Where a reply goes that nobody reads."""
+class DroppedReply:
+    """Takes a reply that no test reads."""
 
     def release(self) -> None: ...
 
@@ -158,14 +158,14 @@ class Asking(Stage):
         return self._replied("commit", actor or "", asked)
 
     def _committed_again(self, commit: Commit) -> bool:
-        """A commit like one that was stored goes the short way if it may, as in the broker; whoever plays cannot tell."""
+        """Take the fast path for a repeated commit where the broker would; the reply is the same."""
         repeat = self.repeats.get(_but_offsets(commit)) if self.repeats is not None else None
         if repeat is None:
             return False
         shard = self._serving
         frame = b"".join([pack(">q", one.committed_offset) for _, partitions in commit.topics for one in partitions])
         before = shard.hold.emitted
-        if repeat.again(shard, frame, Nobody(), self.now, self.wall) != OTHERWISE:
+        if repeat.again(shard, frame, DroppedReply(), self.now, self.wall) != OTHERWISE:
             self.repeated += 1
             return True
         assert shard.hold.emitted == before

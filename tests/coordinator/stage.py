@@ -1,4 +1,4 @@
-"""The stage of a playbook: one shard, its log, its clock, and who is who. playbook.py has the play itself."""
+"""The base of a playbook: one shard, its log, its clock, and the member ids of its actors."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Stage:
         return self.ids.get(actor, actor)
 
     def _fresh_id(self) -> str:
-        assert self._newcomer, "an id was made for nobody"
+        assert self._newcomer, "a member id was made without a newcomer"
         newcomer, self._newcomer = self._newcomer, ""
         return newcomer
 
@@ -128,7 +128,7 @@ class Stage:
         for group in shard.groups.values():
             check_group(group)
             stands = what_answers_depend_on(group)
-            assert self._stood.setdefault(group.version, stands) == stands, "whoever repeats a request would not have noticed"
+            assert self._stood.setdefault(group.version, stands) == stands, "the group changed, and its cached verdict stayed valid"
 
     def _append(self, during: str) -> None:
         shard = self._serving
@@ -286,7 +286,7 @@ class Stage:
         self._replied("heartbeat", "", asked)
 
     def _code_of_heartbeat(self, *words: Any) -> int:
-        """One like another that was accepted goes the short way if it may, as in the broker; whoever plays cannot tell."""
+        """Take the fast path for a repeated heartbeat where the broker would; the reply is the same."""
         beat = self.beats.get(words)
         if beat is None:
             beat = self.beats[words] = RepeatedHeartbeat(*words)

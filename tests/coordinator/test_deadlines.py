@@ -1,4 +1,4 @@
-"""Deadlines against the simplest thing that could work: a list of everybody, looked through each time."""
+"""Deadlines, compared with a plain list of all items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets and groups that nobody came back for: section 17 of the conformance catalogue."""
+"""Expiry of offsets and groups: section 17 of the conformance catalogue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What another coordinator knows, and what members hear from it: section 12 of the conformance catalogue.
+"""State and replies after a failover: section 12 of the conformance catalogue.
 
 What a shard answers while it is loading, or is not here: tests/broker/scenarios/test_not_serving.py.
 """

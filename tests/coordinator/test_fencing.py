@@ -1,4 +1,4 @@
-"""Catalogue, section 4: what a process hears whose place another one has taken, in every request."""
+"""Catalogue, section 4: replies to a replaced static member, for every request."""
 
 from __future__ import annotations
 

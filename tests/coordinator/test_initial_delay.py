@@ -1,4 +1,4 @@
-"""Catalogue, section 5: the first phase of a group waits for those who are starting too."""
+"""Catalogue, section 5: the initial rebalance delay."""
 
 from __future__ import annotations
 

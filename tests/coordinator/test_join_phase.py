@@ -1,4 +1,4 @@
-"""Catalogue, section 6: a rebalance, until everybody has joined or has run out of time."""
+"""Catalogue, section 6: the join phase of a rebalance."""
 
 from __future__ import annotations
 

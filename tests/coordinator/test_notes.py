@@ -1,4 +1,4 @@
-"""The numbers that stand in stored notes, which another version has to read as they were meant; and how notes are counted."""
+"""The numbers in stored notes, which other versions must read, and how notes are counted."""
 
 from __future__ import annotations
 

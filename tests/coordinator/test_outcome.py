@@ -1,4 +1,4 @@
-"""What the steps of a shard have in common: one object for equal texts, within a bound, and what fits into a batch."""
+"""Interned texts and numbers of a shard, and the size of a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a member says anew when it joins again, what is told of it, and what a rebalance keeps of the one before."""
+"""Rejoining members: changed subscriptions, notes, and what a rebalance keeps."""
 
 from __future__ import annotations
 

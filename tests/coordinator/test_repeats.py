@@ -21,7 +21,7 @@ from protocol.batch import facts_of, validate
 from protocol.batch_writing import RecordForm, form_of, moment_end, write_facts
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import Heartbeats
-from tests.coordinator.asking import Nobody
+from tests.coordinator.asking import DroppedReply
 from tests.coordinator.playbook import Play, subscription
 
 Setting = Callable[[Play], object]
@@ -69,7 +69,7 @@ def refused_short(play: Play, change: Setting, actor: str | None = "a", **how: o
     change(play)
     emitted, offsets = shard.hold.emitted, play.fetch_all()
     deadlines = {member.id: member.deadline for group in shard.groups.values() for member in group.members.values()}
-    assert repeat.again(shard, bytes(24), Nobody(), play.now, play.wall) == OTHERWISE
+    assert repeat.again(shard, bytes(24), DroppedReply(), play.now, play.wall) == OTHERWISE
     assert (shard.hold.emitted, play.fetch_all()) == (emitted, offsets)
     assert deadlines == {member.id: member.deadline for group in shard.groups.values() for member in group.members.values()}
 
@@ -179,7 +179,7 @@ def test_repeated_commits_of_one_batch_are_stamped_with_their_own_times(play: Pl
 
 
 def test_a_commit_that_is_repeated_once_more_is_newer_than_those_in_between(play: Play) -> None:
-    """Nobody reads the offsets meanwhile, so all three are kept unread."""
+    """DroppedReply reads the offsets meanwhile, so all three are kept unread."""
     play.s2()
     for actor in "ab":
         play.commit(actor, {("t0", 0): 1, ("t1", 0): 1}).expect()
@@ -359,13 +359,13 @@ def test_who_was_silent_for_more_than_a_third_of_its_session_is_looked_at_more_c
     assert beat.ask(shard, play.now) == ErrorCode.NONE
     play.commit("a", {("t0", 0): 0}).expect()
     repeat = repeat_of(play)
-    assert repeat.again(shard, frame_of(1), Nobody(), play.now, play.wall) != OTHERWISE
+    assert repeat.again(shard, frame_of(1), DroppedReply(), play.now, play.wall) != OTHERWISE
     play._end_step("commit")
     play.at(gap_ms)
     (member,) = play.group().members.values()
     before = member.deadline
     if what == "commit":
-        taken = repeat.again(shard, frame_of(2), Nobody(), play.now, play.wall) != OTHERWISE
+        taken = repeat.again(shard, frame_of(2), DroppedReply(), play.now, play.wall) != OTHERWISE
     else:
         taken = beat.again(play.now)
     assert taken is not noted
@@ -393,7 +393,7 @@ def test_commits_that_come_again_share_a_batch_while_they_fit(play: Play, spare:
     committed(play, None, True, {("t0", 0): 0})
     shard = play._serving
     repeat = repeat_of(play)
-    asked = [repeat.again(shard, frame_of(offset), Nobody(), play.now, play.wall) for offset in range(3)]
+    asked = [repeat.again(shard, frame_of(offset), DroppedReply(), play.now, play.wall) for offset in range(3)]
     assert asked == [STEP if number in (0, *accumulate(batches)) else KEPT for number in range(3)]
     found = []
     while shard.hold.untaken:
@@ -535,7 +535,7 @@ def test_a_batch_that_is_full_is_followed_by_another(play: Play) -> None:
     (repeat,) = (play.repeats or {}).values()
     shard = play._serving
     for offset in range(10):
-        assert repeat.again(shard, pack(">q", offset), Nobody(), play.now, play.wall) != OTHERWISE
+        assert repeat.again(shard, pack(">q", offset), DroppedReply(), play.now, play.wall) != OTHERWISE
     batches = []
     while shard.hold.untaken:
         batches.append(bytes(shard.hold.take(0)))

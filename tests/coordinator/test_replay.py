@@ -1,4 +1,4 @@
-"""Folding many facts takes few steps for each; nothing in between is missed."""
+"""Replaying facts: bulk folding gives the same state as one fact after the other."""
 
 from __future__ import annotations
 

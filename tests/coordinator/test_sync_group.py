@@ -1,4 +1,4 @@
-"""Catalogue, section 7: assignments, and those who never ask for theirs."""
+"""Catalogue, section 7: SyncGroup, assignments and the sync timeout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heartbeats that came late and commits that were refused: told in sums."""
+"""Notes that sum up late heartbeats and refused commits."""
 
 from __future__ import annotations
 

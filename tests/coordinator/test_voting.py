@@ -1,4 +1,4 @@
-"""The vote for a protocol, with more protocols than Java's map of them has room for at first."""
+"""The protocol vote with more protocols than Java's HashMap first holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that live on, and messages that come late or twice: section 22 of the conformance catalogue."""
+"""Zombie members, late and duplicate requests: section 22 of the conformance catalogue."""
 
 from __future__ import annotations
 

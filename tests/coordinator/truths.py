@@ -1,4 +1,4 @@
-"""What must hold after every step of every playbook, and what the log must promise after it."""
+"""Invariants of a group after every step of a playbook, and of the log after its end."""
 
 from __future__ import annotations
 

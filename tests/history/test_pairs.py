@@ -1,4 +1,4 @@
-"""Who came back as whom: by instance id, by client id and host, by a client id of its own, by what is left of it without its random part."""
+"""Pairs of departed and returned members: matched by instance id, client id and host, or client id without its random part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kio as the other opinion: made-up messages as kio's instances, and the same as ours."""
+"""Made-up messages as instances of kio's classes and of ours."""
 
 from __future__ import annotations
 

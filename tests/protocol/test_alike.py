@@ -1,4 +1,4 @@
-"""Batches and records that are alike are read many at a time: what one of them says that the others do not is never missed."""
+"""Equal batches and records are read many at a time, and no difference among them is missed."""
 
 from __future__ import annotations
 

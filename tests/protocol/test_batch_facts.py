@@ -1,4 +1,4 @@
-"""The quick way from bytes to facts says what the general way says, or refuses what it refuses."""
+"""The fast fact reader agrees with the general one, in results and refusals."""
 
 from __future__ import annotations
 

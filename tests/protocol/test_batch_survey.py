@@ -1,4 +1,4 @@
-"""A survey says of records what reading them one by one says, however they are laid out."""
+"""A survey of records agrees with reading them one by one, for every layout."""
 
 from __future__ import annotations
 

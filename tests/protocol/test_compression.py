@@ -1,4 +1,4 @@
-"""The codecs of record batches: what was compressed comes back, and nothing else does anything but say so."""
+"""The codecs of record batches: round trips, and a ProtocolError for anything else."""
 
 from __future__ import annotations
 

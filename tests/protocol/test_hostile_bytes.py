@@ -1,4 +1,4 @@
-"""Whatever the bytes are, reading them ends soon, with a message or with a ProtocolError."""
+"""Reading arbitrary bytes ends soon, with a message or a ProtocolError."""
 
 from __future__ import annotations
 

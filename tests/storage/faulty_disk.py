@@ -16,7 +16,7 @@ from storage.disk import Disk
 
 
 class Crashed(BaseException):
-    """The power went; nothing may catch this but the test."""
+    """A power failure; only the test may catch it."""
 
 
 NAME_MAX = 255  # of most file systems
@@ -27,7 +27,7 @@ def system_error(number: int) -> OSError:
 
 
 class Content:
-    """What a file holds: in the cache, on the disk, and the changes in between."""
+    """The content of a file: cached, durable, and the pending changes between them."""
 
     def __init__(self) -> None:
         self.cached = bytearray()
@@ -39,7 +39,7 @@ class Content:
         self.pending.append((at, data))
 
     def sync(self) -> None:
-        """What is on its way arrives: what a failed sync gave up does not."""
+        """Make pending changes durable; changes given up by a failed sync stay lost."""
         image = bytearray(self.durable)
         for at, data in self.pending:
             apply(image, at, data)
@@ -47,7 +47,7 @@ class Content:
         self.pending.clear()
 
     def give_up(self) -> None:
-        """Writes never arrive; where the file ends is kept with the names and does."""
+        """Lose pending writes for good; the file size is metadata and survives."""
         self.pending = [(at, data) for at, data in self.pending if data is None]
 
     def crash(self, random: Random) -> None:
@@ -77,7 +77,7 @@ def apply(image: bytearray, at: int, data: bytes | None) -> None:
 
 
 class Folder:
-    """Names: as seen, as on the disk, and the changes in between."""
+    """The names of a folder: cached, durable, and the pending changes between them."""
 
     def __init__(self) -> None:
         self.cached: dict[str, Content | Folder] = {}
@@ -176,7 +176,7 @@ class FaultyLock:
 
 
 class FaultyDisk:
-    """Paths begin with "/"; the root is there. Attributes plant what goes wrong."""
+    """Paths begin with "/"; the root is there. Attributes plant faults."""
 
     def __init__(self, random: Random | None = None) -> None:
         self.random = random or Random(0)
@@ -184,17 +184,17 @@ class FaultyDisk:
         self.life = 0  # a crash ends it, and with it every open file
         self.opened = 0
         self.room: int | None = None  # bytes that may still be written before the disk is full
-        self.fail_writes = 0  # the next so many do, halfway
+        self.fail_writes = 0  # so many next writes fail halfway
         self.fail_syncs = 0
         self.fail_folder_syncs = 0
         self.fail_truncates = 0
         self.failed_sync_loses = True
-        self.unreadable = ""  # reading files whose path has this in it fails
+        self.unreadable = ""  # reads of paths that contain this fail
         self.read_only = False
-        self.crash_at = -1  # before change number so many from now
-        self.refuse_at = -1  # likewise: from then on every change fails
+        self.crash_at = -1  # crash before this many more changes
+        self.refuse_at = -1  # after this many more changes, every change fails
         self.syncs = 0
-        self.time = 0  # of which every file is
+        self.time = 0  # modification time of every file
         self.changes: list[str] = []  # paths, as they were changed
         self.reads: list[tuple[str, int]] = []  # of files, with the size that was asked for
         self.writes: list[int] = []  # sizes
@@ -203,7 +203,7 @@ class FaultyDisk:
     # Faults
 
     def crash(self) -> None:
-        """The power goes and comes back; nothing is planted any more."""
+        """Lose and restore power; planted faults are cleared."""
         self.life += 1
         self.opened = 0
         self.crash_at = -1
@@ -223,7 +223,7 @@ class FaultyDisk:
         self.changes.append(path)
 
     def room_for(self, content: Content, at: int, size: int) -> int:
-        """How many of `size` bytes fit; what is overwritten needs no room."""
+        """How many of `size` bytes fit; overwriting takes no room."""
         if self.room is None:
             return size
         new = max(0, at + size - max(at, len(content.cached)))

@@ -1,4 +1,4 @@
-"""What the tests of logs share: batches that can be told apart, and a log that is opened again and again."""
+"""Builders of batches and logs for the storage tests, and shorthands for flushing, stopping and cleaning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def batch(name: str, records: int = 1, padding: int = 0, timestamp: int = 1_000)
 
 
 def keyed_batch(*facts: tuple[str, str | None], timestamp: int = 5_000, codec: Compression = Compression.NONE) -> bytes:
-    """A batch as the log's owner builds it, or one that Kafka's clients could have."""
+    """A batch of facts as the coordinator builds it, or, with a codec, as Kafka's clients do."""
     pairs = [(key.encode(), None if value is None else value.encode()) for key, value in facts]
     if codec:
         return build([Record(n, timestamp + n, key, value) for n, (key, value) in enumerate(pairs)], compression=codec)
@@ -46,7 +46,7 @@ def reopen(disk: Disk, path: str, *, clean: bool = False, recovery_point: int = 
 
 
 def stop(log: Log) -> None:
-    """End in order: everything is flushed, the indexes are stored."""
+    """Stop in order: flush everything and store the indexes."""
     log.flush()
     log.close()
 
@@ -57,7 +57,7 @@ def run_flush(log: Log, flush: Flush) -> None:
 
 
 def fail_flush(disk: FaultyDisk, log: Log) -> None:
-    """A sync fails, and with it the flush."""
+    """Let the next sync fail, and with it the flush."""
     disk.fail_syncs = 1
     with pytest.raises(AppendFailed):
         log.flush()
@@ -78,12 +78,12 @@ def recover(log: Log, keep_unflushed: bool) -> None:
 
 
 def names(log: Log, offset: int = 0, end: int | None = None) -> list[str]:
-    """The keys of what the log holds."""
+    """The keys of all records from `offset` on."""
     return [key.decode() for chunk in scan(log, offset, end) for key, _ in facts_of(chunk)]
 
 
 def result_of(steps: Iterator[Found | None]) -> Found | None:
-    """What a look comes to in the end."""
+    """Run a time lookup to its end; None: no such record."""
     return next((one for one in steps if one is not None), None)
 
 
@@ -111,7 +111,7 @@ def overwrite(disk: Disk, path: str, data: bytes) -> None:
 
 
 def clean(disk: Disk, log: Log, **settings: Any) -> Compaction:
-    """A whole cleaning, here and now."""
+    """Clean the log and exchange its segments."""
     job = compaction(disk, log, **settings)
     for _ in job.steps():
         pass
@@ -166,7 +166,7 @@ def flush_and_roll(log: Log) -> Log:
 
 
 def clean_and_promote(disk: Disk, log: Log, **settings: Any) -> tuple[Compaction, list[Segment]]:
-    """A cleaning whose segments are promoted, and not exchanged yet."""
+    """Clean and promote, without exchanging the segments."""
     job = compaction(disk, log, **settings)
     assert list(job.steps())
     return job, promote(disk, log.folder, job.cleaned, "0")

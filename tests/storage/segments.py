@@ -1,4 +1,4 @@
-"""One segment made of batches that are known."""
+"""A segment built from a known list of batches."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NEXT = 121
 
 
 def write_segment(disk: FaultyDisk, batches: list[Batch], more: bytes = b"") -> Segment:
-    """Not looked at yet."""
+    """A segment of these batches, not yet checked."""
     segment = Segment(Handles(disk), PATH, BASE)
     overwrite(disk, segment.log_path, b"".join(one.data for one in batches) + more)
     return segment

@@ -1,4 +1,4 @@
-"""A log of many small segments, as the tests of cleaned and promoted segments begin with it."""
+"""A log of many small segments, for the tests of cleaned and promoted segments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a segment is good, after it was read and after it was cut: compared with the list of batches that it was made of."""
+"""Checking and truncating a segment, compared with the list of batches it was made of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is read or written a piece at a time comes to the same with pieces of any size, down to a batch's header."""
+"""Cleaning, verifying and reading give the same result for every chunk size, down to a batch header."""
 
 from __future__ import annotations
 

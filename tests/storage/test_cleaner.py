@@ -1,4 +1,4 @@
-"""The process that cleans: what it is told, what it tells, and that it changes nothing when it is ended."""
+"""The cleaner process: its request, its report, and that ending it changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times of a log that was compacted: the newest record is one that can be read, and the time index names no emptied batch."""
+"""Timestamps of a compacted log: the newest record is readable, and the time index names no emptied batch."""
 
 from __future__ import annotations
 

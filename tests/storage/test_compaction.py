@@ -1,4 +1,4 @@
-"""What a cleaning leaves of a log, compared with what it must leave."""
+"""The records that compaction keeps, compared with a model."""
 
 from __future__ import annotations
 

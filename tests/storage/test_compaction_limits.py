@@ -1,4 +1,4 @@
-"""One cleaning at its boundaries: what counts as dirty, how much it remembers, reads and writes, and which segments become one."""
+"""Compaction at its boundaries: the dirty offset, the key map, bounded reads and writes, and merged segments."""
 
 from __future__ import annotations
 

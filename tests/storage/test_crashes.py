@@ -1,4 +1,4 @@
-"""What a log keeps when the power goes, the disk is full, or writing fails: on the disk that can do all that."""
+"""Power failures, full disks and write errors of a log, on the faulty disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log of turns that is not as it was written: whatever happened to it, a log has everything or is not opened."""
+"""Damaged turn files: a log gets back every batch it had, or is not opened."""
 
 from __future__ import annotations
 

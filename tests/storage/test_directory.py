@@ -1,4 +1,4 @@
-"""The data directory: whose it is, who has it now, and what is left alone."""
+"""The data directory: its ids, its lock, its checkpoints, and foreign directories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Epochs of a log: what is left of them when the log is cut at either end, and where one ended."""
+"""Leader epochs of a log: truncation at either end, and lookups by offset and by epoch."""
 
 from __future__ import annotations
 

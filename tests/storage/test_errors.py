@@ -1,4 +1,4 @@
-"""What people are told of a disk that refuses and of a log that is damaged."""
+"""Error messages for disk failures and damaged logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stretches of a log that are found without being read."""
+"""Extents: ranges of whole batches that are located without reading them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reading and opening cost, in reads of files and in bytes of memory: counted, so that no machine is too slow for it."""
+"""The cost of reading and opening, counted in file reads and bytes of memory."""
 
 from __future__ import annotations
 

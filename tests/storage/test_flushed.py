@@ -1,4 +1,4 @@
-"""How much of a log is on the disk for good: flushes, what is appended while one runs, and what becomes of one that fails."""
+"""The flushed offset: flushes, appends during a flush, and failed flushes."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Open file handles: the limit, pins and idle files."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,4 @@
-"""The index files: their bytes are Kafka's, and nothing depends on them."""
+"""Index files have Kafka's format, and a log reads the same without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index of a segment against the simplest thing that could work: a list of all its entries, looked through each time."""
+"""The index of a segment, compared with a plain list of its entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log on a disk that works: appended, flushed, rolled, read, and opened again."""
+"""A log on a working disk: append, flush, roll, read and reopen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log at its limits: the last batch of a segment, what an opening has to believe, and what a flush has to cover."""
+"""A log at its limits: segment sizes, recovery points, and the segments a flush covers."""
 
 from __future__ import annotations
 

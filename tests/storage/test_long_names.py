@@ -1,4 +1,4 @@
-"""The longest names: a topic may have 249 characters, a file 255, and every name that the broker derives has to fit."""
+"""The longest names: topics have up to 249 characters, files 255, and every derived name must fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Index files are written and not flushed: whatever of them the power takes, a log says what its batches say."""
+"""Index files are never flushed: a log reads the same whatever a power failure took of them."""
 
 from __future__ import annotations
 

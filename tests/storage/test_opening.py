@@ -1,4 +1,4 @@
-"""Segments made sound by an opening or a repair: folders laid out by hand."""
+"""Opening and repairing segments, in folders built by hand."""
 
 from __future__ import annotations
 

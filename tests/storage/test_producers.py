@@ -1,4 +1,4 @@
-"""What is known of producers: which batch is new, which is there already, and what survives."""
+"""Producer state: new batches, duplicates, expiry and snapshots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Promoted segments that an opening finds: finished where they belong to the log, and removed where they were another's."""
+"""Promoted segments found by an opening: finished if they belong to the log, removed if to another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding and reading what a log holds: by offset, by time, and never past what is damaged."""
+"""Reading a log by offset and by time, never past damage."""
 
 from __future__ import annotations
 

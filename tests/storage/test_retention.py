@@ -1,4 +1,4 @@
-"""What a topic's log gives up: by age, by size, by what was deleted; and how it begins another segment in time."""
+"""Retention of a topic's log by age, size and deletion, and rolling by time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One segment at its boundaries, compared with the list of batches that it was made of."""
+"""Reads and appends of one segment at their boundaries, compared with its list of batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a segment finds the batch that holds an offset: by what readers left, by the index, by reading; and what it meets there."""
+"""Lookups of an offset in a segment: by remembered positions, by the index, by reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several segments as one log: where a read begins, what it leaves alone, and what may not change while a compaction is at work."""
+"""Several segments as one log: where reads begin, and what may not change during a compaction."""
 
 from __future__ import annotations
 

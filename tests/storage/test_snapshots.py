@@ -1,4 +1,4 @@
-"""Snapshots of producers: Kafka's bytes, and what an opening takes of them."""
+"""Producer snapshots: Kafka's format, and how an opening uses them."""
 
 from __future__ import annotations
 

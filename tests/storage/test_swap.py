@@ -1,4 +1,4 @@
-"""Cleaned segments take their place whatever happens on the way: the power goes, the process dies, the disk fails."""
+"""Cleaned segments replace the old ones whatever fails: the power, the process or the disk."""
 
 from __future__ import annotations
 

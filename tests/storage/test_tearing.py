@@ -1,4 +1,4 @@
-"""The end of a log that is not as it was written: torn, and cut; or damaged, and kept."""
+"""The end of a log after a crash: a torn end is cut, a damaged one is kept."""
 
 from __future__ import annotations
 

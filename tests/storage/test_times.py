@@ -1,4 +1,4 @@
-"""Records are found by their time as if all were read, in steps that read little, whatever becomes of their segments in between."""
+"""Time lookups agree with a full read, in small steps, while segments change."""
 
 from __future__ import annotations
 

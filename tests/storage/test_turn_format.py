@@ -1,4 +1,4 @@
-"""The bytes of a log of turns: which of them are a turn, which are torn and which are damage, told to the byte."""
+"""The format of turn files: turns, torn ends and damage, to the byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of turns: what it says after it was torn anywhere, and what a log takes from it."""
+"""The log of turns: writing it, and restoring logs from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""After a crash the last segment is read in full, batches that are alike many at a time: it ends as if each had been looked at."""
+"""Verifying the last segment after a crash, where equal batches are checked many at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of turns, whole and changed."""
+"""Builders of turn files, in the current and in the first format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TURNS = (("a-0", "b-0"), ("a-0", "b-0", "c-0"), ("b-0",), ("a-0", "b-0", "c-0"))
 
 
 def stamped_batch(name: str, base: int, records: int = 1, epoch: int = 0) -> bytes:
-    """As a log has it that wrote it at this offset."""
+    """A batch as a log stores it at this offset."""
     disk = FaultyDisk()
     log, _ = Log.open(Handles(disk), "/log-0", 1 << 20, 0, True)
     for number in range(base):
@@ -40,7 +40,7 @@ def keys(log: Log) -> list[bytes]:
 
 
 class TurnFile:
-    """A file of turns, as bytes, and what each log was told to have after each turn."""
+    """The bytes of a turn file, and how many batches each log has after each turn."""
 
     def __init__(self, turns: tuple[tuple[str, ...], ...] = TURNS) -> None:
         disk = disk_with_turns()
@@ -69,7 +69,7 @@ def disk_with_turns(*files: bytes) -> FaultyDisk:
 
 
 def first_version(*turns: list[tuple[str, bytes]]) -> bytes:
-    """As that version wrote them."""
+    """Turns in the format of the first version, which had no file header."""
     data = b""
     for appended in turns:
         body = b"".join(len(name).to_bytes(2, "big") + len(one).to_bytes(4, "big") + name.encode() + one for name, one in appended)
