@@ -72,7 +72,7 @@ class Broker:
             config.socket_request_max_bytes,
             config.connection_unread_replies_max_bytes,
             config.connection_waiting_requests_max_bytes,
-            trace if logs.debug_enabled() else None,
+            log_frame if logs.debug_enabled() else None,
             config.connections_partial_requests_max_bytes,
         )
         overrides = dict(config.max_connections_per_ip_overrides)
@@ -245,7 +245,7 @@ def group_config(config: Config) -> GroupConfig:
     )
 
 
-def trace(direction: str, call: Call, message: object) -> None:
+def log_frame(direction: str, call: Call, message: object) -> None:
     """Log a decoded frame, shortened."""
     shown = repr(message)
     log.debug(

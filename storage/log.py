@@ -70,14 +70,14 @@ class Log(Flushed):
         deferred: bool = False,
         start_offset: int = 0,
         producers: Producers | None = None,
-        written_twice: Callable[[], list[bytes]] = list,
+        batch_copies: Callable[[], list[bytes]] = list,
         cut_damage: bool = False,
     ) -> tuple[Log, Recovery]:
         """Open the log in `folder`, which need not exist yet; a torn end of the last segment is cut.
 
         `recovery_point`: records before it are flushed. `topic_id`, in 22 characters, goes to partition.metadata if that is
         missing. `start_offset`: records before it are deleted. `producers` is filled from the log, and saved with it from
-        then on; the caller of `append` updates it. `written_twice`: batches of the log that are also in a turn log.
+        then on; the caller of `append` updates it. `batch_copies`: batches of the log that are also in a turn log.
         `cut_damage`: cut any damage at the end, as in a deferred log. Raises DamagedLog for damage elsewhere, and OSError.
         """
         log = Log(handles, folder, segment_bytes)
@@ -95,7 +95,7 @@ class Log(Flushed):
             log._made = clean  # otherwise the next roll syncs the folder's name
             log._epochs = read_epochs(handles.disk, folder)
             opened = open_deferred if deferred else open_segments
-            log._segments, recovery = opened(handles, folder, recovery_point, clean, written_twice, cut_damage)
+            log._segments, recovery = opened(handles, folder, recovery_point, clean, batch_copies, cut_damage)
             if deferred and log.next_offset < start_offset:
                 # Offsets are not used twice: as in Kafka, the log continues at its start offset.
                 remove_segments(handles, folder, [segment.base for segment in log._segments])
@@ -303,16 +303,16 @@ class Log(Flushed):
 
     # Repair.
 
-    def start_repair(self, end: int, written_twice: Callable[[], list[bytes]] = list) -> Repair:
+    def start_repair(self, end: int, batch_copies: Callable[[], list[bytes]] = list) -> Repair:
         """Begin a repair; the log must not be used until `finish_repair`.
 
-        Records from `end` on are cut: they were not acknowledged. `written_twice`: batches of the log also in a turn log.
+        Records from `end` on are cut: they were not acknowledged. `batch_copies`: batches of the log also in a turn log.
         """
         assert not self.busy, "its flush or compaction has to end first"
         self.usable = False
         for segment in self._segments:
             segment.close()
-        return Repair(self._disk, self.folder, self.flushed_offset, end, self._flush_failed, self._exchange_failed, self._deferred, written_twice)
+        return Repair(self._disk, self.folder, self.flushed_offset, end, self._flush_failed, self._exchange_failed, self._deferred, batch_copies)
 
     def finish_repair(self, repair: Repair) -> None:
         """Take the result of `repair.run`: the log is usable again. If it raised, start another repair later."""

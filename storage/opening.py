@@ -48,13 +48,13 @@ def open_segments(
     folder: str,
     recovery_point: int,
     clean: bool,
-    written_twice: Callable[[], list[bytes]] = list,
+    batch_copies: Callable[[], list[bytes]] = list,
     cut_damage: bool = False,
 ) -> tuple[list[Segment], Recovery]:
     """Open the segments; after an unclean stop the last one is verified from its start, and a torn end is cut.
 
     Raises DamagedLog for damage elsewhere or before `recovery_point`, which was flushed. Other damage at the end is cut only
-    if the batches `written_twice` cover it, or with `cut_damage`.
+    if the batches `batch_copies` cover it, or with `cut_damage`.
     """
     bases = segment_bases(handles.disk, folder)
     segments: list[Segment] = []
@@ -65,7 +65,7 @@ def open_segments(
         segments.append(segment)
     recovery = Recovery()
     if segments and reasons[-1]:
-        recovery = _cut_end(segments[-1], reasons[-1], recovery_point, clean, written_twice, cut_damage)
+        recovery = _cut_end(segments[-1], reasons[-1], recovery_point, clean, batch_copies, cut_damage)
     for number, segment in enumerate(segments[:-1]):
         after = segments[number + 1]
         if segment.next_offset > after.base or (reasons[number] and segment.next_offset == after.base):
@@ -82,7 +82,7 @@ def open_deferred(
     folder: str,
     recovery_point: int,
     clean: bool,
-    written_twice: Callable[[], list[bytes]] = list,
+    batch_copies: Callable[[], list[bytes]] = list,
     cut_damage: bool = True,
 ) -> tuple[list[Segment], Recovery]:
     """Open the segments of a deferred log: after an unclean stop every segment that reaches beyond `recovery_point` may be
@@ -120,14 +120,14 @@ def remove_segments(handles: Handles, folder: str, bases: list[int]) -> int:
 
 
 def _cut_end(
-    segment: Segment, reason: str, recovery_point: int, clean: bool, written_twice: Callable[[], list[bytes]], cut_damage: bool
+    segment: Segment, reason: str, recovery_point: int, clean: bool, batch_copies: Callable[[], list[bytes]], cut_damage: bool
 ) -> Recovery:
     if clean or segment.next_offset < recovery_point:
         raise segment.damaged_at(reason)
     end = segment.handles.file(segment.log_path).size()
     kept = ""
     if not _ends_torn(segment, end):
-        if not cut_damage and covered_bytes(written_twice(), segment.next_offset) < end - segment.size:
+        if not cut_damage and covered_bytes(batch_copies(), segment.next_offset) < end - segment.size:
             raise segment.damaged_at(f"{reason}, and it is not what an interrupted write leaves")
         kept = set_aside_bytes(segment.handles.disk, segment.folder, [(segment.log_path, segment.size)])
     return _cut(segment, end, reason, kept)
@@ -181,7 +181,7 @@ class Repair:
         rewrite: bool,
         exchange_failed: bool = False,
         deferred: bool = False,
-        written_twice: Callable[[], list[bytes]] = list,
+        batch_copies: Callable[[], list[bytes]] = list,
     ) -> None:
         self.segments: list[Segment] = []
         self.recovery = Recovery()
@@ -192,7 +192,7 @@ class Repair:
         self._rewrite = rewrite
         self._exchange_failed = exchange_failed
         self._deferred = deferred
-        self._written_twice = written_twice  # batches that are also in a turn log
+        self._batch_copies = batch_copies  # batches that are also in a turn log
 
     def run(self) -> None:
         """Run the repair. Raises OSError while the disk still fails, DamagedLog if acknowledged records are missing."""
@@ -204,7 +204,7 @@ class Repair:
         handles = Handles(self._disk, 8)
         try:
             opened = open_deferred if self._deferred else open_segments
-            segments, self.recovery = opened(handles, self._folder, self._flushed_offset, False, self._written_twice)
+            segments, self.recovery = opened(handles, self._folder, self._flushed_offset, False, self._batch_copies)
             if (segments[-1].next_offset if segments else 0) < self._next_offset:
                 self._complete(handles, segments)
             self._keep_to(segments, self._next_offset)
@@ -229,7 +229,7 @@ class Repair:
 
     def _complete(self, handles: Handles, segments: list[Segment]) -> None:
         """Append batches that are missing at the end: after a failed flush the system may have dropped them."""
-        for batch in self._written_twice():
+        for batch in self._batch_copies():
             header = validate(batch, 0, len(batch))
             if not segments and header.base_offset == 0:
                 segments.append(Segment(handles, self._folder, 0))

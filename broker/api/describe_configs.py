@@ -123,7 +123,7 @@ class DescribeConfigs:
             case Kind.GROUP:
                 if not name:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty.")
-                return without_effect(GROUP_SETTINGS, wanted, behind_group)
+                return without_effect(GROUP_SETTINGS, wanted, group_synonyms)
         raise AssertionError(f"no such kind: {resource.resource_type}")
 
     def _of_topic(self, name: str, wanted: set[str]) -> Iterator[DescribeConfigsResourceResult]:
@@ -182,20 +182,20 @@ class EncodedConfigs:
         if self._problem is not None:
             raise self._problem
         flexible = version >= DescribeConfigsResponse.FLEXIBLE_FROM
-        around = DescribeConfigsResponse(results=[]).encode(version)
-        return put_array(around, 1 if flexible else 0, self._parts, len(self._parts), flexible)  # 1: no tagged fields
+        empty_reply = DescribeConfigsResponse(results=[]).encode(version)
+        return put_array(empty_reply, 1 if flexible else 0, self._parts, len(self._parts), flexible)  # 1: no tagged fields
 
 
 def without_effect(
-    settings: dict[str, tuple[str, str]], wanted: set[str], behind: Callable[[str], tuple[Source, ...]]
+    settings: dict[str, tuple[str, str]], wanted: set[str], synonyms_of: Callable[[str], tuple[Source, ...]]
 ) -> Iterator[DescribeConfigsResourceResult]:
     """The settings of Kafka resource types that do not exist here, at their defaults."""
     for name, (kind, default) in settings.items():
         if not wanted or name in wanted:
-            yield shown(name, default, DEFAULT, behind(name), kind, NO_EFFECT)
+            yield shown(name, default, DEFAULT, synonyms_of(name), kind, NO_EFFECT)
 
 
-def behind_group(name: str) -> tuple[Source, ...]:
+def group_synonyms(name: str) -> tuple[Source, ...]:
     broker_name = f"group.{name}" if f"group.{name}" in KNOWN else name
     return (Source(broker_name, GROUP_SETTINGS[name][1], DEFAULT),)
 

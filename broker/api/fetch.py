@@ -16,9 +16,9 @@ from broker.runtime.clock import Clock
 from broker.runtime.contain import defect
 from broker.runtime.node import Node
 from broker.security.authorizer import Authorizer, Operation, cluster_allowed, topic_allowed
-from broker.topics.fetch_replies import FETCH_TOPIC_IDS, NO_TRANSACTIONS, SHORT_BYTES, FetchReply, LongFetch, Share, size_of
+from broker.topics.fetch_replies import FETCH_TOPIC_IDS, NO_TRANSACTIONS, SHORT_BYTES, FetchReply, LongFetch, PartitionResult, size_of
 from broker.topics.leader_epochs import epoch_error
-from broker.topics.partition import Partition, unreadable
+from broker.topics.partition import Partition, read_error_code
 from broker.topics.partitions import Partitions
 from broker.topics.registry import Topic, Topics
 from broker.topics.waiting_fetches import Fetches
@@ -44,40 +44,40 @@ def route(parts: Parts) -> Route:
 class PendingFetch:
     """One fetch: its limits, what it wants, and what there is of that."""
 
-    __slots__ = ("_bytes_max", "_bytes_min", "_call", "_from_follower", "_handler", "_level", "_refused", "_shares", "_sizes", "answer_now")
+    __slots__ = ("_bytes_max", "_bytes_min", "_call", "_from_follower", "_handler", "_level", "_refused", "_results", "_sizes", "answer_now")
 
-    def __init__(self, handler: Fetch, call: Call, request: FetchRequest, shares: list[Share], refused: list[Share]) -> None:
+    def __init__(self, handler: Fetch, call: Call, request: FetchRequest, results: list[PartitionResult], refused: list[PartitionResult]) -> None:
         self._handler = handler
         self._call = call
-        self._shares = shares
+        self._results = results
         self._refused = refused
         self._level = request.isolation_level
         self._from_follower = _replica_of(request, call.version) >= 0
         self._bytes_max = min(request.max_bytes, handler.bytes_max)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
-        self._sizes: dict[Partition, tuple[Share, int]] = {}  # while it waits: what there is of each
+        self._sizes: dict[Partition, tuple[PartitionResult, int]] = {}  # while it waits: what there is of each
         self.answer_now = False  # something was found, an error mostly, for which a client does not wait
 
-    def look(self) -> bool:
+    def find_records(self) -> bool:
         """Find the records of all partitions now; returns whether there are enough for an answer."""
         left = self._bytes_max
         first = True
         total = 0
         self.answer_now = False
-        for share in self._shares:
-            if not self._is_at_end(share):
-                self._look_at(share, left, first)
-                if share.extent is not None:
+        for result in self._results:
+            if not self._is_at_end(result):
+                self._find_in(result, left, first)
+                if result.extent is not None:
                     first = False
-                    total += share.extent.within
-                    left -= share.extent.size
+                    total += result.extent.within
+                    left -= result.extent.size
             if left < 0:
                 left = 0
         return self.answer_now or total >= self._bytes_min
 
-    def _is_at_end(self, share: Share) -> bool:
+    def _is_at_end(self, result: PartitionResult) -> bool:
         """Whether the consumer has read the partition to its end: a fast path for the usual case."""
-        partition, wanted = share.partition, share.wanted
+        partition, wanted = result.partition, result.wanted
         assert partition is not None
         if partition.error or wanted.last_fetched_epoch >= 0 or self._from_follower:
             return False
@@ -85,31 +85,31 @@ class PendingFetch:
         log = partition.log
         if wanted.fetch_offset != end or end < log.start_offset or (wanted.current_leader_epoch >= 0 and wanted.current_leader_epoch != log.epoch):
             return False
-        share.extent = share.diverging = None
-        share.error = ErrorCode.NONE
-        share.end_offset = end
-        share.start_offset = log.start_offset
-        share.transactions = 0 if self._level == COMMITTED else NO_TRANSACTIONS
+        result.extent = result.diverging = None
+        result.error = ErrorCode.NONE
+        result.end_offset = end
+        result.start_offset = log.start_offset
+        result.transactions = 0 if self._level == COMMITTED else NO_TRANSACTIONS
         return True
 
-    def _look_at(self, share: Share, bytes_left: int, one_at_least: bool) -> None:
-        partition = share.partition
+    def _find_in(self, result: PartitionResult, bytes_left: int, one_at_least: bool) -> None:
+        partition = result.partition
         assert partition is not None
-        share.extent = None
-        share.diverging = None
-        share.transactions = NO_TRANSACTIONS
+        result.extent = None
+        result.diverging = None
+        result.transactions = NO_TRANSACTIONS
         try:
-            error = self._find(share, partition, bytes_left, one_at_least)
+            error = self._find_extent(result, partition, bytes_left, one_at_least)
         except _UNREADABLE as problem:
-            error = self._handler.unreadable(partition, problem)
+            error = self._handler.read_error_code(partition, problem)
         if error:
-            share.refuse(error)
+            result.refuse(error)
             self.answer_now = True
 
-    def _find(self, share: Share, partition: Partition, bytes_left: int, one_at_least: bool) -> int:
+    def _find_extent(self, result: PartitionResult, partition: Partition, bytes_left: int, one_at_least: bool) -> int:
         if partition.error:
             return partition.error
-        wanted = share.wanted
+        wanted = result.wanted
         if wanted.current_leader_epoch >= 0:
             error = epoch_error(partition, wanted.current_leader_epoch)
             if error:
@@ -117,28 +117,28 @@ class PendingFetch:
         if self._from_follower:  # partitions have no followers here; a stray one may know a newer epoch
             return ErrorCode.NOT_LEADER_OR_FOLLOWER if wanted.current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
         offset = wanted.fetch_offset
-        end = share.end_offset = partition.end_offset
-        start = share.start_offset = partition.start_offset
+        end = result.end_offset = partition.end_offset
+        start = result.start_offset = partition.start_offset
         fetched = wanted.last_fetched_epoch
         if fetched >= 0:
             epoch, ended = partition.log.epoch_end(fetched)
             if ended < 0 or offset < start:
                 return ErrorCode.OFFSET_OUT_OF_RANGE
             if epoch < fetched or ended < offset:
-                share.diverging = epoch, ended
-                share.error = ErrorCode.NONE
+                result.diverging = epoch, ended
+                result.error = ErrorCode.NONE
                 self.answer_now = True
                 return ErrorCode.NONE
         if offset < start or offset > partition.log.next_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE
-        share.error = ErrorCode.NONE
+        result.error = ErrorCode.NONE
         if self._level == COMMITTED:
-            share.transactions = 0
+            result.transactions = 0
         if offset < end:
             limit = min(wanted.partition_max_bytes, bytes_left)
             if limit < 0:
                 return ErrorCode.UNKNOWN_SERVER_ERROR
-            extent = share.extent = partition.log.extent(offset, limit, end, one_at_least)
+            extent = result.extent = partition.log.extent(offset, limit, end, one_at_least)
             if extent is not None and extent.closed:
                 self.answer_now = True  # a closed segment does not grow
         return ErrorCode.NONE
@@ -147,19 +147,19 @@ class PendingFetch:
 
     def partitions(self) -> Collection[Partition]:
         """The partitions to wait for."""
-        for share in self._shares:
-            assert share.partition is not None
-            self._sizes[share.partition] = share, share.within
-            share.extent = None
+        for result in self._results:
+            assert result.partition is not None
+            self._sizes[result.partition] = result, result.within
+            result.extent = None
         return self._sizes
 
     def enough(self, grown: Collection[Partition]) -> bool:
         try:
             for partition in grown:
-                share, _ = self._sizes[partition]
-                self._look_at(share, self._bytes_max, True)
-                self._sizes[partition] = share, share.within
-                share.extent = None
+                result, _ = self._sizes[partition]
+                self._find_in(result, self._bytes_max, True)
+                self._sizes[partition] = result, result.within
+                result.extent = None
         except Exception as error:
             defect("a fetch failed inside the broker while it waited", error)
             return True  # `complete` will fail again and answer with an error
@@ -168,7 +168,7 @@ class PendingFetch:
     def complete(self) -> None:
         call = self._call
         try:
-            self.look()
+            self.find_records()
             reply = self.reply()
         except Exception as error:
             defect("a fetch failed inside the broker", error)
@@ -180,26 +180,26 @@ class PendingFetch:
     def reply(self) -> Response | None:
         """The reply with the records found; None for a long reply, which is being sent in pieces."""
         call = self._call
-        shares = self._shares + self._refused
-        reply = FetchReply(shares, self._handler.node, None if self._from_follower else call.connection.listener)
-        if sum([share.size for share in self._shares]) > SHORT_BYTES:
+        results = self._results + self._refused
+        reply = FetchReply(results, self._handler.node, None if self._from_follower else call.connection.listener)
+        if sum([result.size for result in self._results]) > SHORT_BYTES:
             parts = reply.parts(call.version)
             parts.insert(0, call.head(reply, size_of(parts)))
             call.connection.send_in_pieces(LongFetch(parts))
             return None
-        for share in self._shares:
-            if share.extent is not None:
-                self._read(share)
+        for result in self._results:
+            if result.extent is not None:
+                self._read(result)
         return reply
 
-    def _read(self, share: Share) -> None:
-        extent, share.extent = share.extent, None
+    def _read(self, result: PartitionResult) -> None:
+        extent, result.extent = result.extent, None
         assert extent is not None
-        assert share.partition is not None
+        assert result.partition is not None
         try:
-            share.data = extent.read(extent.size)
+            result.data = extent.read(extent.size)
         except _UNREADABLE as problem:
-            share.refuse(self._handler.unreadable(share.partition, problem))
+            result.refuse(self._handler.read_error_code(result.partition, problem))
 
 
 class Fetch:
@@ -220,22 +220,22 @@ class Fetch:
     def handle(self, call: Call, request: FetchRequest) -> Response | None:
         if request.session_epoch not in (NEW_SESSION, NO_SESSION):
             return FetchResponse(0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        shares, refused = self._wanted(call, request)
-        if not shares:
+        results, refused = self._wanted(call, request)
+        if not results:
             return FetchReply(refused, self.node, call.connection.listener)
         if request.isolation_level not in (UNCOMMITTED, COMMITTED):
             return refuse(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
-        fetch = PendingFetch(self, call, request, shares, refused)
-        if fetch.look() or request.max_wait_ms <= 0:
+        fetch = PendingFetch(self, call, request, results, refused)
+        if fetch.find_records() or request.max_wait_ms <= 0:
             return fetch.reply()
         self._fetches.park(fetch, fetch.partitions(), call.connection, request.max_wait_ms)
         return None
 
-    def _wanted(self, call: Call, request: FetchRequest) -> tuple[list[Share], list[Share]]:
+    def _wanted(self, call: Call, request: FetchRequest) -> tuple[list[PartitionResult], list[PartitionResult]]:
         """The partitions to read, and those refused. A partition named twice keeps its first position and its last limits."""
         by_id = call.version >= FETCH_TOPIC_IDS
         follows = _replica_of(request, call.version) >= 0
-        shares: dict[tuple[str | bytes, int], Share] = {}
+        results: dict[tuple[str | bytes, int], PartitionResult] = {}
         for wanted in request.topics:
             key: str | bytes = wanted.topic_id if by_id else wanted.topic
             topic = self._topics.by_id.get(wanted.topic_id) if by_id else self._topics.by_name.get(wanted.topic)
@@ -244,19 +244,19 @@ class Fetch:
             for one in wanted.partitions:
                 index = one.partition
                 if error:
-                    share = Share(key, one, None, error)
+                    result = PartitionResult(key, one, None, error)
                 elif 0 <= index < len(partitions):
                     partition = partitions[index]
                     if partition.error:
                         self._partitions.find(partition.topic.name, index)  # opens its log before others
-                    share = Share(key, one, partition, ErrorCode.NONE)
+                    result = PartitionResult(key, one, partition, ErrorCode.NONE)
                 else:
-                    share = Share(key, one, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                shares[key, index] = share
-        refused = [one for one in shares.values() if one.partition is None]
+                    result = PartitionResult(key, one, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                results[key, index] = result
+        refused = [one for one in results.values() if one.partition is None]
         if not follows:  # unknown ids come first
             refused.sort(key=lambda one: one.error != ErrorCode.UNKNOWN_TOPIC_ID)
-        return [one for one in shares.values() if one.partition is not None], refused
+        return [one for one in results.values() if one.partition is not None], refused
 
     def _refusal(self, call: Call, wanted: FetchTopic, topic: Topic | None, by_id: bool, follows: bool) -> int:
         """The error for all partitions of the topic, or 0."""
@@ -269,13 +269,13 @@ class Fetch:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else ErrorCode.NONE
 
-    def unreadable(self, partition: Partition, problem: Exception) -> int:
+    def read_error_code(self, partition: Partition, problem: Exception) -> int:
         """The error code of a failed read. It is logged at intervals only, since clients retry."""
         now = self._clock.now
         if now >= self._quiet_until:
             self._quiet_until = now + COMPLAIN_MS
             log.error("partition cannot be read", log=str(partition), reason=str(problem))
-        return unreadable(problem)
+        return read_error_code(problem)
 
 
 def _replica_of(request: FetchRequest, version: int) -> int:

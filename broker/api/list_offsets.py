@@ -1,4 +1,4 @@
-"""ListOffsets: offsets at the ends of logs, or by time. LongRequest for a time reads a log, some of it in each turn."""
+"""ListOffsets: the start or end offset of a log, or the offset of a time. A search by time reads the log, in steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.net.dispatch import Call, Response, Route
 from broker.net.long_requests import LOOKUP_COST, READ_COST, SCAN_COST, LongRequests
 from broker.security.authorizer import Authorizer, Operation, topic_allowed
 from broker.topics.leader_epochs import partition_error
-from broker.topics.partition import Partition, unreadable
+from broker.topics.partition import Partition, read_error_code
 from broker.topics.partitions import Partitions
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
@@ -114,7 +114,7 @@ def _find(partition: Partition, timestamp: int, answer: ListOffsetsPartitionResp
                     return
         except (OSError, DamagedLog) as problem:
             log.error("partition cannot be read", log=str(partition), reason=str(problem))
-            answer.error_code = unreadable(problem)
+            answer.error_code = read_error_code(problem)
             return
         yield READ_COST
         if partition.error:

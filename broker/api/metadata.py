@@ -74,13 +74,13 @@ class Metadata:
         operations = OPERATIONS_NOT_ASKED
         if request.include_cluster_authorized_operations:
             operations = cluster_operations(self._authorizer, call)
-        around = MetadataResponse(
+        reply_without_topics = MetadataResponse(
             brokers=[MetadataResponseBroker(node.id, address.host, address.port, node.rack)],
             cluster_id=node.cluster_id,
             controller_id=node.id,
             cluster_authorized_operations=operations,
         )
-        call.reply = EncodedReply(around, count, topics, call.version)
+        call.reply = EncodedReply(reply_without_topics, count, topics, call.version)
         self._registry.reply(call)
         return None
 
@@ -149,10 +149,10 @@ class Metadata:
 class EncodedReply:
     """A Metadata reply whose topics are encoded already."""
 
-    __slots__ = ("_around", "_count", "_topics", "_version")
+    __slots__ = ("_count", "_reply_without_topics", "_topics", "_version")
 
-    def __init__(self, around: MetadataResponse, count: int, topics: bytes, version: int) -> None:
-        self._around = around  # the reply without topics
+    def __init__(self, reply_without_topics: MetadataResponse, count: int, topics: bytes, version: int) -> None:
+        self._reply_without_topics = reply_without_topics  # the reply without topics
         self._count = count
         self._topics = topics
         self._version = version  # of the encoded topics
@@ -161,7 +161,7 @@ class EncodedReply:
         return repr(MetadataResponse.decode(self.encode(self._version), 0, self._version)[0])
 
     def encode(self, version: int) -> bytes:
-        return put_array(self._around.encode(version), bytes_after_topics(version), [self._topics], self._count, version >= FLEXIBLE_FROM)
+        return put_array(self._reply_without_topics.encode(version), bytes_after_topics(version), [self._topics], self._count, version >= FLEXIBLE_FROM)
 
 
 def bytes_after_topics(version: int) -> int:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar, TypeVarTuple
 
-from broker.groups.journal import Journal, spoiled
+from broker.groups.journal import Journal, close_failed_reply
 from broker.runtime.contain import defect
 from broker.runtime.turn import NEVER, Turn
 from coordinator import Fact, GroupConfig, Hold, Note, Shard
@@ -222,7 +222,7 @@ class GroupJournal(Journal):
             self.refusal = SUSPENDED
 
     def _give_up(self, error: int) -> None:
-        self.shard.hold.fail(error, spoiled)
+        self.shard.hold.fail(error, close_failed_reply)
         self.shard.abandon()
 
     def _renew(self) -> None:

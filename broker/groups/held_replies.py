@@ -18,7 +18,7 @@ def answer(journal: GroupJournal, call: Call, reply: Response) -> Response | Non
     return None
 
 
-class Gathered:
+class CombinedReply:
     """A reply with parts of several shards: it leaves when each part may; `refuse` replaces the parts of failed appends."""
 
     __slots__ = ("_call", "_refuse", "_reply", "connection")
@@ -38,6 +38,6 @@ class Gathered:
 
 def answer_together(call: Call, reply: Response, journals: Sequence[GroupJournal], refuse: Callable[[int, int], None]) -> None:
     """Send the reply when all journals release it; `refuse` gets the index of a journal that failed, and the error."""
-    parts = Parts(Gathered(call, reply, refuse), len(journals))
+    parts = Parts(CombinedReply(call, reply, refuse), len(journals))
     for number, journal in enumerate(journals):
         journal.reply(parts.part(number))

@@ -35,7 +35,7 @@ def owned_or_fail(name: str, acquired: OwnedLog | HeldBy | Unreadable) -> OwnedL
     return acquired
 
 
-def spoiled(held: Held, error: Exception) -> None:
+def close_failed_reply(held: Held, error: Exception) -> None:
     """Close the connection that waits for a reply which raised an exception."""
     defect("a reply failed inside the broker", error, reply=type(held).__name__)
     parts = getattr(held, "parts", None)
@@ -145,7 +145,7 @@ class Journal:
             else:
                 self._end_stamp = stamp
                 self._end_offset = result + facts - 1
-                hold.confirm(stamp, spoiled)
+                hold.confirm(stamp, close_failed_reply)
                 if hold.emitted != hold.taken:
                     self.turn.schedule_append(self)
         if self._settled is not None and not self.state.hold.untaken:
@@ -176,7 +176,7 @@ class Journal:
 
     def _give_up(self, error: int) -> None:
         """Fail held replies with `error` and replay: memory is ahead of the log."""
-        self.state.hold.fail(error, spoiled)
+        self.state.hold.fail(error, close_failed_reply)
         self._reopen()
 
     def _reopen(self) -> None:
@@ -228,7 +228,7 @@ class Journal:
     def _ring(self, now: int) -> None:
         if self.writable:
             log.warning("append is late", log=self.name, limit_ms=self._late_ms)
-            self.state.hold.late(self._due, self._late, spoiled)
+            self.state.hold.late(self._due, self._late, close_failed_reply)
             # Replies held since then wait behind the same append, and are late after the same time.
             self._due = self.state.hold.emitted
             self._wake(now + self._late_ms)

@@ -23,7 +23,7 @@ def mark(step: str) -> None:
 
 
 def summary() -> dict[str, str]:
-    """Milliseconds and newly imported modules of each step. The first one begins with the process, where the system tells when."""
+    """Milliseconds and newly imported modules of each step; the first step begins at the process start, if that is known."""
     steps = {}
     before = Mark("", process_started_ns() or marks[0].at_ns, 0)
     first = before
@@ -38,7 +38,7 @@ def milliseconds(begin: Mark, end: Mark) -> str:
 
 
 def process_started_ns() -> int | None:
-    """On the monotonic clock, to a hundredth of a second; Linux tells it in ticks since the machine started."""
+    """The process start on the monotonic clock, to a hundredth of a second; known on Linux only."""
     try:
         with open("/proc/self/stat", "rb") as stat:
             ticks = int(stat.read().rpartition(b")")[2].split()[19])

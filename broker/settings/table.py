@@ -36,7 +36,7 @@ class Setting(NamedTuple):
 
 
 SETTINGS: tuple[Setting, ...] = (
-    # --- who and where ---
+    # --- identity and addresses ---
     Setting(
         "listeners", "list", ("PLAINTEXT://127.0.0.1:9092",),
         "Where to listen: NAME://HOST:PORT, several separated by commas, each with its own name and port. An empty host listens on every "
@@ -114,7 +114,7 @@ SETTINGS: tuple[Setting, ...] = (
     # --- topics ---
     Setting("auto.create.topics.enable", "boolean", True, "Create a topic when a client that allows it asks for one that is missing."),
     Setting(
-        "num.partitions", "int", 1, "Partitions of a topic that is created without a number of its own.", low=1, high=10_000, unit="partitions",
+        "num.partitions", "int", 1, "Partitions of a topic that is created without a number of partitions.", low=1, high=10_000, unit="partitions",
     ),
     Setting(
         "partitions.max", "int", 20_000,

@@ -106,7 +106,7 @@ class Cleaning:
         self._checkpoint_worker = checkpoint_worker or self._workers  # writes checkpoints, one at a time
         self._topics: TopicLogs | None = None
         self._topics_at = 0.0  # when to scan the topic logs again
-        self._topics_look: Iterator[None] | None = None  # the scan in progress
+        self._topics_scan: Iterator[None] | None = None  # the scan in progress
         self._compacted: Log | None = None  # the log being compacted
         self._cancelled = False  # its compaction was cancelled
         self._process: asyncio.Task[Report] | None = None  # the child process that compacts it
@@ -162,7 +162,7 @@ class Cleaning:
     async def stop(self) -> None:
         """Stop for good; a compaction in progress is cancelled or completed, never half done."""
         self._timer.cancel()
-        self._rolling = self._topics = self._topics_look = None
+        self._rolling = self._topics = self._topics_scan = None
         tasks = [task for task in (self._task, self._housekeeping) if task is not None]
         for task in tasks:
             task.cancel()
@@ -187,29 +187,29 @@ class Cleaning:
                 self._rolling.roll_tries = 0
                 self._try_to_roll(self._rolling)
                 return
-        self._look_at_topics()
+        self._scan_topics()
 
-    def _look_at_topics(self) -> None:
+    def _scan_topics(self) -> None:
         time = self._loop.time()
-        if self._topics is not None and self._rules.topics_enable and time >= self._topics_at and self._topics_look is None:
-            self._topics_look = self._topics.look(self._now(), time)
-            self._continue_topics_look()
+        if self._topics is not None and self._rules.topics_enable and time >= self._topics_at and self._topics_scan is None:
+            self._topics_scan = self._topics.scan(self._now(), time)
+            self._continue_topics_scan()
 
-    def _continue_topics_look(self) -> None:
+    def _continue_topics_scan(self) -> None:
         """Scan one step and yield to the loop; after the last step, start the first compaction."""
-        look, self._topics_look = self._topics_look, None
-        if look is None:
+        scan, self._topics_scan = self._topics_scan, None
+        if scan is None:
             return
-        for _ in look:
-            self._topics_look = look
-            self._loop.call_later(STEP_PAUSE_SECONDS, Contained(self._continue_topics_look, self._topics_look_failed))
+        for _ in scan:
+            self._topics_scan = scan
+            self._loop.call_later(STEP_PAUSE_SECONDS, Contained(self._continue_topics_scan, self._topics_scan_failed))
             return
         if not self._clean_next_topic():
             self._topics_at = self._loop.time() + self._rules.topics_backoff_seconds
 
-    def _topics_look_failed(self) -> None:
+    def _topics_scan_failed(self) -> None:
         """Drop a scan that raised; the next one starts on schedule."""
-        self._topics_look = None
+        self._topics_scan = None
         self._topics_at = self._loop.time() + self._rules.topics_backoff_seconds
 
     def _clean_next_topic(self) -> bool:

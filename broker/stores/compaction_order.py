@@ -80,7 +80,7 @@ class TopicLogs:
         self._known: dict[LogId, Cleaned] = {}
         self._due: list[Due] = []  # found by the last scan, the most urgent last
 
-    def look(self, now: int, time: float) -> Iterator[None]:
+    def scan(self, now: int, time: float) -> Iterator[None]:
         """Scan all logs, one step per iteration, for `next_due`."""
         known: dict[LogId, Cleaned] = {}  # without logs that no longer exist
         found: list[Due] = []

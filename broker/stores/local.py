@@ -177,7 +177,7 @@ class LocalStore:
                 recovery_point,
                 directory.clean,
                 self.topic_ids.get(id.name, ""),
-                written_twice=partial(leftover.batches_of, str(id)),
+                batch_copies=partial(leftover.batches_of, str(id)),
                 cut_damage=id.name == NOTES_LOG,
             )
             lacking = leftover.restore(str(id), opened) if id.name != NOTES_LOG else 0
@@ -347,7 +347,7 @@ class LocalStore:
             for append in appended:  # some may be flushed already; a second callback has no effect
                 run(append.done, Undecided("a defect in this version"))
 
-    def written_twice(self, id: LogId) -> list[bytes]:
+    def batch_copies(self, id: LogId) -> list[bytes]:
         """Copies of the log's batches in `turns.N` files. Called in any thread; raises OSError."""
         return Leftover(self.disk, self.directory.path).batches_of(str(id))
 

@@ -41,7 +41,7 @@ class Store(Protocol):
         """Called after a flush of this log, before the next begins."""
         ...
 
-    def written_twice(self, id: LogId) -> list[bytes]:
+    def batch_copies(self, id: LogId) -> list[bytes]:
         """Copies of the log's batches in `turns.N` files. Called in any thread; raises OSError."""
         ...
 
@@ -170,7 +170,7 @@ class OpenLog:
             self._store.cancel_compaction(self.log)
             done(AppendFailed("a flush or a compaction under way has not ended"))
             return
-        repair = self.log.start_repair(self.high_watermark, partial(self._store.written_twice, self.id))
+        repair = self.log.start_repair(self.high_watermark, partial(self._store.batch_copies, self.id))
         after = partial(done, AppendFailed("a defect in this version"))
         self._workers.submit(repair.run, Contained(partial(self._repaired, repair, done), after))
 

@@ -20,7 +20,7 @@ from protocol.messages.coordinator_notes import EndOffsets, PartitionEnds
 
 SLICE_SECONDS = 0.002
 PAUSE_SECONDS = 0.005
-PARTITIONS_IN_A_NOTE = 500
+PARTITIONS_PER_NOTE_MAX = 500
 # End offsets may fill a quarter of notes.retention.bytes per day; without that limit BYTES_PER_SECOND_UNBOUNDED.
 RETENTION_DIVISOR = 4
 DAY_MS = 86_400_000
@@ -130,7 +130,7 @@ class EndOffsetNotes:
                 ends = partition.start_offset, partition.end_offset
             if noted.ends.get(partition.index) != ends:
                 changed[partition.index] = ends
-            if len(changed) == PARTITIONS_IN_A_NOTE:
+            if len(changed) == PARTITIONS_PER_NOTE_MAX:
                 complete &= self._note(topic, noted, changed)
                 changed = {}
         if changed:

@@ -56,8 +56,8 @@ _NODE: Final = Struct(">i").pack
 Part = bytes | Extent
 
 
-class Share:
-    """One partition of a fetch: what is requested, and the result."""
+class PartitionResult:
+    """One requested partition of a fetch, and its result."""
 
     __slots__ = ("data", "diverging", "end_offset", "error", "extent", "partition", "start_offset", "topic", "transactions", "wanted")
 
@@ -86,18 +86,18 @@ class Share:
 
 
 class FetchReply:
-    """The reply, with shares in their order; it never opens a fetch session."""
+    """The reply, with results in their order; it never opens a fetch session."""
 
-    __slots__ = ("_address", "_node", "shares")
+    __slots__ = ("_address", "_node", "results")
 
-    def __init__(self, shares: Sequence[Share], node: Node, address: Address | None) -> None:
-        self.shares = shares
+    def __init__(self, results: Sequence[PartitionResult], node: Node, address: Address | None) -> None:
+        self.results = results
         self._node = node
         self._address = address  # this node's address on the client's listener; None for a follower
 
     def __repr__(self) -> str:
-        shares = ", ".join(f"{share.topic!r}-{share.wanted.partition}: error {share.error}, {share.size} bytes" for share in self.shares)
-        return f"FetchReply({shares})"
+        results = ", ".join(f"{result.topic!r}-{result.wanted.partition}: error {result.error}, {result.size} bytes" for result in self.results)
+        return f"FetchReply({results})"
 
     def encode(self, version: int) -> bytes:
         """Encode a short reply, whose records are already read."""
@@ -114,16 +114,16 @@ class FetchReply:
             raise unwritable("FetchResponse", version, error) from error
         return out
 
-    def _topics(self) -> list[list[Share]]:
-        """Group consecutive shares by topic; a topic appears again after another one."""
-        topics: list[list[Share]] = []
+    def _topics(self) -> list[list[PartitionResult]]:
+        """Group consecutive results by topic; a topic appears again after another one."""
+        topics: list[list[PartitionResult]] = []
         last: str | bytes | None = None
-        for share in self.shares:
-            if share.topic == last:
-                topics[-1].append(share)
+        for result in self.results:
+            if result.topic == last:
+                topics[-1].append(result)
             else:
-                topics.append([share])
-                last = share.topic
+                topics.append([result])
+                last = result.topic
         return topics
 
     def _put_compact(self, out: list[Part], version: int) -> None:
@@ -131,28 +131,28 @@ class FetchReply:
         topics = self._topics()
         put_compact_count(small, len(topics))
         names_leader = False
-        for shares in topics:
-            topic = shares[0].topic
+        for results in topics:
+            topic = results[0].topic
             if isinstance(topic, bytes):
                 small.append(topic)
             else:
                 put_compact_text(small, topic)
-            put_compact_count(small, len(shares))
-            for share in shares:
-                error = share.error
+            put_compact_count(small, len(results))
+            for result in results:
+                error = result.error
                 small.append(
                     _PARTITION_12(
-                        share.wanted.partition, error, share.end_offset, share.end_offset, share.start_offset, share.transactions + 1, -1
+                        result.wanted.partition, error, result.end_offset, result.end_offset, result.start_offset, result.transactions + 1, -1
                     )
                 )
-                n = share.size + len(share.data) + 1
+                n = result.size + len(result.data) + 1
                 small.append(BYTES[n] if n < 128 else uvarint_bytes(n))
-                _put_records(out, small, share)
-                if share.diverging is not None:
-                    small.append(b"\1" + _DIVERGING(0, 13, *share.diverging, 0))
+                _put_records(out, small, result)
+                if result.diverging is not None:
+                    small.append(b"\1" + _DIVERGING(0, 13, *result.diverging, 0))
                 elif error in _LED_BY_ANOTHER and version >= FETCH_LEADERS:
                     names_leader = True
-                    epoch = share.partition.leader_epoch if share.partition is not None else -1
+                    epoch = result.partition.leader_epoch if result.partition is not None else -1
                     small.append(b"\1" + _LEADER(1, 9, self._node.id, epoch, 0))
                 else:
                     small.append(b"\0")
@@ -164,19 +164,19 @@ class FetchReply:
         small: list[bytes] = [_HEAD(0, 0, 0) if version >= FETCH_SESSIONS else _THROTTLE(0)]
         topics = self._topics()
         put_legacy_count(small, len(topics))
-        for shares in topics:
-            put_legacy_text(small, str(shares[0].topic))
-            put_legacy_count(small, len(shares))
-            for share in shares:
-                index, error, end = share.wanted.partition, share.error, share.end_offset
+        for results in topics:
+            put_legacy_text(small, str(results[0].topic))
+            put_legacy_count(small, len(results))
+            for result in results:
+                index, error, end = result.wanted.partition, result.error, result.end_offset
                 if version >= FETCH_READ_REPLICA:
-                    small.append(_PARTITION_11(index, error, end, end, share.start_offset, share.transactions, -1))
+                    small.append(_PARTITION_11(index, error, end, end, result.start_offset, result.transactions, -1))
                 elif version >= FETCH_START:
-                    small.append(_PARTITION_5(index, error, end, end, share.start_offset, share.transactions))
+                    small.append(_PARTITION_5(index, error, end, end, result.start_offset, result.transactions))
                 else:
-                    small.append(_PARTITION_4(index, error, end, end, share.transactions))
-                small.append(_COUNT(share.size + len(share.data)))
-                _put_records(out, small, share)
+                    small.append(_PARTITION_4(index, error, end, end, result.transactions))
+                small.append(_COUNT(result.size + len(result.data)))
+                _put_records(out, small, result)
         out.append(b"".join(small))
 
 
@@ -194,13 +194,13 @@ def _leader(node: Node, address: Address) -> bytes:
     return b"\1\0" + uvarint_bytes(len(data)) + data
 
 
-def _put_records(out: list[Part], small: list[bytes], share: Share) -> None:
-    if share.extent is not None:
+def _put_records(out: list[Part], small: list[bytes], result: PartitionResult) -> None:
+    if result.extent is not None:
         out.append(b"".join(small))
         small.clear()
-        out.append(share.extent)
-    elif share.data:
-        small.append(share.data)
+        out.append(result.extent)
+    elif result.data:
+        small.append(result.data)
 
 
 def size_of(parts: list[Part]) -> int:

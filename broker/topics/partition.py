@@ -151,7 +151,7 @@ class Partition:
 def _ignore(result: int | AppendFailed) -> None: ...
 
 
-def unreadable(problem: Exception) -> int:
+def read_error_code(problem: Exception) -> int:
     """The error code for a failed read: damaged records, or a disk error."""
     return ErrorCode.CORRUPT_MESSAGE if isinstance(problem, DamagedLog) else ErrorCode.KAFKA_STORAGE_ERROR
 

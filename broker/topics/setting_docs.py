@@ -13,7 +13,7 @@ TOPIC_DOCS: dict[str, str] = {
     "Both may be named.",
     "compression.gzip.level": "The level of gzip where compression.type is gzip: 1 to 9, or -1 for the library's own choice.",
     "compression.lz4.level": "The level of lz4 where compression.type is lz4.",
-    "compression.type": "How batches are kept: 'producer' leaves them as they were packed, 'uncompressed' unpacks them, a codec packs them anew.",
+    "compression.type": "How batches are stored: 'producer' keeps their compression, 'uncompressed' removes it, a codec recompresses them.",
     "compression.zstd.level": "The level of zstd where compression.type is zstd.",
     "delete.retention.ms": "How long a record that deletes a key outlives the compaction that applied it, so that slow readers see it.",
     "file.delete.delay.ms": "How long the files of dropped segments stay on the disk under another name.",

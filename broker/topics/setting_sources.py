@@ -60,16 +60,16 @@ class SettingSources:
             },
         }
         self._own = {"node.id": str(node_id), "broker.id": str(node_id), "log.dirs": data_directory, "log.dir": data_directory}
-        self._behind_topics: dict[str, tuple[Source, ...]] = {}
+        self._fallbacks: dict[str, tuple[Source, ...]] = {}
         self._defaults: dict[str, tuple[str, int]] = {}
         for name, setting in TOPIC_SETTINGS.items():
             field = BROKER_FIELDS.get(name)
-            behind = self._behind(field.replace("_", ".") if field is not None else _SHOWN_ONLY.get(name))
-            self._behind_topics[name] = behind
+            fallbacks = self._fallbacks_of(field.replace("_", ".") if field is not None else _SHOWN_ONLY.get(name))
+            self._fallbacks[name] = fallbacks
             effective = setting.default if field is None else shown(getattr(config, field))
-            self._defaults[name] = (effective, behind[0].source if behind else DEFAULT)
+            self._defaults[name] = (effective, fallbacks[0].source if fallbacks else DEFAULT)
 
-    def _behind(self, broker_name: str | None) -> tuple[Source, ...]:
+    def _fallbacks_of(self, broker_name: str | None) -> tuple[Source, ...]:
         """The values given in any unit, the finest first, then the default of the finest."""
         if broker_name is None:
             return ()
@@ -79,9 +79,9 @@ class SettingSources:
 
     def of_topic(self, topic: Topic, name: str) -> tuple[Source, ...]:
         """The sources, the effective one first, each under the topic's or the broker's name of the setting."""
-        behind = self._behind_topics[name]
+        fallbacks = self._fallbacks[name]
         own = self._own_of(topic, name)
-        return (Source(name, own, TOPIC), *behind) if own is not None else behind
+        return (Source(name, own, TOPIC), *fallbacks) if own is not None else fallbacks
 
     def in_topic(self, topic: Topic, name: str) -> tuple[str, int]:
         """The effective value, in the topic's unit, and its source."""

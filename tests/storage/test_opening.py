@@ -46,7 +46,7 @@ def test_a_repair_takes_what_the_disk_lost_from_the_batches_that_were_written_tw
     flushed = min(flushed, there)
     if there:
         laid(disk, {0: data(*range(there))})
-    repair = Repair(disk, PATH, flushed, 3, False, deferred=deferred, written_twice=lambda: data(0, 1, 2))
+    repair = Repair(disk, PATH, flushed, 3, False, deferred=deferred, batch_copies=lambda: data(0, 1, 2))
     repair.run()
     assert held(disk) == b"".join(data(0, 1, 2))
     assert [(segment.base, segment.next_offset) for segment in repair.segments] == [(0, 3)]
@@ -59,7 +59,7 @@ def test_a_repair_takes_what_the_disk_lost_from_the_batches_that_were_written_tw
 @pytest.mark.parametrize("twice", [[], [1, 2], [0], [0, 2]])
 def test_a_repair_that_finds_less_than_was_told_says_so(disk: FaultyDisk, twice: list[int]) -> None:
     with pytest.raises(DamagedLog, match="before offset 3"):
-        Repair(disk, PATH, 0, 3, False, written_twice=lambda: data(*twice)).run()
+        Repair(disk, PATH, 0, 3, False, batch_copies=lambda: data(*twice)).run()
     assert disk.opened == 0
     if 0 not in twice:
         assert disk.list(PATH) == []
@@ -67,7 +67,7 @@ def test_a_repair_that_finds_less_than_was_told_says_so(disk: FaultyDisk, twice:
 
 def test_a_repair_of_a_log_that_has_nothing_yet_makes_nothing(disk: FaultyDisk) -> None:
     for path in (PATH, "/data/none-0"):
-        repair = Repair(disk, path, 0, 0, True, written_twice=lambda: data(0))
+        repair = Repair(disk, path, 0, 0, True, batch_copies=lambda: data(0))
         repair.run()
         assert (repair.segments, repair.recovery) == ([], Recovery())
     assert disk.list(PATH) == []
@@ -89,7 +89,7 @@ def test_a_repair_tries_whether_there_is_room_and_whether_writing_works(disk: Fa
 
 def test_a_repair_appends_what_the_last_segment_lost(disk: FaultyDisk) -> None:
     laid(disk, {0: data(0, 1), 2: data(2)})
-    Repair(disk, PATH, 2, 5, False, written_twice=lambda: data(0, 1, 2, 3, 4)).run()
+    Repair(disk, PATH, 2, 5, False, batch_copies=lambda: data(0, 1, 2, 3, 4)).run()
     assert (held(disk), held(disk, 2)) == (b"".join(data(0, 1)), b"".join(data(2, 3, 4)))
 
 
@@ -311,7 +311,7 @@ def test_after_an_orderly_stop_no_end_is_torn(disk: FaultyDisk, opened: Callable
 
 def test_a_repair_of_a_log_that_lacks_nothing_takes_nothing_of_what_was_written_twice(disk: FaultyDisk) -> None:
     laid(disk, {0: data(0, 1, 2)})
-    repair = Repair(disk, PATH, 3, 3, False, written_twice=lambda: data(1, 2, 3, 4))
+    repair = Repair(disk, PATH, 3, 3, False, batch_copies=lambda: data(1, 2, 3, 4))
     repair.run()
     assert (held(disk), repair.recovery) == (b"".join(data(0, 1, 2)), Recovery())
     assert disk.list("/data") == ["orders-0"]

@@ -22,7 +22,7 @@ COUNT = 3
 def reopened(
     disk: FaultyDisk, deferred: bool = False, twice: list[bytes] | None = None, segment_bytes: int = 1 << 20, point: int = 0
 ) -> tuple[Log, Recovery]:
-    return Log.open(Handles(disk), f"/data/{FOLDER}", segment_bytes, point, False, deferred=deferred, written_twice=lambda: twice or [])
+    return Log.open(Handles(disk), f"/data/{FOLDER}", segment_bytes, point, False, deferred=deferred, batch_copies=lambda: twice or [])
 
 
 def written(disk: FaultyDisk, padding: int = 0, segment_bytes: int = 1 << 20, count: int = COUNT) -> list[bytes]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.groups.journal import spoiled
+from broker.groups.journal import close_failed_reply
 from broker.net.long_replies import LongReplies
 from broker.runtime.clock import Clock
 from broker.runtime.contain import DEFECTS, Contained, Defects, broken, contained_task, run, uncontained
@@ -295,11 +295,11 @@ def test_a_reply_that_raises_keeps_no_other_from_leaving(planted: Callable[[], i
     behind = Reply()
     hold.reply(behind)
     hold.take(0)
-    hold.confirm(3, spoiled)
+    hold.confirm(3, close_failed_reply)
     assert [reply.heard for reply in replies] == [["release"]] * 3
     assert [reply.connection.ended for reply in replies] == [number == at for number in range(3)]
     assert (behind.heard, planted()) == ([], 1)
-    hold.confirm(4, spoiled)
+    hold.confirm(4, close_failed_reply)
     assert behind.heard == ["release"]
 
 
@@ -312,9 +312,9 @@ def test_a_refusal_that_raises_keeps_no_other_from_leaving(planted: Callable[[],
         hold.reply(reply)
     hold.take(0)
     if late:
-        hold.late(3, 7, spoiled)
+        hold.late(3, 7, close_failed_reply)
     else:
-        hold.fail(7, spoiled)
+        hold.fail(7, close_failed_reply)
     assert [reply.heard for reply in replies] == [["fail"]] * 3
     assert [reply.connection.ended for reply in replies] == [False, True, False]
     assert planted() == 1

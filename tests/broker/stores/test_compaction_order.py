@@ -54,7 +54,7 @@ class Logs:
 
     def most_urgent(self, now: int, time: float) -> Due | None:
         """What a look finds, at once."""
-        for _ in self.topics.look(now, time):
+        for _ in self.topics.scan(now, time):
             pass
         return self.topics.next_due(now)
 
@@ -165,7 +165,7 @@ def test_a_look_is_done_in_steps_over_many_logs(logs: Logs) -> None:
 
     logs.topics = TopicLogs(many, logs.directory)
     each = []
-    for _ in logs.topics.look(0, 0.0):
+    for _ in logs.topics.scan(0, 0.0):
         each.append(len(asked))
         asked.clear()
     assert 10 < len(each) < 10 * (LOG_COST + 10)
@@ -249,7 +249,7 @@ class Scans:
         self.passes += 1
         asyncio.get_running_loop().call_soon(self.tick)
 
-    def look(self, now: int, time: float) -> Iterator[None]:
+    def scan(self, now: int, time: float) -> Iterator[None]:
         self.scans += 1
         if self.scans == 1:
             raise RuntimeError("a defect")

@@ -16,7 +16,7 @@ from broker.groups.group_journal import GroupJournal
 from broker.groups.notes import NOTES_WAITING_MAX
 from broker.runtime.clock import Clock
 from broker.topics import end_offset_notes as module
-from broker.topics.end_offset_notes import BURST_BYTES, PARTITIONS_IN_A_NOTE, EndOffsetNotes
+from broker.topics.end_offset_notes import BURST_BYTES, PARTITIONS_PER_NOTE_MAX, EndOffsetNotes
 from coordinator import partition_of
 from history.note_records import read_note_record
 from history.story import Story
@@ -138,13 +138,13 @@ def test_what_could_not_be_noted_is_noted_later() -> None:
 
 def test_a_topic_of_which_a_part_could_not_be_noted_was_not_looked_at() -> None:
     served = Served()
-    wide = served.topic("wide", *[1] * (PARTITIONS_IN_A_NOTE + 1))
+    wide = served.topic("wide", *[1] * (PARTITIONS_PER_NOTE_MAX + 1))
     assert len(served.passes(1.5)) == 2
     for part in wide.parts:
         part.end_offset = 2
     served.refuses_first = True
     assert [len(parts) for _, parts, _ in served.passes()] == [1]
-    assert [(len(parts), since) for _, parts, since in served.passes()] == [(PARTITIONS_IN_A_NOTE, 10_000)]
+    assert [(len(parts), since) for _, parts, since in served.passes()] == [(PARTITIONS_PER_NOTE_MAX, 10_000)]
 
 
 def test_a_topic_that_is_made_anew_begins_anew() -> None:
@@ -164,13 +164,13 @@ def test_many_partitions_share_the_room_and_none_is_forgotten() -> None:
     size = 0
     for _ in range(400):
         for _, parts, _ in served.passes():
-            assert len(parts) <= PARTITIONS_IN_A_NOTE
+            assert len(parts) <= PARTITIONS_PER_NOTE_MAX
             size += 21 * len(parts)
             noted |= {index for index, _, _ in parts}
         for part in wide.parts:
             part.end_offset += 1  # all of them, all the time
     assert noted == set(range(10_000))
-    assert size < BURST_BYTES + PARTITIONS_IN_A_NOTE * 21 + 400 * 10 * (64 << 20) / 4 / 86_400
+    assert size < BURST_BYTES + PARTITIONS_PER_NOTE_MAX * 21 + 400 * 10 * (64 << 20) / 4 / 86_400
 
 
 def test_the_loop_goes_on_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ def test_a_served_broker_notes_where_topics_end(tmp_path: Path, loop: str) -> No
 
 
 def test_a_note_of_the_name_of_a_topic_is_never_larger_than_a_batch_may_be() -> None:
-    parts = [PartitionEnds(index, 1 << 60, 1 << 61) for index in range(PARTITIONS_IN_A_NOTE)]
+    parts = [PartitionEnds(index, 1 << 60, 1 << 61) for index in range(PARTITIONS_PER_NOTE_MAX)]
     header = NoteHeader(8, 5, 0, 0, 0, 0)
     assert len(write_note(header, EndOffsets("x" * 249, parts, 1 << 41))) < 16_384
 
