@@ -29,7 +29,7 @@ class DeleteTopics:
         self._authorizer = authorizer
 
     def handle(self, call: Call, request: DeleteTopicsRequest) -> Response | None:
-        wanted = asked_for(request, call.version)
+        wanted = requested_topics(request, call.version)
         if request.timeout_ms <= 0:
             return DeleteTopicsResponse(responses=[_result(one.name, one.topic_id, ErrorCode.REQUEST_TIMED_OUT, None) for one in wanted])
         results, single = without_duplicates(wanted)
@@ -96,7 +96,7 @@ def _refused(error: ErrorCode) -> Refused:
     return Refused(error, error.message)
 
 
-def asked_for(request: DeleteTopicsRequest, version: int) -> list[DeleteTopicState]:
+def requested_topics(request: DeleteTopicsRequest, version: int) -> list[DeleteTopicState]:
     if version >= BY_ID_FROM:
         return request.topics
     return [DeleteTopicState(name, NO_ID) for name in request.topic_names]
@@ -139,4 +139,4 @@ def _result(name: str | None, id: bytes, error: int, message: str | None) -> Del
 
 def refuse(request: DeleteTopicsRequest, version: int, error: int) -> Response:
     message = ErrorCode(error).message
-    return DeleteTopicsResponse(responses=[_result(one.name, one.topic_id, error, message) for one in asked_for(request, version)])
+    return DeleteTopicsResponse(responses=[_result(one.name, one.topic_id, error, message) for one in requested_topics(request, version)])

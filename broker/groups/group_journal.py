@@ -217,7 +217,7 @@ class GroupJournal(Journal):
         super()._suspend(failure)
         self.trouble = without_folders(str(failure))
         if isinstance(failure, Fenced):
-            self._lose()
+            self._release_log()
         else:
             self.refusal = SUSPENDED
 
@@ -315,10 +315,10 @@ class GroupJournal(Journal):
             return
         self._unloaded = None
         self._note_writer.write_change(self, Coordinator.UNLOADED)
-        self._lose()
+        self._release_log()
         done()
 
-    def _lose(self) -> None:
+    def _release_log(self) -> None:
         self.refusal = NOT_OURS
         self._give_up(NOT_OURS)
         self._clear_in_flight()

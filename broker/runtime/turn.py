@@ -52,7 +52,7 @@ class Turn:
         self._journals: dict[TurnEnd, None] = {}
         self._connections: dict[TurnEnd, None] = {}
         self._scheduled = False
-        self._read_on = False  # this turn was already extended by a pass of input
+        self._extended = False  # this turn was already extended by a pass of input
         self._actors: list[Actor] = []
         self._resting: dict[Actor, tuple[int, int]] = {}  # actors that raised: end and length of their pause
         self._timer: asyncio.TimerHandle | None = None
@@ -75,11 +75,11 @@ class Turn:
         self._loop.call_soon(self._end)
 
     def _end(self) -> None:
-        if len(self._journals) >= BUSY_LOGS and not self._read_on:
-            self._read_on = True
+        if len(self._journals) >= BUSY_LOGS and not self._extended:
+            self._extended = True
             self._loop.call_soon(self._end)
             return
-        self._scheduled = self._read_on = False
+        self._scheduled = self._extended = False
         # Appends first: without a flush to wait for, their replies leave in the same turn.
         journals, self._journals = self._journals, {}
         for journal in journals:

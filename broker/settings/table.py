@@ -348,7 +348,7 @@ def at_most_one(value: str) -> bool:
     return value.removeprefix("-").isdigit() and int(value) <= 1
 
 
-def nothing(value: str) -> bool:
+def is_empty(value: str) -> bool:
     return not value
 
 
@@ -358,17 +358,17 @@ NO_PLUGINS = "Java plug-ins are not run here, so what this one forbids would be 
 NO_LOG_FLUSH = "topic data is flushed by the operating system here, so this cannot be promised"
 
 GUARDS: dict[str, Guard] = {
-    "authorizer.class.name": Guard(nothing, NO_ACCESS_CONTROL),
-    "super.users": Guard(nothing, NO_ACCESS_CONTROL),
+    "authorizer.class.name": Guard(is_empty, NO_ACCESS_CONTROL),
+    "super.users": Guard(is_empty, NO_ACCESS_CONTROL),
     "allow.everyone.if.no.acl.found": Guard(lambda value: value in ("", "true"), NO_ACCESS_CONTROL),
     "principal.builder.class": Guard(lambda value: not value or value.endswith(".DefaultKafkaPrincipalBuilder"), NO_ACCESS_CONTROL),
     "security.inter.broker.protocol": Guard(lambda value: value == "PLAINTEXT", "only PLAINTEXT is spoken here, without any protection"),
-    "security.providers": Guard(nothing, "connections are not encrypted here"),
-    "delegation.token.secret.key": Guard(nothing, "clients do not authenticate here"),
+    "security.providers": Guard(is_empty, "connections are not encrypted here"),
+    "delegation.token.secret.key": Guard(is_empty, "clients do not authenticate here"),
     "connections.max.reauth.ms": Guard(lambda value: value == "0", "clients do not authenticate here"),
-    "create.topic.policy.class.name": Guard(nothing, NO_PLUGINS),
-    "alter.config.policy.class.name": Guard(nothing, NO_PLUGINS),
-    "client.quota.callback.class": Guard(nothing, NO_PLUGINS),
+    "create.topic.policy.class.name": Guard(is_empty, NO_PLUGINS),
+    "alter.config.policy.class.name": Guard(is_empty, NO_PLUGINS),
+    "client.quota.callback.class": Guard(is_empty, NO_PLUGINS),
     "min.insync.replicas": Guard(at_most_one, NO_REPLICAS),
     "default.replication.factor": Guard(at_most_one, NO_REPLICAS),
     "offsets.topic.replication.factor": Guard(at_most_one, NO_REPLICAS),

@@ -189,7 +189,7 @@ class LocalStore:
                 handles.close()
 
     def _opened(self, id: LogId, done: Acquired, result: tuple[Log, Recovery] | Exception) -> None:
-        opened = self.finish_opening(id, result)
+        opened = self.check_opened(id, result)
         if self.finishing:
             return
         if isinstance(opened, Unreadable):
@@ -198,7 +198,7 @@ class LocalStore:
         self.turn_flushes.restored()
         done(self._register(id, Flusher(self, self.workers, opened), opened.epoch))
 
-    def finish_opening(self, id: LogId, result: tuple[Log, Recovery] | Exception) -> Log | Unreadable:
+    def check_opened(self, id: LogId, result: tuple[Log, Recovery] | Exception) -> Log | Unreadable:
         if isinstance(result, Exception):
             return Unreadable(describe_error(result, self._folder(id)), isinstance(result, DamagedLog))
         opened, recovery = result

@@ -171,16 +171,16 @@ class LocalTopicStore:
             return
         if isinstance(result, tuple) and result[0]:
             topic.strayed(result[0])
-        self._finish_open(id, done, self._store.finish_opening(id, result[1:] if isinstance(result, tuple) else result))
+        self._add_opened(id, done, self._store.check_opened(id, result[1:] if isinstance(result, tuple) else result))
 
     def _checkpoints_cleared(self, id: LogId, topic: TopicInfo, done: Opened, result: object) -> None:
         """Set the other topic's folder aside and open: no checkpoint entry of it can be mistaken for this log's."""
         if isinstance(result, Exception):
-            self._finish_open(id, done, Unreadable(describe_error(result, self._directory.path), False))
+            self._add_opened(id, done, Unreadable(describe_error(result, self._directory.path), False))
         else:
             self._open_in_worker(id, topic, done, True)
 
-    def _finish_open(self, id: LogId, done: Opened, opened: Log | Unreadable) -> None:
+    def _add_opened(self, id: LogId, done: Opened, opened: Log | Unreadable) -> None:
         if self._store.finishing:
             return
         if isinstance(opened, Unreadable):

@@ -191,48 +191,48 @@ class Partitions:
             self.epoch_changed(partition)
         self._unblock()
 
-    def _set_aside(self, served: _Served, left: list[Partition]) -> None:
+    def _set_aside(self, served: _Served, remaining: list[Partition]) -> None:
         """Rename the folders, some per slice, then free their names. The next start continues after a stop."""
         if self._stopped:
             return
-        later = []
+        retried = []
         pause = BUSY_SECONDS
         until = time.monotonic() + SLICE_SECONDS
         done = 0
-        while done < len(left) and time.monotonic() < until:
-            partition = left[done]
+        while done < len(remaining) and time.monotonic() < until:
+            partition = remaining[done]
             done += 1
             if partition in self._opening or partition in self._recovering:  # a worker thread uses it
-                later.append(partition)
+                retried.append(partition)
                 continue
             if partition.opened and partition.owned.busy:  # a flush or a compaction uses it
                 partition.owned.interrupt()
-                later.append(partition)
+                retried.append(partition)
                 continue
             owned = partition.owned if partition.opened else None
             try:
                 self._folders.set_aside(partition.id, served.topic.id, owned, partition.settings.file_delete_delay_ms)
             except OSError as error:
                 log.warning("folder of a deleted topic stays", log=str(partition), reason=str(error))
-                later.append(partition)
+                retried.append(partition)
                 pause = RETRY_SECONDS_MIN
-        left = left[done:] + later
-        if not left:
+        remaining = remaining[done:] + retried
+        if not remaining:
             ids = [partition.id for partition in served.partitions]
-            self._folders.forget(served.topic.id, ids, partial(self._gone, served))
-        elif len(later) == len(left):
-            self._loop.call_later(pause, self._setting_aside(served, left), served, left)
+            self._folders.forget(served.topic.id, ids, partial(self._folders_forgotten, served))
+        elif len(retried) == len(remaining):
+            self._loop.call_later(pause, self._next_slice(served, remaining), served, remaining)
         else:
-            self._loop.call_soon(self._setting_aside(served, left), served, left)
+            self._loop.call_soon(self._next_slice(served, remaining), served, remaining)
 
-    def _setting_aside(self, served: _Served, left: list[Partition]) -> Contained:
+    def _next_slice(self, served: _Served, remaining: list[Partition]) -> Contained:
         """The next slice; if it raises, all of its folders are tried again later."""
-        return Contained(self._set_aside, partial(self._set_aside_later, served, left))
+        return Contained(self._set_aside, partial(self._set_aside_later, served, remaining))
 
-    def _set_aside_later(self, served: _Served, left: list[Partition]) -> None:
-        self._loop.call_later(UNREADABLE_RETRY_SECONDS, self._setting_aside(served, left), served, left)
+    def _set_aside_later(self, served: _Served, remaining: list[Partition]) -> None:
+        self._loop.call_later(UNREADABLE_RETRY_SECONDS, self._next_slice(served, remaining), served, remaining)
 
-    def _gone(self, served: _Served) -> None:
+    def _folders_forgotten(self, served: _Served) -> None:
         self._served.pop(served.topic.id, None)
         self._free([partition.id for partition in served.partitions])
 

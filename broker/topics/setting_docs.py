@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-_NO_TIERS = "There is no tiered storage here: this is kept and shown, and has no effect."
-_ONE_COPY = "There is one copy of the data here: this is kept and shown, and has no effect."
-_SYSTEM_FLUSHES = "Topic data is flushed by the operating system here, at orderly stops and when a segment is closed: this is kept and shown, and has no effect."
+_NO_TIERS = "There is no tiered storage here: this is stored and shown, but has no effect."
+_ONE_COPY = "There is one copy of the data here: this is stored and shown, but has no effect."
+_SYSTEM_FLUSHES = "Topic data is flushed by the operating system here, at orderly stops and when a segment is closed: this is stored and shown, but has no effect."
 
 NO_EFFECT = "Kafka's setting: it is accepted and has no effect here."
 
@@ -15,7 +15,7 @@ TOPIC_DOCS: dict[str, str] = {
     "compression.lz4.level": "The level of lz4 where compression.type is lz4.",
     "compression.type": "How batches are stored: 'producer' keeps their compression, 'uncompressed' removes it, a codec recompresses them.",
     "compression.zstd.level": "The level of zstd where compression.type is zstd.",
-    "delete.retention.ms": "How long a record that deletes a key outlives the compaction that applied it, so that slow readers see it.",
+    "delete.retention.ms": "How long a tombstone is kept after the compaction that applied it, so that slow consumers see it.",
     "file.delete.delay.ms": "How long the files of dropped segments stay on the disk under another name.",
     "flush.messages": _SYSTEM_FLUSHES,
     "flush.ms": _SYSTEM_FLUSHES,
@@ -24,15 +24,15 @@ TOPIC_DOCS: dict[str, str] = {
     "leader.replication.throttled.replicas": _ONE_COPY,
     "local.retention.bytes": _NO_TIERS,
     "local.retention.ms": _NO_TIERS,
-    "max.compaction.lag.ms": "A log with records that wait longer than this for compaction is compacted however few they are.",
-    "max.message.bytes": "The largest batch of records that is taken from a producer, as it stands compressed.",
+    "max.compaction.lag.ms": "A log whose records wait longer than this for compaction is compacted, however few they are.",
+    "max.message.bytes": "The largest batch that is accepted from a producer, as compressed.",
     "message.timestamp.after.max.ms": "How far a record's own time may lie ahead of the broker's before it is refused.",
     "message.timestamp.before.max.ms": "How far a record's own time may lie behind the broker's before it is refused.",
-    "message.timestamp.type": "Whether records keep the time that their producer gave them or get the one at which they came.",
-    "min.cleanable.dirty.ratio": "Which part of a log's bytes has to be new since the last compaction before it is compacted again.",
-    "min.compaction.lag.ms": "Records younger than this are not compacted away.",
+    "message.timestamp.type": "Whether records keep the time set by their producer or get the time of their append.",
+    "min.cleanable.dirty.ratio": "The ratio of a log's bytes appended since the last compaction from which on it is compacted again.",
+    "min.compaction.lag.ms": "Records younger than this are not removed by compaction.",
     "min.insync.replicas": _ONE_COPY,
-    "preallocate": "Whether the files of a segment get their whole size when they are made. Kept and shown; files grow as they are written here.",
+    "preallocate": "Whether segment files are created at full size. Stored and shown; files grow as they are written here.",
     "remote.log.copy.disable": _NO_TIERS,
     "remote.log.delete.on.disable": _NO_TIERS,
     "remote.storage.enable": _NO_TIERS,
@@ -42,7 +42,7 @@ TOPIC_DOCS: dict[str, str] = {
     "-1 is no limit.",
     "segment.bytes": "The size at which a segment is closed and the next one begun; whole segments are dropped and compacted.",
     "segment.index.bytes": "The largest index of a segment. Kept and shown; indexes grow with their segments here.",
-    "segment.jitter.ms": "At most so much, drawn for each segment, is taken off segment.ms, so that not everything closes at once.",
+    "segment.jitter.ms": "A random time up to this is subtracted from segment.ms for each segment, so that not all close at once.",
     "segment.ms": "The age at which a segment is closed even if it is not full.",
     "unclean.leader.election.enable": _ONE_COPY,
 }

@@ -36,7 +36,7 @@ BARE = {
     ("broker/runtime/turn.py", "self._fire"),
     ("broker/runtime/turn.py", "self._past_input"),
     ("broker/net/acceptor.py", "self._tasks.discard"),
-    ("broker/topics/partitions.py", "self._setting_aside(served, left)"),  # makes a Contained
+    ("broker/topics/partitions.py", "self._next_slice(served, remaining)"),  # makes a Contained
 }
 # Tasks whose end somebody awaits: what they raise is heard there.
 AWAITED = {
