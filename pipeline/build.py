@@ -1,7 +1,7 @@
 """A build: silver and gold from what was ingested since the last one. Two passes over the buckets, and one publication.
 
-The first pass digests what is new (`digest.py`). The second makes gold (`bucket.py`, `behind.py`), for which the end offsets of all
-buckets have to be known. A build that dies is as if it had never begun.
+The first pass digests what is new (`digest.py`). The second makes gold (`bucket.py`, then `behind.py`, in one task for each bucket), for
+which the end offsets of all buckets have to be known. A build that dies leaves the tables of the build before.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from pipeline.behind import BEHIND, TOLD, BehindTask, build_behind
 from pipeline.bucket import BY_GROUP, BucketTask, build_bucket
@@ -20,6 +21,27 @@ from pipeline.warehouse import Current, File, Warehouse
 
 APPENDED = ("commits", "edges", "events", "end_offsets")
 BUILT = (*APPENDED, *REPLACED, *BY_GROUP, *BEHIND)
+
+
+class GoldTask(NamedTuple):
+    """What one bucket needs: the fold of its groups, and then commits, lag and status over time. Either may have nothing to do."""
+
+    fold: BucketTask | None
+    behind: BehindTask | None
+
+    @property
+    def records(self) -> int:
+        return sum(task.records for task in self if task is not None)
+
+
+def build_gold(task: GoldTask) -> list[File]:
+    folded = build_bucket(task.fold) if task.fold is not None else []
+    if task.behind is None:
+        return folded
+    made: dict[str, tuple[File, ...]] = {}
+    for file in folded:
+        made[file.table] = (*made.get(file.table, ()), file)
+    return folded + build_behind(task.behind._replace(files={**task.behind.files, **made}))
 
 
 def build(warehouse: Warehouse, runner: Runner, *, full: bool = False) -> dict[str, object]:
@@ -41,13 +63,11 @@ def build(warehouse: Warehouse, runner: Runner, *, full: bool = False) -> dict[s
         cluster = cluster_of(one.bucket)
         now[cluster] = max(now.get(cluster, -1), one.newest_ms)
     said = {one.bucket: one for one in digested}
-    tasks = [_bucket_task(warehouse, current, run, bucket, said.get(bucket), before, now) for bucket in by_bucket(current.of("events"))]
-    tasks = [task for task in tasks if task.bucket in said or now[task.cluster] != task.before_ms]
-    folded = runner.run("folding", build_bucket, tasks, lambda task: task.records)
-    for files in folded:
-        current = _replaced(current, files)
-    behind = [_behind_task(warehouse, current, run, bucket, tails.get(bucket), before, now) for bucket in by_bucket(current.of("tails"))]
-    for files in runner.run("measuring", build_behind, behind, lambda task: task.records):
+    folds = [_bucket_task(warehouse, current, run, bucket, said.get(bucket), before, now) for bucket in by_bucket(current.of("events"))]
+    due = {task.bucket: task for task in folds if task.bucket in said or now[task.cluster] != task.before_ms}
+    behind = {bucket: _behind_task(warehouse, current, run, bucket, tails.get(bucket), before, now) for bucket in by_bucket(current.of("tails"))}
+    tasks = [GoldTask(due.get(bucket), behind.get(bucket)) for bucket in sorted({*due, *behind})]
+    for files in runner.run("folding and measuring", build_gold, tasks, lambda task: task.records):
         current = _replaced(current, files)
     warehouse.publish(replace(current, built=run, now_ms=now))
     return {"groups": sum(file.rows for file in current.of("groups")), "rebalances": sum(file.rows for file in current.of("rebalances"))}

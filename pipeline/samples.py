@@ -30,10 +30,11 @@ def note_directories(warehouse: Warehouse, inputs: Inputs) -> None:
 
 def with_samples(warehouse: Warehouse, current: Current) -> Current:
     """With what the directories say now that was not known before, of topics that groups commit for."""
+    directories = current.build.get(DIRECTORIES, [])
     topics = set()
-    for file in current.of("tails"):
-        topics.update(warehouse.load(file)["topic"].unique().to_pylist())
-    for cluster, directory in current.build.get(DIRECTORIES, []):
+    for file in current.of("tails") if directories else ():
+        topics.update(warehouse.load(file, columns=["topic"])["topic"].unique().to_pylist())
+    for cluster, directory in directories:
         bucket = f"{cluster}/{BUCKET}"
         known = joined("end_offsets", [warehouse.load(file) for file in current.of("end_offsets", bucket)])
         seen = {_key(one) for one in rows_of(EndOffset, known)}
