@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-RUN_MIN: Final = 6  # fewer are not worth it
+RUN_MIN: Final = 6  # shorter runs are not worth it
 
 
 def alike(data: bytes, at: int, size: int, count: int, places: Sequence[int]) -> int:

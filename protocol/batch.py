@@ -85,14 +85,14 @@ __all__ = [
 
 
 class TimestampType(IntEnum):
-    """Whose clock the timestamps are from."""
+    """Kafka's timestamp types: set by the producer, or by the broker at append."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class BatchHeader:
-    """The fixed part of a batch. `size` is the whole batch's, where the wire has the length behind the first 12 bytes."""
+    """The fixed part of a batch. `size` is that of the whole batch; the wire has the length without the first 12 bytes."""
 
     __slots__ = (
         "attributes",
@@ -176,7 +176,7 @@ def compression_of(attributes: int) -> Compression:
 
 
 def read_header(data: bytes | bytearray, at: int) -> BatchHeader:
-    """The header at `at`; that the whole batch is there, and sound, is `validate`'s to say. `size` leads forward."""
+    """Read the header at `at`. Only `validate` checks that the batch is complete and sound."""
     if len(data) - at < HEADER_BYTES:
         raise CorruptBatch("a batch header is cut short")
     header = BatchHeader(*HEADER.unpack_from(data, at))
@@ -188,7 +188,7 @@ def read_header(data: bytes | bytearray, at: int) -> BatchHeader:
 
 
 def batch_end(data: bytes | bytearray, at: int) -> int:
-    """Where the batch at `at` ends, which may be behind the data: the cheapest step of a scan."""
+    """The end of the batch at `at`, which may be after the data: the cheapest step of a scan."""
     if len(data) - at < HEADER_BYTES:
         raise CorruptBatch("a batch header is cut short")
     length: int = _LENGTH.unpack_from(data, at + LENGTH_AT)[0]
@@ -208,13 +208,13 @@ def iterate(data: bytes, at: int, end: int) -> Iterator[BatchHeader]:
 
 
 def stamp(batch: bytearray, at: int, base_offset: int, leader_epoch: int) -> None:
-    """Write where the batch stands in its log; both fields are outside the checksum."""
+    """Write base offset and leader epoch, which the checksum does not cover."""
     _OFFSET.pack_into(batch, at, base_offset)
     _EPOCH.pack_into(batch, at + EPOCH_AT, leader_epoch)
 
 
 def stamp_whole(batch: bytearray, base_offset: int, leader_epoch: int) -> tuple[int, int]:
-    """Stamp bytes that are one sound batch; its last offset delta and newest timestamp, which is all that appending needs."""
+    """Stamp one sound batch; return its last offset delta and newest timestamp, which an append needs."""
     _PLACE(batch, 0, base_offset, len(batch) - LENGTH_FROM, leader_epoch)
     last_delta, _, max_timestamp = _SPAN(batch, SPAN_AT)
     return last_delta, max_timestamp
@@ -244,14 +244,14 @@ def validate(data: bytes, at: int, end: int) -> BatchHeader:
 
 
 def build_facts(facts: Sequence[Fact], timestamp: int) -> bytes:
-    """A batch of keys and values that share one timestamp, for a log of our own."""
+    """A batch of keys and values that share one timestamp, for an internal log."""
     parts = [b""]
     write_facts(parts, facts, 0)
     return bytes(seal(parts, len(facts), timestamp))
 
 
 def seal(parts: list[bytes], records: int, timestamp: int) -> bytearray:
-    """The batch of so many written records, in bytes that a log can stamp; the first part must be empty."""
+    """Join encoded records into a batch that a log can stamp; the first part must be empty, for the header."""
     parts[0] = _BODY.pack(0, records - 1, timestamp, timestamp, -1, -1, -1, records)
     body = b"".join(parts)
     batch = bytearray(_PREFIX.pack(0, len(body) + CRC_FROM - LENGTH_FROM, -1, MAGIC, _crc32c(body)))
@@ -325,7 +325,7 @@ def rewrite(header: BatchHeader, records: Sequence[Record], delete_horizon: int 
     """
     attributes = header.attributes
     first = NO_TIMESTAMP
-    newest = header.max_timestamp  # of an empty one it says when its producer wrote last
+    newest = header.max_timestamp  # an empty batch keeps the time of its producer's last record
     if not records:
         attributes &= ~(COMPRESSION_MASK | DELETE_HORIZON)
     else:
@@ -357,7 +357,7 @@ def rewrite(header: BatchHeader, records: Sequence[Record], delete_horizon: int 
 
 
 def _body(data: bytes, at: int, header: BatchHeader, decompressed_bytes_max: int) -> tuple[bytes, int, int]:
-    """Where the records are: bytes, begin and end. Uncompressed they stay where they stand."""
+    """The records as bytes, begin and end; uncompressed ones are not copied."""
     end = at + header.size
     if end > len(data):
         raise CorruptBatch("a batch is cut short")
@@ -410,7 +410,7 @@ def facts_of(batches: bytes, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MA
 
 
 def put_facts(data: bytes, at: int, header: BatchHeader, facts: list[Fact], layouts: FactLayouts, decompressed_bytes_max: int) -> None:
-    """Add those of the batch at `at`, whose header was read."""
+    """Add the facts of the batch at `at`, whose header was read."""
     if header.attributes & CONTROL:
         return
     body, at, end = _body(data, at, header, decompressed_bytes_max)

@@ -1,8 +1,8 @@
-"""Facts out of a log's bytes: replaying a log is this file.
+"""Decode facts from a log's bytes: the inner loop of a replay.
 
 Most batches of our own logs are small: one record, or a few, uncompressed. One `Struct` reads all that tells such a batch
 of one record apart, from the header into the record, and nothing is made of it but the checksum, the key and the value.
-Whatever is unusual (several records, long keys, headers, compression, what a cleaner left) goes the general way, and so
+Whatever is unusual (several records, long keys, headers, compression, what a cleaner left) takes the general path, and so
 does whatever is wrong, so that there is one place that says what.
 """
 
@@ -62,9 +62,9 @@ class FactReader:
     __slots__ = ("_forms", "_layouts", "end_offset", "ended", "last_offset", "offset_max", "used", "verify")
 
     def __init__(self, last_offset: int, end_offset: int, offset_max: int, verify: bool) -> None:
-        self.last_offset = last_offset  # every batch begins behind it
+        self.last_offset = last_offset  # every batch begins after it
         self.end_offset = end_offset
-        self.offset_max = offset_max  # the log is known to end before it: who says more is wrong
+        self.offset_max = offset_max  # the end of the log: a larger offset is wrong
         self.verify = verify
         self.used = 0
         self.ended = False
@@ -95,7 +95,7 @@ class FactReader:
         key_size: int
         long_key_size: int
         while at < end:
-            # The checks are those of the general way, as far as they can fail here.
+            # The checks of `_read_any` that can fail here.
             if at <= quick_end:
                 base, length, magic, crc, attributes, delta, count, size, more, zeros, key_size, long_key_size = unpack(data, at)
                 after = at + LENGTH_FROM + length
@@ -196,12 +196,12 @@ class FactReader:
         return count
 
     def _read_any(self, data: bytes, at: int, facts: list[Fact]) -> int:
-        """The general way for one batch: its size, or 0 where it is not whole here or is not to be read any more."""
+        """The general path for one batch: its size, or 0 if it is incomplete or beyond the end."""
         end = len(data)
         if end - at < HEADER_BYTES or batch_end(data, at) > end:
             return 0
         header = validate(data, at, end) if self.verify else read_header(data, at)
-        # The checksum does not cover the offset: one that is wrong must not pass for the end.
+        # The checksum does not cover the offset: a wrong one must not be taken for the end.
         if header.base_offset <= self.last_offset or header.last_offset >= self.offset_max:
             raise CorruptBatch(f"offset {header.base_offset} between {self.last_offset} and {self.offset_max}")
         if header.last_offset >= self.end_offset:

@@ -1,4 +1,4 @@
-"""One record inside a batch, and the zigzag varints that it is made of.
+"""One record in a batch, and its zigzag varints.
 
 Reading may run behind the end of the bytes: then IndexError comes out, which the batch catches once for all its records.
 """
@@ -21,7 +21,7 @@ Fact = tuple[bytes, bytes | None]  # key and value, an empty key for none
 
 
 class CorruptBatch(ProtocolError):
-    """Bytes that are no sound record batch."""
+    """The bytes are not a sound record batch."""
 
 
 class Record:
@@ -74,7 +74,7 @@ def _encode_varint(value: int) -> bytes:
     return bytes(out)
 
 
-VARINTS: Final = tuple(_encode_varint(n) for n in range(1024))  # lengths and deltas that are usual
+VARINTS: Final = tuple(_encode_varint(n) for n in range(1024))  # for common lengths and deltas
 
 
 def varint(value: int) -> bytes:
@@ -106,7 +106,7 @@ def _put_bytes(fields: list[bytes], data: bytes | None) -> None:
 
 
 def longer_varint(data: bytes, at: int, n: int, shift_max: int) -> tuple[int, int]:
-    """The rest of a varint whose first byte `n` says that it goes on; still in zigzag."""
+    """Read the rest of a varint after its first byte `n`, without undoing the zigzag."""
     n &= 127
     shift = 7
     while True:
@@ -142,7 +142,7 @@ def read_record(data: bytes, at: int, end: int, base_offset: int, base_timestamp
     if not 0 <= size <= end - at:
         raise CorruptBatch(f"a record of {size} bytes with {end - at} left")
     end = at + size
-    at += 1  # attributes, which mean nothing yet
+    at += 1  # attributes, unused so far
     timestamp, at = _read_varint(data, at, VARLONG_SHIFT_MAX)
     delta, at = _read_varint(data, at, VARINT_SHIFT_MAX)
     key, at = _read_bytes(data, at, end)
@@ -166,7 +166,7 @@ def read_record(data: bytes, at: int, end: int, base_offset: int, base_timestamp
 
 
 def read_keys(data: bytes, at: int, end: int, count: int) -> list[tuple[int, bytes | None, bool]]:
-    """Of so many records the offset delta, the key, and whether it is a tombstone: what a cleaner asks first."""
+    """Offset delta, key and whether it is a tombstone, for `count` records: what a compaction needs first."""
     found: list[tuple[int, bytes | None, bool]] = []
     for _ in range(count):
         n = data[at]

@@ -1,4 +1,4 @@
-"""What a broker asks of the records of a batch, without making objects of them.
+"""Check the records of a produced batch without making an object for each.
 
 Consecutive records of one size differ in few bytes. Such a run is compared column by column: a slice with a step takes the same
 byte of every record, so that the work is done in C in either build. A run is looked for in windows that grow only as far as the
@@ -23,7 +23,7 @@ WINDOW_RECORDS_PER_STEP: Final = 64
 UNLIMITED: Final = 1 << 62
 TIMESTAMP_BYTES_MAX: Final = 9  # longer ones may be more than an int64 holds, and are read one by one
 _LAST: Final = bytes(range(128))  # the last byte of a varint is one of these
-_MORE: Final = bytes(range(128, 256))  # the others are one of these
+_MORE: Final = bytes(range(128, 256))  # all other bytes of a varint
 
 # The offset deltas 0, 1, 2, ... as varints, column by column. The lowest byte repeats every 64 deltas, the second every 8,192; within
 # a block of 8,192 the others are constant, and no window reaches over the end of a block.
@@ -97,7 +97,7 @@ def survey(data: bytes, at: int, end: int, count: int, steps_max: int = UNLIMITE
                 n, at = longer_varint(data, at, n, VARINT_SHIFT_MAX)
             if not n & 1:
                 at += n >> 1
-            else:  # whatever is below zero means none
+            else:  # any negative length means null
                 found.keyed = False
             n = data[at]
             at += 1
@@ -216,7 +216,7 @@ def _run(data: bytes, begin: int, behind: int, end: int, index: int, count: int,
         cost += WINDOW_COST + whole // WINDOW_RECORDS_PER_STEP
         run = _alike(data, begin, behind, step, whole, fixed, timestamp_at, delta_at)
         if not run or not _offsets_follow(data, behind + delta_at, step, index, run, delta_bytes):
-            break  # what is wrong is found by reading it
+            break  # reading the record will raise with the reason
         if delta_at - timestamp_at > 1:
             cost += run // 4
         _note_timestamps([data[behind + place : behind + run * step : step] for place in range(timestamp_at, delta_at)], found)

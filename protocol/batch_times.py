@@ -1,4 +1,4 @@
-"""Timestamps and offsets of the records in a batch, one by one: nothing else of them is read."""
+"""Read only timestamp and offset of each record in a batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from protocol.batch_record import VARINT_SHIFT_MAX, VARLONG_SHIFT_MAX, CorruptBa
 
 
 def record_times(data: bytes, at: int) -> Iterator[tuple[int, int]]:
-    """Of the batch at `at`, in order. CorruptBatch where its records do not follow one another."""
+    """(timestamp, offset) of each record of the batch at `at`. Raises CorruptBatch."""
     header = read_header(data, at)
     body, at, end = _body(data, at, header, DECOMPRESSED_BYTES_MAX)
     base_offset = header.base_offset

@@ -1,4 +1,4 @@
-"""Facts -> the records of a batch, for logs of our own. All of them share the batch's timestamp.
+"""Encode facts as the records of a batch, for internal logs. They share the batch's timestamp.
 
 A record is its length, attributes, timestamp delta, offset delta, length of the key, key, length of the value, value and a
 count of headers; each number but the attributes is a zigzag varint.
@@ -17,15 +17,15 @@ _WIDE_FROM: Final = 64  # an offset delta takes two bytes from here on, and the 
 _WIDER_FROM: Final = 8_192  # and three from here on
 CUT_BYTES: Final = 8
 _MOMENT_BYTES: Final = 8
-moment_end: Final = Struct(">qx").pack  # a moment, and the count of headers, of which there are none
+moment_end: Final = Struct(">qx").pack  # a timestamp, and the header count 0
 
 
 def _lead_of(size: int) -> bytes:
-    """What of a record of this size comes before its offset delta."""
+    """The bytes of a record before its offset delta, by its size."""
     return varint(size) + b"\0\0"
 
 
-_LEADS: Final = tuple([_lead_of(size) for size in range(512)])  # sizes that are usual
+_LEADS: Final = tuple([_lead_of(size) for size in range(512)])  # for common sizes
 
 
 def _lead(size: int) -> bytes:
@@ -62,7 +62,7 @@ def write_facts(parts: list[bytes], facts: Sequence[Fact], delta: int) -> None:
 
 
 class RecordForm:
-    """Facts that come again and again, and differ in a moment and in eight bytes each of their values: all else is made once.
+    """A template for facts that repeat with another time and other eight bytes in each value; the rest is encoded once.
 
     The eight bytes are cut out of what brings them, the frame of a request. A value is `head`, these, one of `afters`, and the
     moment in milliseconds.
@@ -106,14 +106,14 @@ class RecordForm:
         return behind
 
     def values(self, frame: bytes, moment: int) -> list[bytes]:
-        """The values alone, in the order of the keys."""
+        """Only the values, in the order of the keys."""
         time = moment_end(moment)[:_MOMENT_BYTES]
         afters = self._afters * (self.records // len(self._afters))
         return [self._head + cut + after + time for cut, after in zip(self._cut(frame), afters, strict=True)]
 
 
 class OneRecordForm(RecordForm):
-    """The same for one fact, as most commits are."""
+    """The template for one fact, as in most commits."""
 
     __slots__ = ("_after", "_behind", "_key", "_lead", "_place")
 

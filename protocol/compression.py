@@ -1,4 +1,4 @@
-"""The codecs of a record batch, as Kafka's clients write them. What comes back is bounded before it is made.
+"""The compression codecs of record batches. The decompressed size is limited before any memory is allocated.
 
 A few bytes may announce gigabytes, so nothing is decompressed into a buffer that the input sizes: output goes into room
 of ours, which grows by a factor while the codec says that it is too small, up to the limit that the caller sets.
@@ -32,7 +32,7 @@ class TooLarge(ProtocolError):
 
 ROOM_MIN: Final = 65_536
 ROOM_FACTOR: Final = 8
-TOO_SMALL: Final = "failed to write whole buffer"  # cramjam's word for it; everything else means that the bytes are wrong
+TOO_SMALL: Final = "failed to write whole buffer"  # cramjam's message for a full output buffer; other errors mean corrupt bytes
 
 # snappy-java's stream: a magic, a version, the oldest version that can read it, then blocks behind their lengths.
 SNAPPY_STREAM: Final = b"\x82SNAPPY\0"
@@ -52,7 +52,7 @@ def compress(data: bytes, codec: int, level: int | None = None) -> bytes:
     if codec == Compression.SNAPPY:
         return compress_snappy(data)
     if codec == Compression.LZ4:
-        # Kafka's Java reader wants blocks that stand alone.
+        # Kafka's Java reader requires independent blocks.
         lz4 = cramjam.lz4.Compressor(level, content_checksum=False, block_linked=False)
         lz4.compress(data)
         return bytes(lz4.finish())

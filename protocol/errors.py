@@ -1,4 +1,4 @@
-"""ErrorCode: what we answer. ProtocolError: bytes that we cannot read."""
+"""ErrorCode: Kafka's error codes in replies. ProtocolError: a peer's bytes cannot be decoded."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from enum import IntEnum
 
 
 class ProtocolError(Exception):
-    """A peer's bytes make no sense; its connection is closed."""
+    """A peer's bytes cannot be decoded; its connection is closed."""
 
 
 class EncodeError(ProtocolError):
-    """A value that its wire format cannot carry: ours is the mistake, not the peer's."""
+    """A value does not fit its wire format: an error of this program, not of the peer."""
 
 
 class ErrorCode(IntEnum):

@@ -1,4 +1,4 @@
-"""Keys and values of records one behind the other: what is in most of them is laid out like the one before."""
+"""Decode keys and values of consecutive records, most of which have the same layout as the one before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from protocol.alike import RUN_MIN, alike
 from protocol.batch_record import VARINT_SHIFT_MAX, CorruptBatch, Fact, longer_varint
 
 LAYOUTS_MAX: Final = 64
-ALIKE_MAX: Final = 256  # are looked for at once: the rest of a batch may be long and unlike
+ALIKE_MAX: Final = 256  # the most records or batches compared at once
 _GOES_ON: Final = bytes(range(128, 256))  # bytes of a number that are not its last one
 
 
@@ -49,7 +49,7 @@ class Layout:
         self._key_head_at = delta_end - begin
         self._value_head_at = key_end - begin
         self._delta_bytes = delta_end - delta_at
-        # With these sizes a byte is left, the number of headers, which nobody reads.
+        # The one byte left is the header count, which is not read.
         self._fixed = [*range(delta_at - begin), *range(delta_end - begin, key_at - begin), *range(key_end - begin, value_at - begin)]
 
     def read_alike(self, data: bytes, at: int, count: int, facts: list[Fact]) -> int:
@@ -75,7 +75,7 @@ class Layout:
 
 
 class FactLayouts:
-    """Reads keys and values, and remembers layouts: in most logs nearly all records are like the one before."""
+    """Reads keys and values, and caches record layouts."""
 
     __slots__ = ("_known", "_last_size", "_layout")
 
@@ -85,7 +85,7 @@ class FactLayouts:
         self._last_size = 0  # of the last record that had another one
 
     def read(self, data: bytes, at: int, end: int, count: int, facts: list[Fact]) -> None:
-        """Add key and value of so many records. Written out: replaying a log that was cleaned is this function."""
+        """Add key and value of `count` records. Inlined, since a replay of a compacted log spends its time here."""
         layout = self._layout
         looked = False  # at how many of the following records are alike
         lead: bytes

@@ -1,4 +1,4 @@
-"""A byte stream into length-prefixed frames.
+"""Split a byte stream into length-prefixed frames.
 
 What has arrived of a frame grows in one buffer until it is whole: 100 MB that are announced cost nothing, and 100 MB
 that come in chunks of a few bytes cost 100 MB, where a list of the chunks would cost many times as much.
@@ -24,16 +24,16 @@ class Framer:
         self._frame_bytes_max = frame_bytes_max
         self._buffer = bytearray()
         self.pending = 0  # bytes of a frame that is not whole yet
-        self._need = 4  # bytes until there is more to know: a length, or a whole frame
+        self._need = 4  # bytes missing for the next length or frame
 
     def clear(self) -> None:
-        """Let go of what has arrived."""
+        """Drop the bytes of an incomplete frame."""
         self._buffer = bytearray()
         self.pending = 0
         self._need = 4
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The frames that `data` completes. ProtocolError: a length that cannot be; nothing more comes from here."""
+        """The frames that `data` completes. Raises ProtocolError for an invalid length; feed nothing after it."""
         frames: list[bytes] = []
         if self.pending:
             self._buffer += data

@@ -30,5 +30,5 @@ def encode_request(key: int, version: int, flexible: bool, correlation_id: int, 
 
 
 def skip_response_header(key: int, flexible: bool, data: bytes, at: int) -> int:
-    """Where the body of a reply begins; `at` is behind its correlation id."""
+    """The position of a reply's body; `at` is after its correlation id."""
     return skip_tags(data, at) if flexible and key != API_VERSIONS else at

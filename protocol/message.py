@@ -1,4 +1,4 @@
-"""What the generated classes have in common: they compare by their fields and print them."""
+"""Base classes of generated messages: comparison and printing by fields."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def read_record(cls: type[M], data: bytes) -> M:
 
 
 def read_offsets_key(data: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
-    """A key of __consumer_offsets; None for kinds of records that we do not keep (version 3 and above)."""
+    """A key of __consumer_offsets; None for unknown kinds of records (version 3 and above)."""
     version = version_of(data)
     if version in (0, 1):
         return OffsetCommitKey.decode(data, 2, version)[0]
@@ -93,12 +93,12 @@ def read_registry_key(data: bytes) -> TopicKey | ProducerIdsKey | DeletedTopicKe
 
 
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """A version that we do not know is read as the newest that we know, as Kafka does."""
+    """Decode a subscription; an unknown version is read as the newest known one, as in Kafka."""
     return ConsumerProtocolSubscription.decode(data, 2, embedded_version(data, ConsumerProtocolSubscription.VERSIONS[1]))[0]
 
 
 def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """As read_subscription. A member that got nothing may have no bytes at all; ask before."""
+    """Decode an assignment, as read_subscription. The bytes must not be empty."""
     return ConsumerProtocolAssignment.decode(data, 2, embedded_version(data, ConsumerProtocolAssignment.VERSIONS[1]))[0]
 
 
@@ -110,13 +110,13 @@ def embedded_version(data: bytes, newest: int) -> int:
 
 
 def write_note(header: NoteHeader, body: Message) -> bytes:
-    """A note that counts nothing is written as version 0."""
+    """Encode a note; one without a count is written as version 0."""
     version = NOTE_VERSION if header.number >= 0 else 0
     return pack_h(version) + header.encode(version) + body.encode(NOTE_BODY_VERSION)
 
 
 def read_note(data: bytes) -> tuple[NoteHeader, Message | bytes]:
-    """The header and its body; of a kind or version that we do not know, the body's bytes."""
+    """The header and the body; for an unknown kind or version, the body's bytes."""
     version = version_of(data)
     header, at = NoteHeader.decode(data, 2, min(max(version, 0), NOTE_VERSION))
     kind = NOTES.get(header.kind)

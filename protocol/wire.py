@@ -1,4 +1,4 @@
-"""The pieces that generated code is made of: lengths, strings, counts and tags, read from bytes, and written as a list of
+"""Building blocks of generated code: lengths, strings, counts and tags, read from bytes, and written as a list of
 parts that is joined once.
 
 A reader takes the frame and a position and gives the value and the position behind it. `at` only ever grows, and an
@@ -16,8 +16,8 @@ from protocol.errors import EncodeError, ProtocolError
 
 COMPILED: Final = not __file__.endswith((".py", ".pyc"))
 
-UNREADABLE: Final = (IndexError, StructError)  # what reading behind the end of a frame raises
-UNWRITABLE: Final = (StructError, ValueError, OverflowError, TypeError, AttributeError)  # what a value that does not fit raises
+UNREADABLE: Final = (IndexError, StructError)  # raised by a read beyond the end of a frame
+UNWRITABLE: Final = (StructError, ValueError, OverflowError, TypeError, AttributeError)  # raised by a value that does not fit
 
 ZERO_UUID: Final = bytes(16)
 TEXT_BYTES_MAX: Final = 32767  # Kafka's, for compact strings too
@@ -58,7 +58,7 @@ def uvarint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def compact_size(data: bytes, at: int) -> tuple[int, int]:
-    """The length of a compact string or bytes, -1 for null; what it announces is there."""
+    """The length of a compact string or bytes, -1 for null; checked against the bytes in the frame."""
     n, at = uvarint(data, at)
     if n - 1 > len(data) - at:
         raise ProtocolError(f"a length of {n - 1} with {len(data) - at} bytes left")
@@ -66,7 +66,7 @@ def compact_size(data: bytes, at: int) -> tuple[int, int]:
 
 
 class ElementBudget:
-    """How many more array elements may be read, while that is bounded: elements of a few bytes become objects of hundreds."""
+    """Limits the array elements of a request: elements of a few bytes become objects of hundreds."""
 
     __slots__ = ("bounded", "left")
 
@@ -250,7 +250,7 @@ def tag_head(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def skip_tags(data: bytes, at: int) -> int:
-    """Passes over tagged fields that nobody here knows."""
+    """Skip unknown tagged fields."""
     n, at = tag_count(data, at)
     for _ in range(n):
         _, at, _ = tag_head(data, at)

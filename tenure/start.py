@@ -1,4 +1,4 @@
-"""Where the command starts: it puts Tenure's own packages first on the import path, whatever PYTHONPATH and the folder hold.
+"""The start of the command: puts Tenure's packages first on the import path, whatever PYTHONPATH and the folder hold.
 
 Tenure's packages have common names (`storage`, `cli`, `protocol`). In a checkout they are folders beside this one. A wheel keeps
 them in `tenure/_inside/`, where nobody else's import finds them, and only Tenure's own processes look there.
@@ -18,7 +18,7 @@ def packages_folder() -> str:
 
 
 def use_own_packages() -> None:
-    """From now on `import storage` and its like mean Tenure's, in this process alone."""
+    """Make `import storage` and the like import Tenure's packages, in this process only."""
     folder = packages_folder()
     if sys.path[:1] != [folder]:
         sys.path.insert(0, folder)

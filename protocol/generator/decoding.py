@@ -7,7 +7,7 @@ from protocol.generator.model import FIXED_LETTERS, FIXED_SIZES, Field, Message,
 from protocol.generator.paths import Path, by_path, paths_of, runs, stretches
 from protocol.generator.types import default_value, kind_size, least_size, may_be_none, python_type
 
-# Our own names in generated code. A loop's bound has a name of its own: mypyc evaluates `range(n)` anew as n changes.
+# Variable names of generated code. A loop's bound is a separate variable: mypyc evaluates `range(n)` again when n changes.
 RESERVED = {"at", "data", "error", "item", "items", "n", "out", "stop", "tag", "tags", "total", "version"}
 
 
@@ -28,7 +28,7 @@ def decode_method(out: Lines, message: Message) -> None:
 
 
 def read_method(out: Lines, struct: Struct, paths: list[Path]) -> None:
-    """For a struct that stands alone: a nullable or a tagged one."""
+    """For a single struct: a nullable or a tagged one."""
     assert not RESERVED & {item.name for item in struct.fields}
     out.put("", "@staticmethod")
     with out.block(f"def read(data: bytes, at: int, version: int) -> tuple[{struct.name}, int]:"):

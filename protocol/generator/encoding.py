@@ -119,7 +119,7 @@ def write_one(out: Lines, item: Field, path: Path, value: str, target: str, inli
 
 
 def sendable(item: Field, path: Path, value: str) -> str:
-    """Where a version does not know null, an empty value goes in its place."""
+    """In versions without null, an empty value is written for it."""
     if item.nullable is None:
         return value
     empty = {"string": '""', "bytes": 'b""', "array": "[]"}[item.kind]

@@ -44,7 +44,7 @@ def api_modules() -> list[Module]:
 
 
 def add_fields(module: Module, new: list[dict[str, Any]]) -> None:
-    """Put fields that kio does not know yet behind the fields that they follow on the wire."""
+    """Insert fields that kio does not know yet after the fields that they follow on the wire."""
     for item in new:
         for message in module.messages:
             for struct in (*message.struct.nested(), message.struct):

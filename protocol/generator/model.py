@@ -1,4 +1,4 @@
-"""What a message looks like, over all the versions that we can code."""
+"""The description of a message over all its supported versions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Field:
 
 @dataclass
 class Struct:
-    """A class to be: a message, or a part of one."""
+    """A class to generate: a message, or a part of one."""
 
     name: str
     fields: list[Field]
