@@ -30,7 +30,7 @@ Starting = Callable[[Path], AbstractContextManager[Server]]
 
 
 class DataPlane:
-    """Runs rows of data; each on a broker of its own, in turn with the floor and with the others."""
+    """Runs rows of data; each on its own broker, in turn with the floor and with the others."""
 
     def __init__(self, tools: Tools, cores: Cores, rounds: int, seconds: float) -> None:
         self._tools = tools

@@ -72,7 +72,7 @@ class Watch:
         self._begin = _jiffies()
 
     def steal(self) -> float:
-        """The share of processor time that the host gave to others; 0 where it is not told."""
+        """The share of processor time that the host gave to others; 0 where the system does not report it."""
         spent = [now - then for now, then in zip(_jiffies(), self._begin, strict=True)]
         return spent[7] / total if (total := sum(spent)) else 0.0
 

@@ -130,7 +130,7 @@ LOAD_ROWS = (
 
 
 class Figure(NamedTuple):
-    """One figure of a row of data, in a unit of its own; a target is the least it may be, or the most."""
+    """One figure of a row of data, in its own unit; a target is the least it may be, or the most."""
 
     name: str
     field: str  # of the generator's answer
@@ -274,7 +274,7 @@ PIPELINE_ROWS = (PIPELINE, PIPELINE_SPARK)
 
 
 class SingleRow(NamedTuple):
-    """A figure in a unit of its own; `at_most` is its target."""
+    """A figure in its own unit; `at_most` is its target."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""What is measured, each as a process of its own: the floor and the broker. Killed by id, whatever happens."""
+"""The measured servers, each in its own process: the floor and the broker. Always killed, by process id."""
 
 from __future__ import annotations
 

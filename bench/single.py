@@ -56,7 +56,7 @@ def kafka_start_and_memory(jars: Path, core: int | None) -> tuple[float, float]:
 
 
 def codec(core: int | None) -> dict[str, Any]:
-    """What `python -m bench.codec --json` says, from a process of its own on the server's core."""
+    """What `python -m bench.codec --json` prints, run in its own process on the server's core."""
     command = [sys.executable, "-P", "-m", "bench.codec", "--json"]
     try:
         with pinned(core):

@@ -85,7 +85,7 @@ class Rounds(NamedTuple):
 def in_turn(
     witness: Witness, rounds: int, patience: float, names: Callable[[], list[str]], measure: Callable[[str, int], Sample | None]
 ) -> Rounds:
-    """As many calm rounds as are asked for, unless that takes more than `patience` seconds of waiting and of rounds in vain.
+    """As many calm rounds as are asked for, unless that takes more than `patience` seconds of waiting and of noisy rounds.
 
     `names` are those that take their turn, in order; one that measures nothing (None) is not among them any more.
     """

@@ -138,6 +138,6 @@ def flushed() -> bool:
 
 
 def let_go_of_output() -> None:
-    """Nobody reads any more: what is still buffered must not be tried again when Python ends."""
+    """The reader is gone: what is still buffered must not be written again when Python ends."""
     with suppress(OSError, ValueError, AttributeError), open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -15,7 +15,7 @@ from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumRequestPartitionData, DescribeQuorumRequestTopicData
 from protocol.messages.list_groups import ListGroupsRequest
 
-# Tenure alone has this internal topic; it is shown to whoever asks for it by name.
+# Tenure alone has this internal topic; it is shown to a client that asks for it by name.
 NOTES_TOPIC = "__coordinator_notes"
 QUORUM_TOPIC = "__cluster_metadata"  # its one partition is led by the controller
 Versions = dict[int, tuple[int, int]]

@@ -41,7 +41,7 @@ def offer(before: list[str], current: str) -> Offer:
         return beginning(current, options(place))
     below = subcommands(place.parser)
     if below:
-        words = [] if place.positionals else list(below)  # behind a command that nobody knows nothing follows
+        words = [] if place.positionals else list(below)  # nothing follows an unknown command
         return beginning(current, ((word, summary(place.parser, word)) for word in words))
     action = next_positional(place)
     if action is None:
@@ -186,7 +186,7 @@ def names_for(action: argparse.Action, place: Place) -> Callable[[argparse.Names
 
 
 def asked(names: Callable[[argparse.Namespace], list[str]], place: Place) -> list[str]:
-    """Nobody waits long for a TAB, and nobody wants to read there what went wrong."""
+    """Completion gives up quickly, and without a message."""
     from cli.arguments import addresses
     from cli.failure import Failure
 

@@ -38,7 +38,7 @@ def dial(host: str, port: int, deadline: float) -> socket.socket:
 
 
 def look_up(host: str, port: int, deadline: float) -> list[Any]:
-    """What the name leads to. Looking it up has no timeout of its own, so a thread does it."""
+    """The addresses of a name. The look-up has no timeout, so a thread does it."""
     found: list[Any] = []
     failures: list[OSError | UnicodeError] = []
 

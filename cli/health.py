@@ -261,7 +261,7 @@ def advertised(reply: bytes) -> dict[int, tuple[int, int]]:
 
 
 def list_groups_error(exchange: Exchange, versions: tuple[int, int]) -> int:
-    """Version 4 can be told to list nothing; before it the list comes along."""
+    """From version 4 on the request can ask for no topics; older ones always list them."""
     if versions[1] >= 4:
         names = b"\x02" + bytes([len(STATE_WITHOUT_GROUPS) + 1]) + STATE_WITHOUT_GROUPS
         reply = exchange.whole(exchange.request(LIST_GROUPS, 4, names + b"\0", flexible=True))

@@ -38,7 +38,7 @@ class Column(NamedTuple):
 
 
 class Painted(NamedTuple):
-    """A cell with a colour of its own."""
+    """A cell with its own colour."""
 
     text: object
     role: Role | None
@@ -153,7 +153,7 @@ class Screen:
         return GAP.join(parts).rstrip(" ")
 
     def confirm(self, question: str, options: argparse.Namespace) -> bool:
-        """Whether to go on: asks where somebody can answer, and does not where nobody can."""
+        """Ask whether to go on, where there is a terminal to answer on."""
         if getattr(options, "yes", False) or not (sys.stdin and sys.stdin.isatty() and self.out.isatty()):
             return True
         self.out.write(f"{question} [y/N] ")
@@ -184,7 +184,7 @@ def end_json(screen: Screen | None, code: int, error: Failure | None) -> None:
 
 
 def nowhere() -> TextIO:
-    """For whom whoever started us has closed it."""
+    """A stream that the parent process has closed."""
     return io.StringIO()
 
 

@@ -1,4 +1,4 @@
-"""Requests to whoever in the cluster answers them: anybody, one broker, the controller, a group's coordinator, a partition's leader.
+"""Requests to the broker that answers them: any broker, one broker, the controller, a group's coordinator, a partition's leader.
 
 Each call has `timeout` seconds in all, and reconnects, tries other addresses and asks again meanwhile. It gives up at once where waiting
 is no use: when nobody has ever answered and every address says why, and when what answers cannot do what is asked.
@@ -54,7 +54,7 @@ class Cluster:
             raise Failure(EXIT.USAGE, str(error)) from error
 
     def another(self) -> Cluster:
-        """The same cluster for another thread, with connections of its own."""
+        """The same cluster with separate connections, for another thread."""
         return Cluster(self._pool.bootstrap, self.timeout)
 
     def __enter__(self) -> Cluster:
@@ -244,7 +244,7 @@ class Cluster:
             raise Failure(EXIT.UNREACHABLE, broken.line) from broken
 
     def own_connection(self, broker_id: int, *, timeout: float | None = None) -> Connection:
-        """One that nobody else asks on, for whoever waits for replies in its own way. `Broken`: there is none."""
+        """A connection for one caller alone, which waits for replies in its own way. Raises `Broken`."""
         deadline = self._deadline(timeout)
         shared = self._broker(broker_id, deadline)
         return Connection(shared.host, shared.port, deadline)
@@ -286,7 +286,7 @@ class Cluster:
                 if broken.final or not self._pool.met:
                     raise problem from broken
                 self._known = False
-            except Failure as failure:  # of whoever was asked on the way
+            except Failure as failure:  # of a broker that was asked on the way
                 raise (problem if problem and self._over(deadline) else failure) from failure
             except TimeoutError as error:
                 raise problem or Failure(EXIT.UNREACHABLE, f"{what} was not answered within {self._seconds:.3g} s") from error

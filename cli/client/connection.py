@@ -19,7 +19,7 @@ from protocol.message import Message
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 CLIENT_ID = "tenure"
-# Known to every Kafka since 2.4; whoever does not know it answers in version 0 (KIP-511).
+# Known to every Kafka since 2.4; an older one answers in version 0 (KIP-511).
 VERSIONS_VERSION = 3
 UNSUPPORTED_VERSION = 35
 SASL_HANDSHAKE = 17
@@ -27,7 +27,7 @@ METADATA = 3
 # More than any reply that we ask for, and less than an alert of TLS or a line of text would announce, read as a size.
 REPLY_BYTES_MAX = 1 << 28
 READ_BYTES = 1 << 18
-# Whoever has not answered by then is asked whether it speaks something else, while its answer may still come.
+# A peer that has not answered by then is probed for other protocols, while its answer may still come.
 DOUBT_SECONDS = 3.0
 DOUBT_SHARE = 0.5
 
@@ -36,7 +36,7 @@ unpack_int = Struct(">i").unpack_from
 
 class Broken(Exception):
     """There is no reply. `final`: asking there again is no use; `sent`: the broker may have done what it was asked for; `late`: it had no
-    time left, and the line wants to be told how much it had."""
+    time left, and `line` is to be completed with the time it had."""
 
     def __init__(self, line: str, *, final: bool = False, sent: bool = False, late: bool = False) -> None:
         super().__init__(line)
@@ -55,7 +55,7 @@ def api_name(request: Message) -> str:
 
 
 def response_class(request: Message) -> type[Message]:
-    """It stands in the request's module; so only those APIs are imported that somebody uses."""
+    """The response class is in the request's module; so only the APIs in use are imported."""
     module = sys.modules[type(request).__module__]
     return cast("type[Message]", getattr(module, api_name(request) + "Response"))
 
@@ -94,7 +94,7 @@ class Connection:
         self._socket.close()
 
     def fileno(self) -> int:
-        """For whoever waits for several replies at once."""
+        """For a caller that waits for several replies at once."""
         return self._socket.fileno()
 
     @property
@@ -163,7 +163,7 @@ class Connection:
         return bool(poll.poll(seconds * 1000))
 
     def _instead(self, deadline: float) -> Broken:
-        """Whoever closes: is it because it wants something else?"""
+        """Why a peer closes the connection: does it speak another protocol?"""
         found = nature.of(self.host, self.port, deadline)
         if found:
             return Broken(f"{self.where} {found}", final=True)
@@ -208,7 +208,7 @@ class Connection:
         return reply
 
     def _cut(self, name: str, deadline: float) -> Broken:
-        """Versions are told to everybody; a broker that wants to know who we are closes at the next request."""
+        """ApiVersions needs no authentication; a broker with SASL closes the connection at the next request."""
         if not self._replies and SASL_HANDSHAKE in self.versions:
             mechanisms = nature.sasl_mechanisms(self.host, self.port, deadline)
             if mechanisms is not None:

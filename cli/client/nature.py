@@ -83,7 +83,7 @@ def speaks_http(host: str, port: int, deadline: float) -> bool:
 
 
 def sasl_mechanisms(host: str, port: int, deadline: float) -> list[str] | None:
-    """What a listener with SASL offers, asked for with a mechanism that nobody has; None where the listener has no SASL."""
+    """What a listener with SASL offers, asked for with a mechanism that does not exist; None where the listener has no SASL."""
     try:
         with probe_socket(host, port, deadline) as connection:
             body = struct.pack(">hhih6sh4s", SASL_HANDSHAKE, 0, 1, 6, b"tenure", 4, b"NONE")

@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 2.5
 class Pool:
     def __init__(self, bootstrap: Sequence[Address]) -> None:
         self.bootstrap = list(bootstrap)
-        self.met = False  # somebody has answered: who does not answer now may come back
+        self.met = False  # a broker has answered: one that does not answer now may come back
         self._open: dict[Address, Connection] = {}
         self._failed: set[Address] = set()  # the last time that they were tried
 
@@ -49,12 +49,12 @@ class Pool:
         self._failed.add((connection.host, connection.port))
 
     def candidates(self, more: Iterable[Address]) -> list[Address]:
-        """Whom to try: who is connected, then the others, and last whoever failed."""
+        """The brokers in the order to try them: connected ones, then the others, failed ones last."""
         known = dict.fromkeys([*(address for address, open in self._open.items() if not open.stale), *self.bootstrap, *more])
         return sorted(known, key=lambda address: address in self._failed)
 
     def anybody(self, more: Iterable[Address], deadline: float) -> Connection:
-        """The first that answers; nobody is waited for so long that there is no time for the next."""
+        """The first broker that answers; no wait is so long that there is no time for the next one."""
         untried = self.candidates(more)
         problems: dict[Address, Broken] = {}
         for patience in (PATIENCE_SECONDS, None):

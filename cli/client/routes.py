@@ -1,4 +1,4 @@
-"""The way of one request to whoever answers it."""
+"""The way of one request to the broker that answers it."""
 
 from __future__ import annotations
 

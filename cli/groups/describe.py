@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """None: nothing is committed, the end is not known, nobody has it."""
+    """None: nothing is committed, the end is not known, or no member has it."""
 
     topic: str
     partition: int
@@ -128,7 +128,7 @@ def idle(group: Group) -> list[GroupMember]:
 
 
 def unread(group: Group, rows: list[Row]) -> list[Row]:
-    """Behind, and nobody reads them. While a group rebalances nothing is said: nobody has anything."""
+    """Partitions with lag that no member reads. Empty while a group rebalances: then no member has any."""
     if group.occupied and not group.readable:
         return []
     return [row for row in rows if row.owner is None and row.lag] if group.state in ("Stable", "Empty") else []

@@ -1,4 +1,4 @@
-"""Groups by the names that somebody typed."""
+"""Groups by the names on the command line."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def partitions_of(entry: Entry) -> Partitions:
     if found is None:
         return NOTHING_KNOWN
     owned = {partition for image in (entry.before, entry.after) if image and image.stored for partition in owners_of(image.stored) or ()}
-    # One that nobody is in any more has no protocol.
+    # An empty group has no protocol.
     protocols = [image.stored.protocol for image in (entry.after, entry.before) if image and image.stored and image.stored.protocol]
     return Partitions(found, len(owned), protocols[0] if protocols else "")
 
@@ -130,7 +130,7 @@ def show(screen: Screen, about: list[Entry], chosen: list[Entry], options: argpa
 
 
 def concerning(entries: list[Entry]) -> list[Entry]:
-    """What was told of the coordinator before the group was there says nothing of the group."""
+    """Drop notes of the coordinator from before the group existed."""
     first = next((at for at, entry in enumerate(entries) if not isinstance(entry, Moved)), len(entries))
     return entries[first:]
 
@@ -145,7 +145,7 @@ def last_ms(entry: Entry) -> int:
 
 
 def go_on(screen: Screen, reading: Reading, notes: Notes) -> None:
-    """Until somebody interrupts."""
+    """Until it is interrupted."""
     said: Rebalance | None = None
     while True:
         entries = reading.take(notes.wait())

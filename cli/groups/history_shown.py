@@ -92,7 +92,7 @@ def missing(one: Missing) -> str:
 
 
 def show_begun(screen: Screen, one: Rebalance) -> None:
-    """For who follows: its end is told when it is there."""
+    """For --follow: its end is shown when it is there."""
     screen.line(f"{when(screen, one.began_ms)}  {screen.paint('rebalance begins', Role.CAREFUL)}: {plain(title(one))}")
 
 

@@ -91,7 +91,7 @@ def to_time(
 
 
 def to_current(bounds: Mapping[Key, Bounds], committed: Mapping[Key, Committed]) -> list[Move]:
-    """What is committed is committed again as it is: its retention begins anew."""
+    """What is committed is committed again as it is: its retention starts again."""
     none = "nothing was committed: to the end"
     return [
         move(key, committed.get(key) or Committed(bounds[key].latest), bounds[key], committed, None if key in committed else none)

@@ -19,7 +19,7 @@ AT_REST = ("Stable",)
 
 
 class Move(NamedTuple):
-    """Who has the partition, and who will have it (None: nobody), where that can be known."""
+    """The member that has the partition, and the one that will have it (None: none), where that can be known."""
 
     partition: Partition
     before: GroupMember

@@ -1,4 +1,4 @@
-"""`tenure group remove-member`: seats that nobody will come back to are given up at once, not when their sessions end."""
+"""`tenure group remove-member`: removes members that will not come back, without waiting for their session timeouts."""
 
 from __future__ import annotations
 

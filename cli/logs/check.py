@@ -22,7 +22,7 @@ UNKNOWN = "unknown"
 
 OUR_LOGS = (OFFSETS_LOG, NOTES_LOG, REGISTRY_LOG)
 LEFTOVERS = (REWRITING, PROBE, ".new", ".cleaned", ".swap", ".deleted")
-REPLACEMENT = "\ufffd"  # a name that was no UTF-8: its hash cannot be told any more
+REPLACEMENT = "\ufffd"  # a name that was no UTF-8: its hash cannot be computed any more
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ class LogCheck:
 
     def _begin(self, segment: SegmentFile, after: SegmentFile | None) -> None:
         if self._next_offset > segment.base:
-            self._next_offset = segment.base  # told as an overlap where it was seen
+            self._next_offset = segment.base  # reported as an overlap where it was seen
         self._gap(segment, 0, segment.base, after)
         self._next_offset = self.found.next_offset = segment.base
 
@@ -138,7 +138,7 @@ class LogCheck:
             extent += " to the end, not what an interrupted write leaves"
         what = f"{damage.reason} ({extent})"
         if after is not None and after.base == self._last_base == last_offset and damage.torn and not self.expected.clean:
-            # A repair writes the end anew, into a segment of its own, before it cuts off the old one.
+            # A repair writes the end again, into a new segment, before it cuts off the old one.
             kind = "segment-overlap"
             what += f"; {os.path.basename(after.path)} goes on where the sound part ends"
         elif after is not None:

@@ -237,6 +237,6 @@ def holds_a_batch(data: bytes) -> bool:
 
 
 def named_log(name: str | None) -> str | None:
-    """Also for whoever names an internal log by its folder, with the number of the partition."""
+    """Also for an internal log named by its folder, with the number of the partition."""
     found = re.fullmatch(r"(.+)-\d+", name or "")
     return found[1] if found and found[1] in LOGS_OF_KINDS.values() else name

@@ -31,7 +31,7 @@ class Output:
     def __init__(self) -> None:
         self.code = SOUND
         self._reason = self._hint = ""  # of the code
-        self._stream: TextIO | None = sys.stdout  # None where whoever started us closed it
+        self._stream: TextIO | None = sys.stdout  # None where the parent process closed it
         reconfigure = getattr(self._stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace", line_buffering=sys.stdout.isatty())

@@ -114,7 +114,7 @@ class Verify:
     # The directory itself
 
     def _directory_files(self, problems: Problems, has_logs: bool) -> bool:
-        """Whether it is worth looking further: what a newer format means nobody here knows."""
+        """Whether to look further: a newer format cannot be read."""
         if problem := format_problem(self.path):
             problems.add("format-newer", os.path.join(self.path, FORMAT_FILE), None, problem)
             return False
@@ -168,7 +168,7 @@ class Verify:
         return len(found) if found == list(range(len(found))) else 0
 
     def _folders(self, problems: Problems, topics: dict[str, tuple[int, str, str]], logs: list[LogFolder]) -> None:
-        """Logs that are missing or shorter than they were, and folders that nobody knows."""
+        """Logs that are missing or shorter than they were, and unknown folders."""
         for name in (RECOVERY_POINTS, HIGH_WATERMARKS):  # a log may be empty up to a log start behind its last batch
             for id, offset in self._offsets.get(name, {}).items():
                 path = os.path.join(self.path, name)

@@ -1,4 +1,4 @@
-"""Records from the leaders of all partitions at once: each leader has one request that waits for more, on a connection of its own."""
+"""Records from the leaders of all partitions at once: each leader gets one long-polling fetch on a separate connection."""
 
 from __future__ import annotations
 

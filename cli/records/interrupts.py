@@ -12,7 +12,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # SIGHUP: its t
 
 
 class Interrupted(KeyboardInterrupt):
-    """Whoever does not know it takes it for Ctrl-C, which it mostly is."""
+    """A caller that does not know it handles it as Ctrl-C, which it mostly is."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)

@@ -207,7 +207,7 @@ class Member:
         return False
 
     def leave(self) -> None:
-        """Gives the seat to the others at once. Nothing is said when nobody answers: the session ends by itself."""
+        """Leave the group, so that its other members get the partitions at once. Without an answer the session expires by itself."""
         self.rest()
         if not self._member_id:
             return

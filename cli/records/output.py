@@ -26,7 +26,7 @@ class Output:
         return self.left == 0
 
     def put(self, chunk: Chunk, printed: Callable[[int], None]) -> None:
-        """Prints; `printed` is told the next offset whenever everything before it has been printed."""
+        """Print the records; `printed` gets the next offset whenever everything before it has been printed."""
         found = chunk.found if self.left is None else chunk.found[: self.left]
         for at in range(0, len(found), TOGETHER):
             some = found[at : at + TOGETHER]

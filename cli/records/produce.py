@@ -1,4 +1,4 @@
-"""`tenure produce`: arguments and lines become records, and what became of them is told."""
+"""`tenure produce`: arguments and lines become records; it prints the result of each."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def record_limit(cluster: Cluster, topic: str) -> int:
     try:
         return int(topic_settings(cluster, [topic])[topic]["max.message.bytes"].value or "")
     except (Failure, KeyError, ValueError):
-        return 1 << 62  # it is not told: the broker decides
+        return 1 << 62  # not known here: the broker decides
 
 
 # Where they go

@@ -65,7 +65,7 @@ def request(options: argparse.Namespace, names: list[str]) -> CreateTopicsReques
 
 
 def ensure(cluster: Cluster, name: str) -> bool:
-    """Create a topic with the cluster's defaults, as whoever sends to it wants it; whether it was not there."""
+    """Create a topic with the cluster's defaults, for a producer; returns whether it was missing."""
     options = argparse.Namespace(topics=[name], partitions=None, replication_factor=None, settings=[], dry_run=False, timeout=cluster.timeout)
     reply = cluster.controller(request(options, [name]), oldest=4)
     result = next((result for result in reply.topics if result.name == name), None)

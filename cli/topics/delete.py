@@ -95,7 +95,7 @@ def confirm(screen: Screen, options: argparse.Namespace, entries: list[dict[str,
 
 
 def delete(cluster: Cluster, options: argparse.Namespace, names: list[str]) -> dict[str, Failure]:
-    """Those that were not deleted; one that somebody else deleted meanwhile is gone, as was wished."""
+    """The topics that were not deleted, with the reason; a topic that another client deleted meanwhile counts as deleted."""
     request = DeleteTopicsRequest([DeleteTopicState(name) for name in names], names, int(options.timeout * 1000))
     reply = cluster.controller(request)
     return {

@@ -55,7 +55,7 @@ def described(cluster: Cluster, topics: dict[str, TopicInfo], every_setting: boo
 
 
 def settings_or_none(cluster: Cluster, names: list[str]) -> dict[str, dict[str, Setting]] | None:
-    """None where they are not told: reading them is a right of its own."""
+    """None where this user may not read them."""
     try:
         return topic_settings(cluster, names)
     except Failure as failure:

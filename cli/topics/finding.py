@@ -1,4 +1,4 @@
-"""Topics by the names that somebody typed."""
+"""Topics by the names on the command line."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def existing(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, TopicInf
             line = f"topic {name!r} cannot exist: names have 1 to 249 letters, digits, dots, dashes and underscores"
             raise Failure(EXIT.MISSING, line, word=word_of(topic.error))
         else:
-            if topic.error != ErrorCode.LEADER_NOT_AVAILABLE:  # told for a topic that is just being made; its partitions say more
+            if topic.error != ErrorCode.LEADER_NOT_AVAILABLE:  # reported while a topic is being created; its partitions say more
                 check(topic.error, f"topic {name}")
             there[name] = topic
     return there, missing
 
 
 def await_known(cluster: Cluster, names: Sequence[str], known: Callable[[TopicInfo], bool]) -> None:
-    """Until the brokers know what the controller has done: whoever asks next must not find it otherwise. Not for long: it is done."""
+    """Wait until the brokers know what the controller has done, so that the next request sees it; not for long, since it is done."""
     until = time.monotonic() + min(SPREAD_SECONDS, cluster.timeout)
     while names and not all(known(topic) for topic in cluster.topics(names, refresh=True).values()) and time.monotonic() < until:
         time.sleep(PAUSE_SECONDS)

@@ -25,7 +25,7 @@ SOURCES: Final = {
 
 class Setting(NamedTuple):
     name: str
-    value: str | None  # None: sensitive, so that nobody is told
+    value: str | None  # None: sensitive, so the broker does not send it
     source: int
     sensitive: bool
     inherited: str | None  # what it would be without the topic's own value
@@ -44,7 +44,7 @@ class Setting(NamedTuple):
 
 
 def meant(names: Iterable[str]) -> str:
-    """What somebody may have meant who named settings that no topic has; empty where all are known."""
+    """A hint about the names of settings that no topic has; empty where all are known."""
     from difflib import get_close_matches
 
     from broker.topics.settings import TOPIC_SETTINGS

@@ -24,7 +24,7 @@ class Contents(NamedTuple):
 
 
 def partition_sizes(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[Place, int]:
-    """Of the partitions whose leaders tell; looking at disks is a right of its own, and nobody is refused a topic for lack of it."""
+    """Of the partitions whose leaders report it. Reading log directories needs a separate right; without it sizes are left out."""
     sizes: dict[Place, int] = {}
     for leader, places in led(topics).items():
         if leader not in cluster.brokers:

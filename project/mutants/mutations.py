@@ -30,7 +30,7 @@ DEQUE: Final = {"popleft", "append"}
 LOGGERS: Final = {"log"}
 # What has no behaviour: types alone, and texts for people.
 TYPE_ONLY: Final = {"Protocol", "TypedDict"}
-LARGE: Final = 100  # constants from here on are halved instead of counted up: nobody tests a budget of 64 KiB to the byte
+LARGE: Final = 100  # constants from here on are halved instead of counted up: no test checks a budget of 64 KiB to the byte
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -49,7 +49,7 @@ def use_hypothesis() -> None:
 
 
 class Touched(NamedTuple):
-    """What one test touches: of each file the lines; and how long it takes when nobody traces it."""
+    """What one test touches: of each file the lines; and how long it takes untraced."""
 
     lines: dict[str, list[int]]
     seconds: float

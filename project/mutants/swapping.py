@@ -1,4 +1,4 @@
-"""Puts the code of a mutated function into the function that is loaded: whoever has imported it has the mutated one."""
+"""Puts the code of a mutated function into the function that is loaded: modules that imported it call the mutated one."""
 
 from __future__ import annotations
 
