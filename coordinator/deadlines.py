@@ -44,14 +44,14 @@ class Deadlines:
         """Set the item's deadline, earlier or later than before."""
         item.deadline = deadline
         if deadline < item.scheduled_at:
-            self._file(item)
+            self._schedule(item)
 
     def reschedule(self, item: Timed) -> None:
         """Schedule an item whose deadline is now before `scheduled_at`."""
-        self._file(item)
+        self._schedule(item)
 
-    def _file(self, item: Timed) -> None:
-        self._forget(item)
+    def _schedule(self, item: Timed) -> None:
+        self._unschedule(item)
         moment = item.deadline - item.deadline % TICK_MS
         item.scheduled_at = moment
         slot = self._slots.get(moment)
@@ -65,10 +65,10 @@ class Deadlines:
     def remove(self, item: Timed) -> None:
         """Clear the item's deadline."""
         item.deadline = NEVER
-        self._forget(item)
+        self._unschedule(item)
         item.scheduled_at = NEVER
 
-    def _forget(self, item: Timed) -> None:
+    def _unschedule(self, item: Timed) -> None:
         slot = self._slots.get(item.scheduled_at)
         if slot is not None:
             slot.pop(item, None)
@@ -100,7 +100,7 @@ class Deadlines:
             item.scheduled_at = item.deadline
             heappush(self._soon, (item.deadline, item.rank, self._number, item))
         elif item.deadline != NEVER:
-            self._file(item)
+            self._schedule(item)
 
     def _set_wake(self) -> None:
         self.wake_at = min(self._moments[0] if self._moments else NEVER, self._soon[0][0] if self._soon else NEVER)

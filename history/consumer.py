@@ -9,7 +9,7 @@ from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadat
 from protocol.records import read_assignment, read_subscription
 
 CONSUMER = "consumer"
-REMEMBERED = 4_096  # cache size; metadata mostly repeats
+CACHE_ENTRIES = 4_096  # cache size; metadata mostly repeats
 
 
 def topics_of(stored: GroupMetadataValue, member: MemberMetadata) -> tuple[str, ...] | None:
@@ -31,7 +31,7 @@ def is_cooperative(protocol: str | None) -> bool:
     return "cooperative" in (protocol or "")
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_ENTRIES)
 def _topics(subscription: bytes) -> tuple[str, ...] | None:
     try:
         return tuple(sorted(read_subscription(subscription).topics)) if subscription else ()
@@ -39,7 +39,7 @@ def _topics(subscription: bytes) -> tuple[str, ...] | None:
         return None
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_ENTRIES)
 def _assigned(assignment: bytes) -> tuple[tuple[str, int], ...] | None:
     try:
         parts = read_assignment(assignment).assigned_partitions if assignment else []
@@ -48,7 +48,7 @@ def _assigned(assignment: bytes) -> tuple[tuple[str, int], ...] | None:
     return tuple(sorted((part.topic, number) for part in parts for number in part.partitions))
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_ENTRIES)
 def _partitions(assignment: bytes) -> tuple[str, ...] | None:
     places = _assigned(assignment)
     return tuple(f"{topic}-{number}" for topic, number in places) if places is not None else None

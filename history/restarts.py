@@ -45,7 +45,7 @@ class Avoidable(NamedTuple):
     longest_ms: int
 
 
-class _Met(NamedTuple):
+class _DynamicStay(NamedTuple):
     """A member without an instance id, and the rebalances in which it came and went."""
 
     stay: Stay
@@ -56,7 +56,7 @@ class _Met(NamedTuple):
 def avoidable(entries: Iterable[Entry]) -> Avoidable:
     told = list(entries)
     rebalances = [entry for entry in told if isinstance(entry, Rebalance)]
-    met = list(_met(rebalances))
+    met = list(_stays_of(rebalances))
     stays = [one.stay for one in met]
     pairs = pairs_of(stays, [entry.at_ms for entry in told if isinstance(entry, Deleted)])
     restarts = [_restart(met[pair.old], met[pair.new], pair) for pair in pairs]
@@ -71,13 +71,13 @@ def avoidable(entries: Iterable[Entry]) -> Avoidable:
     return Avoidable(restarts, count, max((one.away_ms for one in restarts), default=0))
 
 
-def _restart(old: _Met, new: _Met, pair: Pair) -> Restart:
+def _restart(old: _DynamicStay, new: _DynamicStay, pair: Pair) -> Restart:
     before, after = old.stay, new.stay
     return Restart(after.client_id, after.host, before.member_id, after.member_id, away(before, after)[1], 1 if old.went == new.came else 2)
 
 
-def _met(rebalances: list[Rebalance]) -> Iterable[_Met]:
-    there: dict[str, _Met] = {}
+def _stays_of(rebalances: list[Rebalance]) -> Iterable[_DynamicStay]:
+    there: dict[str, _DynamicStay] = {}
     for number, rebalance in enumerate(rebalances):
         steps: list[Came | Went] = [*rebalance.went, *rebalance.came]
         for one in sorted(steps, key=lambda one: one.at_ms):
@@ -86,7 +86,7 @@ def _met(rebalances: list[Rebalance]) -> Iterable[_Met]:
             if isinstance(one, Came):
                 if one.member_id not in there:
                     joined = None if one.again else (one.at_ms, one.at_ms)
-                    there[one.member_id] = _Met(Stay(one.member_id, None, one.client_id, one.host, joined, None, None, False), number, -1)
+                    there[one.member_id] = _DynamicStay(Stay(one.member_id, None, one.client_id, one.host, joined, None, None, False), number, -1)
                 continue
             before = there.pop(one.member_id, None)
             if before is not None:
