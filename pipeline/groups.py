@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from pipeline.columns import MINUTE_MS
 from pipeline.rows import Coverage, Episode, Generation, Group
 
 DAY_MS: Final = 86_400_000
@@ -26,7 +27,7 @@ def groups(
 ) -> list[Group]:
     """`saved`: rebalances that static members avoided, by group; `noted`: groups of which there are notes; `standing`: see `standing.py`."""
     by_generation, by_episode = _by_group(generations), _by_group(episodes)
-    totals = _totals(standing)
+    totals = _totals(standing, by_generation)
     share = _share(coverage)
     return [
         _row(cluster, name, by_generation[name], by_episode[name], saved.get(name, 0), name in noted, totals.get(name), share)
@@ -106,9 +107,13 @@ def _flags(newest: Generation | None, known: Sequence[Episode], missing: int) ->
     return flags
 
 
-def _totals(standing: pa.Table) -> dict[str, dict[str, Any]]:
-    """From what is known of each partition: commits and how many partitions have any, lag, the longest time lag, the worst status."""
+def _totals(standing: pa.Table, generations: Mapping[str, Sequence[Generation]]) -> dict[str, dict[str, Any]]:
+    """Sum up the partitions of each group: commits, partitions with commits, lag, longest time lag, worst status.
+
+    Deleting a group removes its offsets: partitions without a later commit have no lag any more.
+    """
     found: dict[str, dict[str, Any]] = {}
+    live_from = {group: _live_from(rows) for group, rows in generations.items()}
     names = ("group", "commits", "first_ms", "last_ms", "lag", "time_lag_ms", "status")
     for group, commits, first, last, lag, late, status in zip(*(standing[name].to_pylist() for name in names), strict=True):
         mine = found.setdefault(group, {"commits": 0, "partitions": 0, "first_ms": first, "last_ms": last, "lag": None, "time_lag_ms": None, "worst": None})
@@ -117,6 +122,8 @@ def _totals(standing: pa.Table) -> dict[str, dict[str, Any]]:
             mine["partitions"] += 1
             mine["first_ms"] = min(first, first if mine["first_ms"] is None else mine["first_ms"])
             mine["last_ms"] = max(last, last if mine["last_ms"] is None else mine["last_ms"])
+        if last is not None and last < live_from.get(group, last):
+            lag = late = None
         if lag is not None:
             mine["lag"] = lag + (mine["lag"] or 0)
         if late is not None:
@@ -124,6 +131,18 @@ def _totals(standing: pa.Table) -> dict[str, dict[str, Any]]:
         if status is not None:
             mine["worst"] = min(status, mine["worst"] or status, key=WORST_FIRST.index)
     return found
+
+
+def _live_from(generations: Sequence[Generation]) -> int:
+    """The first minute whose commits count as made after the last deletion of the group.
+
+    Commit times are known by the minute. In the minute of the deletion, the newest group record decides.
+    """
+    deleted_ms = max((one.append_ms for one in generations if one.tombstone), default=None)
+    if deleted_ms is None:
+        return 0
+    minute_ms = deleted_ms - deleted_ms % MINUTE_MS
+    return minute_ms + MINUTE_MS if generations[-1].tombstone else minute_ms
 
 
 def _share(coverage: Iterable[Coverage]) -> float:

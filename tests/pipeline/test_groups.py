@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from pipeline.groups import groups
+from pipeline.rows import Generation, Group
+from pipeline.standing import STANDING
+
+pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+
+MINUTE = 60_000
+T0 = 1_700_000_040_000  # a whole minute
+
+
+def generation(offset: int, at: int, *, tombstone: bool = False) -> Generation:
+    members = 0 if tombstone else 1
+    return Generation("c", "g", 1, offset, at, None, None, "consumer", "range", None, members, 0, None, not members, tombstone, False)
+
+
+def partition(number: int, last_commit_ms: int, lag: int) -> dict[str, object]:
+    """A partition whose newest known lag is `lag`, with a time lag of as many seconds."""
+    empty: dict[str, object] = dict.fromkeys(STANDING.names)
+    named = {"group": "g", "topic": "t", "topic_partition": number, "commits": 1, "first_ms": T0, "last_ms": last_commit_ms}
+    return empty | named | {"lag_ms": last_commit_ms, "lag": lag, "time_lag_ms": lag * 1000}
+
+
+def group(generations: list[Generation], *partitions: dict[str, object]) -> Group:
+    (found,) = groups("c", generations, [], {}, set(), pa.Table.from_pylist(list(partitions), schema=STANDING), [])
+    return found
+
+
+def test_lag_is_the_sum_of_the_partitions_and_time_lag_their_maximum() -> None:
+    found = group([generation(0, T0)], partition(0, T0, 5), partition(1, T0, 7))
+    assert (found.state, found.lag, found.time_lag_ms) == ("stable", 12, 7000)
+
+
+def test_a_deleted_group_has_no_lag() -> None:
+    found = group([generation(0, T0), generation(1, T0 + 30_000, tombstone=True)], partition(0, T0, 5))
+    assert (found.state, found.lag, found.time_lag_ms, found.commits) == ("deleted", None, None, 1)
+
+
+def test_a_group_created_again_has_only_the_lag_of_partitions_committed_since() -> None:
+    records = [generation(0, T0), generation(1, T0 + MINUTE, tombstone=True), generation(2, T0 + MINUTE + 1)]
+    found = group(records, partition(0, T0, 5), partition(1, T0 + MINUTE, 7))
+    assert (found.state, found.lag, found.time_lag_ms) == ("stable", 7, 7000)
+
+
+def test_commits_without_members_after_a_deletion_have_lag() -> None:
+    found = group([generation(0, T0), generation(1, T0, tombstone=True)], partition(0, T0 + MINUTE, 5))
+    assert (found.state, found.lag) == ("deleted", 5)
