@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from coordinator.config import BATCH_BYTES_MAX
 from protocol.batch import seal
-from protocol.batch_writing import write_facts
+from protocol.batch_writing import RecordForm, moment_end, write_facts
 
 # A fact as it is stored: record key and value; a null value is a tombstone.
 Fact = tuple[bytes, bytes | None]
@@ -44,11 +44,10 @@ class Hold:
     """The facts and replies of one shard between memory and log.
 
     `emitted`, `taken` and `durable` count facts since the shard was opened: handed over by the core, handed to the log, and
-    as durable as `offsets.flush` asks. Facts are encoded as records at once. A repeated commit writes its records and its
-    reply here directly (`repeats.py`).
+    as durable as `offsets.flush` asks. Facts are encoded as records at once.
     """
 
-    __slots__ = ("_batch_bytes_max", "_full", "durable", "emitted", "end", "held", "parts", "records", "room", "taken", "wall")
+    __slots__ = ("_batch_bytes_max", "_full", "_moment_end", "_wall", "durable", "emitted", "held", "parts", "records", "room", "taken")
 
     def __init__(self, batch_bytes_max: int = BATCH_BYTES_MAX) -> None:
         self._batch_bytes_max = batch_bytes_max
@@ -57,8 +56,8 @@ class Hold:
         self.durable = 0
         self.held: deque[tuple[int, Held]] = deque()  # replies, and how many facts must be durable for each
         self._full: deque[tuple[list[bytes], int]] = deque()  # full batches, taken before the open one
-        self.wall = -1  # the wall time of the newest repeated commit
-        self.end = b""  # how its records end: the encoded time
+        self._wall = -1  # the commit time of the newest repeated commit
+        self._moment_end = b""  # the same, as its records end with it
         self._begin()
 
     def _begin(self) -> None:
@@ -81,6 +80,25 @@ class Hold:
             write_facts(self.parts, facts, self.records)
             self.records += len(facts)
             self.emitted += len(facts)
+
+    def emit_repeat(self, form: RecordForm, frame: bytes, size: int, wall: int, reply: Held) -> bool:
+        """`emit` and `reply` for a commit whose records are encoded but for offsets and time; whether its batch was empty before.
+
+        `size` is what its records take in a batch.
+        """
+        if wall is not self._wall:  # all requests of a turn share one object
+            self._wall = wall
+            self._moment_end = moment_end(wall)
+        room = self.room - size
+        if room < 0 and self.records:
+            self.begin_batch()
+            room = self.room - size
+        self.room = room
+        before = self.records
+        self.records = after = form.write(self.parts, frame, self._moment_end, before)
+        self.emitted = emitted = self.emitted + after - before
+        self.held.append((emitted, reply))
+        return not before
 
     def reply(self, held: Held) -> None:
         """Release the reply at once if all facts are durable; otherwise hold it."""

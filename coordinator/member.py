@@ -58,6 +58,19 @@ class Member(Timed):
         self.join: JoinWaiter | None = None  # its parked JoinGroup
         self.sync: SyncWaiter | None = None  # its parked SyncGroup
 
+    def renew_session(self, now: int) -> bool:
+        """Restart the session; on False nothing has changed, and `Shard.refresh_session` does it.
+
+        That is after a gap in the heartbeats, which is counted, and when the deadline moves earlier, which is scheduled.
+        """
+        timeout = self.session_timeout_ms
+        deadline = now + timeout
+        if (now - self.seen_ms) * 3 > timeout or deadline < self.scheduled_at:
+            return False
+        self.seen_ms = now
+        self.deadline = deadline
+        return True
+
     def metadata(self, protocol: str | None) -> bytes:
         """Its metadata for the given protocol."""
         for name, metadata in self.protocols:

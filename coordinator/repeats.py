@@ -1,7 +1,7 @@
-"""Short paths for repeated heartbeats, and for repeated commits that differ only in their offsets: nearly all of a broker's work.
+"""Fast paths for a repeated heartbeat, and for a repeated commit that differs only in its offsets.
 
-The checks are repeated only when the group has changed (`Group.version`). A request that is no longer simply accepted takes the
-usual path (`Shard.heartbeat`, `Shard.commit`), which returns the error.
+Both check the member and its generation again only when the group has changed (`Group.version`). A request that is not simply
+accepted takes the usual way (`Shard.heartbeat`, `Shard.commit`), which returns the error.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from coordinator.rules import ROWS
 from coordinator.shard import Shard
 from coordinator.states import EMPTY
 from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES  # big-endian, in requests as in records
-from protocol.batch_writing import form_of, moment_end
+from protocol.batch_writing import form_of
 
 _VERSION: Final = b"\0\3"  # the start of the value, before the offset
 _NO_GROUP: Final = Group("", 0, 0)
 _NO_MEMBER: Final = Member("", "", None, "", "", 0, 0, ())
 
-# Results of RepeatedCommit.again: the reply is held; also, the shard's driver must take a batch; not handled, nothing changed.
-KEPT: Final = 0
-STEP: Final = 1
-OTHERWISE: Final = 2
+# Results of RepeatedCommit.try_accept: the reply is held; it is held and the shard's driver must take a batch; nothing has
+# changed and the usual way decides.
+STORED: Final = 0
+STORED_FIRST: Final = 1
+FALLBACK: Final = 2
 
 
 class RepeatedHeartbeat:
@@ -44,19 +45,11 @@ class RepeatedHeartbeat:
         self._group: Group = _NO_GROUP
         self._member: Member = _NO_MEMBER
 
-    def again(self, now: int) -> bool:
-        """Accept the heartbeat if the group is unchanged; on False nothing has changed, and `ask` does the checks."""
-        if self._group.version is not self._version:
-            return False
-        member = self._member
-        timeout = member.session_timeout_ms
-        if (now - member.seen_ms) * 3 > timeout:
-            return False
-        member.seen_ms = now
-        member.deadline = now + timeout  # later than it was, so no rescheduling is needed (`Shard.refresh_session`)
-        return True
+    def try_accept(self, now: int) -> bool:
+        """Accept the heartbeat if the group is unchanged; on False nothing has changed, and `accept_slow` does the checks."""
+        return self._group.version is self._version and self._member.renew_session(now)
 
-    def ask(self, shard: Shard, now: int) -> int:
+    def accept_slow(self, shard: Shard, now: int) -> int:
         """Run the usual heartbeat and return its error code. The shard's driver must check its deadlines after it."""
         code = shard.heartbeat(self._group_id, self._generation, self._member_id, self._instance_id, now)
         if not code:
@@ -117,40 +110,23 @@ class RepeatedCommit:
         self._frame = b""
         self._wall = 0
 
-    def again(self, shard: Shard, frame: bytes, reply: Held, now: int, wall: int) -> int:
-        """Store the offsets in this frame and hold the reply; OTHERWISE if the usual path has to decide."""
+    def try_accept(self, shard: Shard, frame: bytes, reply: Held, now: int, wall: int) -> int:
+        """Store the offsets in this frame and hold the reply; FALLBACK if the usual way has to decide."""
         group = self._group
         if group.version is not self._version:
-            if not self._is_allowed(shard, now):
-                return OTHERWISE
+            if not self._is_allowed(shard):
+                return FALLBACK
             group = self._group
         member = self._member
-        if member is not None:
-            timeout = member.session_timeout_ms
-            if (now - member.seen_ms) * 3 > timeout:
-                return OTHERWISE
-            member.seen_ms = now
-            member.deadline = now + timeout  # later than it was, so no rescheduling is needed (`Shard.refresh_session`)
+        if member is not None and not member.renew_session(now):
+            return FALLBACK
         self._frame = frame
         self._wall = wall
         if group.newest is not self:
             group.add_unread(self)
-        hold = shard.hold
-        if wall is not hold.wall:  # all requests of a turn share one object
-            hold.wall = wall
-            hold.end = moment_end(wall)
-        room = hold.room - self.size
-        if room < 0 and hold.records:
-            hold.begin_batch()
-            room = hold.room - self.size
-        hold.room = room
-        before = hold.records
-        hold.records = self._form.write(hold.parts, frame, hold.end, before)
-        hold.emitted = emitted = hold.emitted + self.records
-        hold.held.append((emitted, reply))
-        return KEPT if before else STEP
+        return STORED_FIRST if shard.hold.emit_repeat(self._form, frame, self.size, wall, reply) else STORED
 
-    def _is_allowed(self, shard: Shard, now: int) -> bool:
+    def _is_allowed(self, shard: Shard) -> bool:
         group = shard.groups.get(self.group_id)
         if group is None or ROWS[group.state].commit:
             return False
@@ -160,14 +136,12 @@ class RepeatedCommit:
                 return False
         elif self.generation != group.generation or (self.instance_id is not None and member.instance_id != self.instance_id):
             return False
-        elif now + member.session_timeout_ms < member.scheduled_at:
-            return False  # its session became shorter or has no deadline: it must be scheduled
         self._group = group
         self._member = member
         self._version = group.version
         return True
 
-    def forgotten(self) -> None:
+    def close(self) -> None:
         """No repeat will follow: the group keeps only the offsets."""
         self._group.decode_unread(self)
 

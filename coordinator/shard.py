@@ -296,14 +296,14 @@ class Shard:
         return ROWS[group.state].heartbeat
 
     def refresh_session(self, member: Member, now: int) -> None:
-        """Restart the member's session. A deadline that moves later needs no rescheduling."""
+        """Restart the member's session, after a gap in its heartbeats too."""
+        if member.renew_session(now):
+            return
         gap = now - member.seen_ms
         member.seen_ms = now
         if gap * 3 > member.session_timeout_ms:
             self._heartbeat_gaps.add(self._out, member, gap, now)
-        member.deadline = deadline = now + member.session_timeout_ms
-        if deadline < member.scheduled_at:
-            self._out.deadlines.reschedule(member)
+        self._out.deadlines.set(member, now + member.session_timeout_ms)
 
     def leave(self, group_id: str, leavers: list[Leaver], now: int, wall: int) -> list[int]:
         """LeaveGroup: an error code for each leaver, and one rebalance for all."""

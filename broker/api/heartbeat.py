@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.api.parts import Parts
-from broker.fastpath.heartbeat import HEARTBEAT_BYTES_MAX, HeartbeatAgain, heartbeat_replies
+from broker.fastpath.heartbeat import HEARTBEAT_BYTES_MAX, HeartbeatFastPath, heartbeat_replies
 from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer
 from broker.groups.shards import Shards
@@ -43,9 +43,9 @@ class Heartbeat:
         return answer(journal, call, self._replies[code])
 
     def _remember(self, call: Call, request: HeartbeatRequest, journal: GroupJournal) -> None:
-        """The next heartbeat and its answer are nearly always the same, so it is answered without being decoded."""
+        """The next heartbeat is nearly always the same."""
         if call.size <= HEARTBEAT_BYTES_MAX and call.connection.host.trace is None:
-            call.remember(HeartbeatAgain(call, request, journal, self._authorizer, self._clock, self._encoded[call.version]))
+            call.add_fast_path(HeartbeatFastPath(call, request, journal, self._authorizer, self._clock, self._encoded[call.version]))
 
 
 def _refusal(group_id: str, refusal: int) -> int:

@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.api.parked_call import ParkedCall
 from broker.api.parts import Parts
-from broker.fastpath.rejoin import ELEMENTS_MAX, JOIN_BYTES_MAX, Rejoin
+from broker.fastpath.rejoin import ELEMENTS_MAX, JOIN_BYTES_MAX, JoinFastPath
 from broker.groups.group_journal import GroupJournal
 from broker.groups.member_replies import join_response
 from broker.groups.shards import Shards
@@ -81,7 +81,7 @@ class JoinGroup:
         """A member that has rejoined once will do so again, most likely with the same request."""
         small = call.size <= JOIN_BYTES_MAX and len(asked.protocols) <= ELEMENTS_MAX
         if small and call.connection.host.trace is None and journal.shard.will_repeat(asked):
-            call.remember(Rejoin(call, journal, self._authorizer, self._clock, asked))
+            call.add_fast_path(JoinFastPath(call, journal, self._authorizer, self._clock, asked))
 
     def _refuse_early(self, request: JoinGroupRequest, version: int, error: int) -> Response:
         """The partition does not serve. What is wrong with any group comes first, and repeats the member's id."""

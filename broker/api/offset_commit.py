@@ -6,7 +6,7 @@ from typing import Final
 
 from broker.api.partition_counts import readable_partitions
 from broker.api.parts import Parts
-from broker.fastpath.commit import COMMIT_BYTES_MAX, IN_VAIN_MS, MADE_IN_VAIN_MAX, CommitAgain, CommitSeen, written
+from broker.fastpath.commit import COMMIT_BYTES_MAX, LEARN_ATTEMPTS_MAX, LEARN_PAUSE_MS, CommitFastPath, SeenCommit, commit_layout
 from broker.groups.group_journal import GroupJournal
 from broker.groups.offset_replies import AllCommitted
 from broker.groups.shards import Shards
@@ -92,7 +92,7 @@ class OffsetCommit:
         return None
 
     def _remember(self, call: Call, request: OffsetCommitRequest, commit: Commit, journal: GroupJournal) -> None:
-        """From the second of its kind on: the next is likely of the same partitions."""
+        """Build a fast path from the second commit of a kind on: the next is likely of the same partitions."""
         if (
             call.size > COMMIT_BYTES_MAX
             or commit.retention_ms != -1
@@ -100,19 +100,19 @@ class OffsetCommit:
             or not self._authorizer.open
         ):
             return
-        before = call.remembered()
-        if not isinstance(before, (CommitSeen, CommitAgain)):
-            call.remember(CommitSeen())
+        before = call.fast_path()
+        if not isinstance(before, (SeenCommit, CommitFastPath)):
+            call.add_fast_path(SeenCommit())
             return
         now = self._clock.now
-        in_vain = before.made if now - before.made_ms < IN_VAIN_MS else 0
-        found = written(call.framed, request, call.version) if in_vain < MADE_IN_VAIN_MAX else None
+        failed_attempts = before.failed_attempts if now - before.attempted_ms < LEARN_PAUSE_MS else 0
+        found = commit_layout(call.framed, request, call.version) if failed_attempts < LEARN_ATTEMPTS_MAX else None
         if found is not None and call.reply is not None:
-            again = CommitAgain(call, found, commit, call.frame(call.reply), journal, self._topics, self._authorizer, self._clock)
-            again.made = in_vain + 1
-            if not call.remember(again):  # there is no room, and it was made in vain
-                before.made = MADE_IN_VAIN_MAX
-                before.made_ms = now
+            fast_path = CommitFastPath(call, found, commit, call.frame(call.reply), journal, self._topics, self._authorizer, self._clock)
+            fast_path.failed_attempts = failed_attempts + 1
+            if not call.add_fast_path(fast_path):  # there is no memory for it
+                before.failed_attempts = LEARN_ATTEMPTS_MAX
+                before.attempted_ms = now
 
 
 class PartialCommit:

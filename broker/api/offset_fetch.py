@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from broker.api.parts import Parts
-from broker.fastpath.offset_fetch import FETCH_BYTES_MAX, FetchAgain
+from broker.fastpath.offset_fetch import FETCH_BYTES_MAX, OffsetFetchFastPath
 from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer, answer_together
 from broker.groups.offset_replies import FETCH_ERROR, FETCH_GROUPS, Fetched, FetchedGroup, FetchedTopic, Wanted, read_topics
 from broker.groups.shards import Shards
-from broker.net.dispatch import Call, Response, Route, Seen
+from broker.net.dispatch import Call, Response, Route, SeenRequest
 from broker.security.authorizer import Authorizer, Operation, group_allowed, topic_allowed
 from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
@@ -44,8 +44,8 @@ class OffsetFetch:
         if journal is None:
             return Fetched([group])
         if call.size <= FETCH_BYTES_MAX and self._authorizer.open and call.connection.host.trace is None:
-            seen = isinstance(call.remembered(), (Seen, FetchAgain))
-            call.remember(FetchAgain(call, group_id, wanted, journal, self._authorizer) if seen else Seen())
+            seen = isinstance(call.fast_path(), (SeenRequest, OffsetFetchFastPath))
+            call.add_fast_path(OffsetFetchFastPath(call, group_id, wanted, journal, self._authorizer) if seen else SeenRequest())
         return answer(journal, call, Fetched([group]))
 
     def _fetch_several(self, call: Call, groups: list[OffsetFetchRequestGroup]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.api.parts import Parts
-from broker.fastpath.produce import Shape
+from broker.fastpath.produce import ProduceTemplate
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.clock import Clock
 from broker.security.authorizer import Authorizer, Operation, topic_allowed
@@ -154,16 +154,16 @@ class Produce:
         return _reply(request, answers)
 
     def _remember(self, call: Call, request: ProduceRequest) -> None:
-        """The next request is likely of the same shape as this one, which brought one batch."""
+        """The next request has likely the same form as this one, which had one batch."""
         connection = call.connection
         if connection.host.trace is not None or len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
             return
         key = (call.version, request.transactional_id, request.acks, request.timeout_ms, request.topic_data[0].name)
-        shape = connection.shape
-        if not isinstance(shape, Shape) or shape.key != key:
-            connection.shape = Shape(key, self._partitions, self._clock, self._authorizer, self._allowance)
-        elif not shape.learned:
-            shape.learn(call, request, call.version >= call.route.flexible_from)
+        template = connection.produce_template
+        if not isinstance(template, ProduceTemplate) or template.key != key:
+            connection.produce_template = ProduceTemplate(key, self._partitions, self._clock, self._authorizer, self._allowance)
+        elif not template.learned:
+            template.learn(call, request, call.version >= call.route.flexible_from)
 
 
 def _sizes(request: ProduceRequest) -> list[int] | None:

@@ -6,7 +6,7 @@ from typing import Final
 
 from broker.api.parked_call import ParkedCall
 from broker.api.parts import Parts
-from broker.fastpath.rejoin import ELEMENTS_MAX, SYNC_BYTES_MAX, Rejoin, Resync, generation_at
+from broker.fastpath.rejoin import ELEMENTS_MAX, SYNC_BYTES_MAX, JoinFastPath, SyncFastPath, generation_at
 from broker.groups.group_journal import GroupJournal
 from broker.groups.member_replies import sync_response
 from broker.groups.shards import Shards
@@ -62,18 +62,18 @@ class SyncGroup:
             request.protocol_name,
         )
         journal.park(journal.shard.sync, asked, ParkedSync(call), self._clock.now, self._clock.wall)
-        if call.connection.again and call.size <= SYNC_BYTES_MAX and len(asked.assignments) <= ELEMENTS_MAX:
+        if call.connection.fast_paths and call.size <= SYNC_BYTES_MAX and len(asked.assignments) <= ELEMENTS_MAX:
             self._remember(call, asked, journal)
         return None
 
     def _remember(self, call: Call, asked: SyncRequest, journal: GroupJournal) -> None:
-        """A member whose JoinGroup is remembered will sync again too."""
+        """A member whose JoinGroup has a fast path sends its SyncGroup again too."""
         group = journal.shard.groups.get(asked.group_id)
-        again = call.connection.again
-        if group is not None and asked.member_id in group.members and any(isinstance(one, Rejoin) for one in again.values()):
+        fast_paths = call.connection.fast_paths
+        if group is not None and asked.member_id in group.members and any(isinstance(one, JoinFastPath) for one in fast_paths.values()):
             at = generation_at(call.rest, asked.group_id, call.version)
             if at:
-                call.remember(Resync(call, journal, self._authorizer, self._clock, asked, at))
+                call.add_fast_path(SyncFastPath(call, journal, self._authorizer, self._clock, asked, at))
 
 
 def _refusal(group_id: str, refusal: int) -> int:

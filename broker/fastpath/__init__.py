@@ -1,1 +1,1 @@
-"""Shortcuts past decoding, for requests that come again and again."""
+"""Fast paths past decoding, for requests that repeat. ARCHITECTURE.md has the invariants they keep."""

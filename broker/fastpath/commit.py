@@ -1,8 +1,8 @@
-"""A commit that differs from one before in its offsets alone goes from its bytes to the log's in one step.
+"""Fast path of OffsetCommit: a commit that differs from one before only in its offsets is stored without being decoded.
 
-A consumer commits the same partitions for hours. What is the same is compared in one go; where the offsets stand is found
-by writing the request twice, so nothing of its format is known here. The core has the records ready but for offsets and
-time (`coordinator.repeats`), and the reply is the same each time.
+A consumer commits the same partitions for hours. One comparison covers everything else in the request. The positions of the
+offsets are found by encoding the request twice, so this module knows nothing of its format. `coordinator.repeats` has the
+records encoded but for offsets and time, and the reply is always the same.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from typing import Final, NamedTuple
 
 from broker.groups.group_journal import GroupJournal
 from broker.net.connection import KIND_BYTES, REST_AT, Connection
-from broker.net.dispatch import Call, Seen
+from broker.net.dispatch import Call, SeenRequest
 from broker.runtime.clock import Clock
 from broker.runtime.contain import defect
 from broker.security.authorizer import Authorizer
 from broker.topics.registry import Topics
 from coordinator import Commit
-from coordinator.repeats import OTHERWISE, RepeatedCommit
+from coordinator.repeats import FALLBACK, RepeatedCommit
 from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest
 
-# What is kept of a commit has a bound: larger ones are read anew each time.
+# Larger commits get no fast path.
 COMMIT_BYTES_MAX: Final = 4_096
-# A client whose commits keep changing is not followed any further, until so much time has passed.
-MADE_IN_VAIN_MAX: Final = 16
-IN_VAIN_MS: Final = 60_000
+# After so many commits that differed in more than offsets, no fast path is built for the connection until the pause is over.
+LEARN_ATTEMPTS_MAX: Final = 16
+LEARN_PAUSE_MS: Final = 60_000
 
 _READ_CORRELATION_ID: Final = Struct(">i").unpack_from
 _ANY_OFFSET: Final = b"\xff" * OFFSET_BYTES
-# What Python takes for it, about: of the whole, and for each partition besides its key.
+# About what the objects take in memory: in all, and for each partition besides its key.
 _COST: Final = 1_800
 _COST_OF_PARTITION: Final = 200
 
 
-class Written(NamedTuple):
-    """A commit as its client wrote it: where its offsets are, and how to cut out everything else but the correlation id."""
+class CommitLayout(NamedTuple):
+    """The encoded commit: where its offsets are, and how to cut out everything but offsets and correlation id."""
 
     frame: bytes
     body_at: int
@@ -47,8 +47,8 @@ class Written(NamedTuple):
     others: Struct
 
 
-def written(frame: bytes, request: OffsetCommitRequest, version: int) -> Written | None:
-    """None where the client writes requests in another way than we do."""
+def commit_layout(frame: bytes, request: OffsetCommitRequest, version: int) -> CommitLayout | None:
+    """None if the client encodes the request differently from us."""
     partitions = [one for topic in request.topics for one in topic.partitions]
     body = request.encode(version)
     if not frame.endswith(body):
@@ -73,7 +73,7 @@ def written(frame: bytes, request: OffsetCommitRequest, version: int) -> Written
         form += f"{place - behind}s{OFFSET_BYTES}x"
         behind = place + OFFSET_BYTES
         at = differing.find(_ANY_OFFSET, at + OFFSET_BYTES)
-    return Written(frame, body_at, places, _struct(f"{form}{len(frame) - behind}s"))
+    return CommitLayout(frame, body_at, places, _struct(f"{form}{len(frame) - behind}s"))
 
 
 @lru_cache(256)
@@ -81,22 +81,19 @@ def _struct(form: str) -> Struct:
     return Struct(form)
 
 
-class CommitSeen(Seen):
-    """A first commit, and how many were remembered in vain until now."""
+class SeenCommit(SeenRequest):
+    """The first commit of its kind, and how many fast paths were built for its kind."""
 
-    __slots__ = ("made", "made_ms")
+    __slots__ = ("attempted_ms", "failed_attempts")
 
     def __init__(self) -> None:
         super().__init__()
-        self.made = 0
-        self.made_ms = 0
+        self.failed_attempts = 0
+        self.attempted_ms = 0
 
 
-class CommitAgain:
-    """Answers a commit that is like one before; on its way to the log it is the reply that is held.
-
-    One is enough for that, since a connection has one request at a time.
-    """
+class CommitFastPath:
+    """Stores a commit like one before. It is also the held reply, since a connection works one request at a time."""
 
     __slots__ = (
         "_authorizer",
@@ -114,16 +111,16 @@ class CommitAgain:
         "_route",
         "_topics",
         "_version",
+        "attempted_ms",
         "connection",
         "cost",
-        "made",
-        "made_ms",
+        "failed_attempts",
     )
 
     def __init__(
         self,
         call: Call,
-        found: Written,
+        found: CommitLayout,
         commit: Commit,
         reply: bytes,
         journal: GroupJournal,
@@ -131,11 +128,11 @@ class CommitAgain:
         authorizer: Authorizer,
         clock: Clock,
     ) -> None:
-        """`call` was answered by `reply`: everything it asked for is stored."""
+        """`call` was answered by `reply`: all its offsets are stored."""
         size = len(found.frame)
         self._others = found.others.unpack
-        self._fixed = self._others(found.frame)  # what it begins with is known of all that come here
-        self._frame: bytes  # the last one that was like it
+        self._fixed = self._others(found.frame)  # the first KIND_BYTES are the key it was found by
+        self._frame: bytes  # the newest request
         self._body_at = found.body_at
         self._commit = RepeatedCommit(commit, found.places, size)
         self._front = reply[:4]  # its size
@@ -149,18 +146,17 @@ class CommitAgain:
         self._route = call.route
         self._version = call.version
         self.connection: Connection = call.connection
-        self.made: int  # how many were remembered in vain until now
-        self.made_ms = clock.now
+        self.failed_attempts: int  # how many fast paths were built for this kind
+        self.attempted_ms = clock.now
         self.cost = _COST + 4 * size + self._commit.size + _COST_OF_PARTITION * self._commit.records
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
-        """No bytes: it is on its way to the log. None: it is another commit, or needs a closer look."""
         others = self._others
         try:
             if others(data) != self._fixed:
                 return None
         except struct.error:
-            return None  # it has another length
+            return None  # a different length
         journal = self._journal
         if journal.refusal or not self._authorizer.open:
             return None
@@ -168,26 +164,26 @@ class CommitAgain:
             return None
         self._frame = data
         connection.busy = True
-        try:
+        try:  # not `journal.call`: most commits join a batch and need no `stepped`
             clock = self._clock
-            step = self._commit.again(journal.shard, data, self, clock.now, clock.wall)
+            step = self._commit.try_accept(journal.shard, data, self, clock.now, clock.wall)
         except Exception as error:
             defect("a commit failed inside the broker", error)
             journal.broken()
-            if connection.busy:  # it was not answered by that
+            if connection.busy:  # `broken` did not answer it
                 self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
             return b""
         if step:
-            if step == OTHERWISE:
-                return None  # and the usual way begins with a busy connection too
+            if step == FALLBACK:
+                return None  # the usual way begins with a busy connection too
             journal.stepped()
         return b""
 
-    def forgotten(self) -> None:
-        self._commit.forgotten()
+    def close(self) -> None:
+        self._commit.close()
 
     def _topics_are_there(self) -> bool:
-        """The ones that were committed first, not others of the same names."""
+        """Whether the topics are the same, not deleted and created again with the same names."""
         by_name = self._registry.by_name
         for name, topic in self._topics:
             if by_name.get(name) is not topic:
@@ -201,7 +197,7 @@ class CommitAgain:
         self.connection.send(self._front + self._frame[KIND_BYTES:REST_AT] + self._reply)
 
     def fail(self, error: int) -> None:
-        """Rare: the request is read after all, so that its refusal is made as any other."""
+        """Decode the request and refuse it as the usual way does."""
         data = self._frame
         route = self._route
         request, _ = route.decode(data, self._body_at, self._version)

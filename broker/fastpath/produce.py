@@ -1,8 +1,8 @@
-"""Requests of one shape that bring one batch each are read, stored and answered without being decoded.
+"""Fast path of Produce: requests of the same form with one batch each are stored and answered without being decoded.
 
-A producer sends the same request for hours: the same client id, acks and topic, with another batch for one partition or
-another. What is the same is compared as bytes, the batch is taken from where it stands, and of the reply only the offset
-is new. Whatever is unusual, or to be refused, goes the usual way, which has no side effects to repeat.
+A producer sends the same request for hours: the same client id, acks and topic, with one new batch for one partition. The
+constant parts are compared as bytes, the batch is appended from the request's buffer, and only the offset is new in the reply.
+Unusual requests, and those to be refused, take the usual way before anything has an effect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, 
 from protocol.wire import UNREADABLE, uvarint, uvarint_bytes
 from storage import AppendFailed
 
-# What is kept of a request has a bound: one with a longer client id or topic is read anew each time.
+# Requests with a longer client id or topic get no fast path.
 FRONT_BYTES_MAX: Final = 1_024
 
 _KIND_BYTES: Final = 4  # API key and version; the correlation id follows
@@ -37,8 +37,8 @@ _PART: Final = Struct(">ihqqq").pack
 _OLD_PART: Final = Struct(">ihqq").pack  # without where the log starts
 
 
-class Found(Writable, Protocol):
-    """What is asked of a partition besides."""
+class AppendTarget(Writable, Protocol):
+    """A partition as this fast path uses it."""
 
     topic: Topic
     error: int
@@ -48,19 +48,19 @@ class Found(Writable, Protocol):
     def start_offset(self) -> int: ...
 
 
-class Places(Protocol):
-    """Where partitions are found (`broker.topics.partitions`)."""
+class PartitionTable(Protocol):
+    """Finds partitions (`broker.topics.partitions`)."""
 
-    def find(self, name: str, index: int) -> Found | None: ...
+    def find(self, name: str, index: int) -> AppendTarget | None: ...
 
 
-class Shape:
-    """Learned from the second request in a row that has the same key."""
+class ProduceTemplate:
+    """The constant parts of requests and replies, learned from the second request in a row with the same key."""
 
     __slots__ = ("_allowance", "_authorizer", "_clock", "_front", "_kind", "_partitions", "_reply_front", "_reply_size", "_reply_tail", "_tail",
                  "_topic", "_version", "_wanted", "key", "learned")  # fmt: skip
 
-    def __init__(self, key: tuple[object, ...], partitions: Places, clock: Clock, authorizer: Authorizer, allowance: Allowance) -> None:
+    def __init__(self, key: tuple[object, ...], partitions: PartitionTable, clock: Clock, authorizer: Authorizer, allowance: Allowance) -> None:
         self.key = key
         self.learned = False
         self._partitions = partitions
@@ -69,7 +69,7 @@ class Shape:
         self._allowance = allowance
 
     def learn(self, call: Call, request: ProduceRequest, flexible: bool) -> None:
-        """Of a request with one batch that was stored."""
+        """Take the constant parts from a request with one batch that was stored."""
         (topic,) = request.topic_data
         (part,) = topic.partition_data
         records = part.records or b""
@@ -79,7 +79,7 @@ class Shape:
         length = uvarint_bytes(len(records) + 1) if flexible else _INT32.pack(len(records))
         end = len(framed) - len(self._tail) - len(records) - len(length) - _INT32.size
         front = framed[_INT32.size + _FRONT_AT : end]
-        if not framed.endswith(body) or len(front) > FRONT_BYTES_MAX:  # written in another way than ours
+        if not framed.endswith(body) or len(front) > FRONT_BYTES_MAX:  # encoded differently from us
             return
         self._kind = framed[_INT32.size : _INT32.size + _KIND_BYTES]
         self._front = front
@@ -95,7 +95,7 @@ class Shape:
         self.learned = True
 
     def __call__(self, data: bytes, at: int) -> bytes | None:
-        """The reply to the request from `at` on, with no bytes where none is wanted; None: it goes the usual way."""
+        """Return the reply to the request from `at` on, empty with acks=0; None: it takes the usual way."""
         if not self.learned or not data.startswith(self._kind, at):
             return None
         front = self._front
@@ -107,7 +107,7 @@ class Shape:
         if tail:
             try:
                 size, records_at = uvarint(data, records_at + 4)
-            except (*UNREADABLE, ProtocolError):  # the usual way says what is wrong with it
+            except (*UNREADABLE, ProtocolError):  # the usual way reports the error
                 return None
             size -= 1
         else:

@@ -1,7 +1,7 @@
-"""JoinGroup and SyncGroup that come again: a member sends the same bytes at every rebalance.
+"""Fast paths of JoinGroup and SyncGroup: a member sends the same bytes at every rebalance.
 
-Only the correlation id differs, and in a SyncGroup the generation. Such a request is not read again, but its group is asked
-anew. It is its own waiter, for a connection has one request at work at a time.
+Only the correlation id differs, and in a SyncGroup the generation. Such a request is not decoded again, and its group decides
+as on the usual way. The fast path is its own waiter, since a connection works one request at a time.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest
 from protocol.wire import put_compact_text, put_legacy_text
 
-# What is kept of a connection has a bound: larger requests are read anew each time, and so are those of which many objects
-# are made, which take more room than their bytes.
+# Larger requests get no fast path, nor do those with more elements, whose objects take more memory than their bytes.
 JOIN_BYTES_MAX: Final = 2_048
 SYNC_BYTES_MAX: Final = 4_096
 ELEMENTS_MAX: Final = 32
-# The same for what a reply has of its own.
+# The longest end of a reply that is kept.
 END_BYTES_MAX: Final = 4_096
-# What Python takes for it, about: of the whole, and for each protocol or assignment.
+# About what the objects take in memory: in all, and for each protocol or assignment.
 _COST: Final = 1_200
 _COST_OF_ELEMENT: Final = 200
 
@@ -42,7 +41,7 @@ _client_id_bytes: Final = Struct(">h").unpack_from
 
 
 def generation_at(rest: bytes, group_id: str, version: int) -> int:
-    """Where the generation is in what comes behind the correlation id of a SyncGroup; 0 where that is not plain to see."""
+    """The position of the generation behind the correlation id of a SyncGroup; 0 if the header is unusual."""
     before: list[bytes] = []
     flexible = version >= SyncGroupRequest.FLEXIBLE_FROM
     (put_compact_text if flexible else put_legacy_text)(before, group_id)
@@ -56,30 +55,30 @@ def generation_at(rest: bytes, group_id: str, version: int) -> int:
 
 @lru_cache(256)
 def _cutter(before: int, behind: int) -> Callable[[bytes], tuple[Any, ...]]:
-    """Cuts a SyncGroup into correlation id, what is before the generation, the generation, and what is behind it."""
+    """Cut a SyncGroup into correlation id, the bytes before the generation, the generation, and the bytes after it."""
     return Struct(f">8x4s{before}si{behind}s").unpack
 
 
-class Repeated:
-    """What both have in common. `connection` is set while a request has no reply yet."""
+class MemberFastPath:
+    """The common part of both. `connection` is set while a request has no reply yet."""
 
-    __slots__ = ("authorizer", "clock", "connection", "correlation_id", "cost", "journal", "turn", "version")
+    __slots__ = ("_answered", "authorizer", "clock", "connection", "correlation_id", "cost", "journal", "version")
     api = ""
 
     def __init__(self, call: Call, journal: GroupJournal, authorizer: Authorizer, clock: Clock, elements: int) -> None:
         self.authorizer = authorizer
         self.clock = clock
         self.journal = journal
-        self.turn = journal.turn
         self.version = call.version
         self.connection: Connection | None
         self.correlation_id: bytes
+        self._answered: bool  # before the step ended in an exception
         self.cost = _COST + 2 * call.size + elements * _COST_OF_ELEMENT
 
     def refused(self, error: int) -> bytes:
         raise NotImplementedError
 
-    def forgotten(self) -> None: ...
+    def close(self) -> None: ...
 
     def reply_of(self, front: bytes, end: bytes) -> bytes:
         return _REPLY(4 + len(front) + len(end), self.correlation_id) + front + end
@@ -91,23 +90,32 @@ class Repeated:
             self.connection = None
             connection.send(refused)
 
-    def ended(self, connection: Connection, error: Exception) -> bytes:
-        """The shard ended in an exception. Whatever its call still hears is void; the answer, where it had none before."""
-        defect("a request failed inside the broker", error, api=self.api, version=self.version)
-        answered = self.connection is None
+    def ask(self, connection: Connection, correlation_id: bytes, step: Callable[[Any, Any, int, int], None], request: Any) -> bytes:
+        """Let the shard take one step with this object as the waiter of its reply."""
+        self.connection = connection
+        self.correlation_id = correlation_id
+        self._answered = False
+        connection.busy = True
+        try:
+            self.journal.park(step, request, self, self.clock.now, self.clock.wall)
+        except Exception as error:
+            defect("a request failed inside the broker", error, api=self.api, version=self.version)
+            connection.forget_fast_paths()
+            if not self._answered:
+                connection.busy = False
+                return self.refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return b""
+
+    def void(self) -> None:
+        """The step ended in an exception: a reply that the shard still makes is dropped."""
+        self._answered = self.connection is None
         self.connection = None
-        connection.forget_repeats()
-        self.journal.broken()
-        if answered:
-            return b""
-        connection.busy = False
-        return self.refused(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-class Rejoin(Repeated):
-    """A JoinGroup of a member that is known. Mostly all that is its own in the reply is its id."""
+class JoinFastPath(MemberFastPath):
+    """A JoinGroup of a known member. For a follower only its id differs in the reply."""
 
-    __slots__ = ("_as_follower", "_as_leader", "_request", "_rest", "_told", "member_id", "reply")
+    __slots__ = ("_as_follower", "_as_leader", "_last_members", "_request", "_rest", "member_id", "reply")
     api = "JoinGroup"
 
     def __init__(self, call: Call, journal: GroupJournal, authorizer: Authorizer, clock: Clock, request: JoinRequest) -> None:
@@ -115,8 +123,8 @@ class Rejoin(Repeated):
         self._request = request
         self._rest = call.rest
         self._as_follower = join_end(request.member_id, (), call.version)
-        self._as_leader: bytes  # what it was told when it led, and of whom, unless that was much
-        self._told: list[JoinedMember] = []
+        self._as_leader: bytes  # the end of its last reply as leader, and the members in it, unless that was long
+        self._last_members: list[JoinedMember] = []
         self.member_id: str
         self.reply: JoinReply | None
 
@@ -124,47 +132,35 @@ class Rejoin(Repeated):
         journal = self.journal
         if data[REST_AT:] != self._rest or journal.refusal or not self.authorizer.open:
             return None
-        self.connection = connection
-        self.correlation_id = data[KIND_BYTES:REST_AT]
-        connection.busy = True
-        shard = journal.shard
-        hold = shard.hold
-        emitted = hold.emitted  # what was emitted before has its journal at work already
-        try:
-            shard.join(self._request, self, self.clock.now, self.clock.wall)
-        except Exception as error:
-            return self.ended(connection, error)
-        if hold.emitted != emitted or shard.deadlines.wake_at < self.turn.armed_at:
-            journal.stepped()
-        return b""
+        return self.ask(connection, data[KIND_BYTES:REST_AT], journal.shard.join, self._request)
 
     def release(self) -> None:
         connection = self.connection
         reply = self.reply
         if connection is None or reply is None:
             return
-        end = self._other_end(reply) if reply.error or reply.members else self._as_follower
+        end = self._reply_end(reply) if reply.error or reply.members else self._as_follower
         self.connection = None
         connection.send(self.reply_of(join_front(reply, self.version), end))
 
-    def _other_end(self, reply: JoinReply) -> bytes:
+    def _reply_end(self, reply: JoinReply) -> bytes:
         if reply.error or self.member_id != self._request.member_id:
             return join_end(self.member_id, reply.members, self.version)
-        if self._told == reply.members:
+        if self._last_members == reply.members:
             return self._as_leader
         end = join_end(self.member_id, reply.members, self.version)
         if len(end) <= END_BYTES_MAX:
-            self._as_leader, self._told = end, list(reply.members)
+            self._as_leader, self._last_members = end, list(reply.members)
         return end
 
     def refused(self, error: int) -> bytes:
         return self.reply_of(join_front(JoinReply(error), self.version), join_end("", (), self.version))
 
 
-class Resync(Repeated):
-    """A SyncGroup of a member that has rejoined; a leader that brings the same assignments each time sends the same too."""
+class SyncFastPath(MemberFastPath):
+    """A SyncGroup of a member that has rejoined, also of a leader that sends the same assignments each time."""
 
-    __slots__ = ("_assigned", "_before", "_behind", "_cut", "_end", "_request", "_size_told", "_told", "assignment", "reply")
+    __slots__ = ("_assigned", "_before", "_behind", "_cut", "_end", "_last_reply", "_request", "_size_bytes", "assignment", "reply")
     api = "SyncGroup"
 
     def __init__(
@@ -177,10 +173,10 @@ class Resync(Repeated):
         self._before = rest[:generation_at]
         self._behind = rest[generation_at + _GENERATION_BYTES :]
         self._cut = _cutter(len(self._before), len(self._behind))
-        # What it was answered last, and with which bytes around the correlation id.
-        self._told: SyncReply | None = None
+        # The last reply, and its bytes around the correlation id.
+        self._last_reply: SyncReply | None = None
         self._assigned: bytes
-        self._size_told: bytes
+        self._size_bytes: bytes
         self._end: bytes
         self.assignment: bytes
         self.reply: SyncReply | None
@@ -189,43 +185,30 @@ class Resync(Repeated):
         try:
             correlation_id, before, generation, behind = self._cut(data)
         except struct.error:
-            return None  # it has another length
+            return None  # a different length
         journal = self.journal
         if before != self._before or behind != self._behind or journal.refusal or not self.authorizer.open:
             return None
-        self.connection = connection
-        self.correlation_id = correlation_id
-        connection.busy = True
-        request = self._request
-        request.generation = generation
-        shard = journal.shard
-        hold = shard.hold
-        emitted = hold.emitted
-        try:
-            shard.sync(request, self, self.clock.now, self.clock.wall)
-        except Exception as error:
-            return self.ended(connection, error)
-        if hold.emitted != emitted or shard.deadlines.wake_at < self.turn.armed_at:
-            journal.stepped()
-        return b""
+        self._request.generation = generation
+        return self.ask(connection, correlation_id, journal.shard.sync, self._request)
 
     def release(self) -> None:
         connection = self.connection
         reply = self.reply
         if connection is None or reply is None:
             return
-        if reply is self._told and self.assignment is self._assigned:
-            answered = self._size_told + self.correlation_id + self._end
+        if reply is self._last_reply and self.assignment is self._assigned:
+            answered = self._size_bytes + self.correlation_id + self._end
         else:
-            answered = self._written_anew(reply)
+            answered = self._encode(reply)
         self.connection = None
         connection.send(answered)
 
-    def _written_anew(self, reply: SyncReply) -> bytes:
+    def _encode(self, reply: SyncReply) -> bytes:
         whole = self.reply_of(sync_front(reply, self.version), sync_end(self.assignment, self.version))
         if len(whole) <= END_BYTES_MAX:
-            self._told, self._assigned = reply, self.assignment
-            self._size_told, self._end = whole[:4], whole[8:]
+            self._last_reply, self._assigned = reply, self.assignment
+            self._size_bytes, self._end = whole[:4], whole[8:]
         return whole
 
     def refused(self, error: int) -> bytes:

@@ -116,6 +116,11 @@ class GroupJournal(Journal):
 
     # For handlers, in addition to `reply`.
 
+    def answers_at_once(self) -> bool:
+        """Whether its groups are served and a reply need not wait for the log."""
+        hold = self.shard.hold
+        return not self.refusal and hold.durable == hold.emitted
+
     @property
     def direct(self) -> bool:
         """Whether all facts are durable and no reply waits: a reply may be returned instead of held."""

@@ -49,32 +49,35 @@ class Transport(Protocol):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
 
-# What the requests that connections remember may take, over all of them: then no more are remembered.
-REMEMBERED_BYTES_MAX = 64 << 20
+# The most that the fast paths of all connections may take in memory. Beyond it none is added.
+FAST_PATH_BYTES_MAX = 64 << 20
 
 
-class Repeat(Protocol):
-    """A request that is remembered: `cost` is what it takes in memory, about."""
+class FastPath(Protocol):
+    """Answers requests like one that was answered before, without decoding them. `cost` is about what it takes in memory.
+
+    ARCHITECTURE.md ("Fast paths") has the invariants that every implementation keeps.
+    """
 
     cost: int
 
     def answer(self, connection: Connection, data: bytes, /) -> bytes | None:
-        """Answer a request that is like it; no bytes: the reply comes later; None: it goes the usual way."""
+        """Return the reply to the request; `b""`: the reply is sent later; None: the request goes the usual way."""
         ...
 
-    def forgotten(self) -> None:
-        """The connection remembers it no more, nor counts its cost: nobody else is to keep anything of it."""
+    def close(self) -> None:
+        """Called when the connection drops it and no longer counts its cost. Nothing else may keep a reference."""
         ...
 
 
-# A request begins with its size, API key and version: by these bytes a repeated request is found. The correlation id follows,
+# A request begins with its size, API key and version. These bytes are the key of its fast path. The correlation id follows,
 # `data[KIND_BYTES:REST_AT]`, then the rest, `data[REST_AT:]`. Slices are written where they are used: with a `slice` object
 # as index mypyc takes `bytes` for a sequence of ints and fails.
 KIND_BYTES: Final = 8
 REST_AT: Final = 12
-# Kinds of requests of which a connection keeps the newest.
-REPEATS_MAX = 6
-_NOTHING: dict[bytes, Repeat] = {}  # what a connection remembers that has been sent nothing twice; nobody writes to it
+# Fast paths of one connection: the oldest makes room for a new one.
+FAST_PATHS_MAX = 6
+_NO_FAST_PATHS: dict[bytes, FastPath] = {}  # shared by all connections without any, never written to
 
 
 class Later(Protocol):
@@ -88,10 +91,10 @@ class Host:
         "clock",
         "dispatch",
         "ended",
+        "fast_path_bytes",
         "frame_bytes_max",
         "long_replies",
         "partial",
-        "remembered_bytes",
         "trace",
         "turn",
         "unread_bytes_max",
@@ -118,7 +121,7 @@ class Host:
         self.frame_bytes_max = frame_bytes_max
         self.unread_bytes_max = unread_bytes_max
         self.waiting_bytes_max = waiting_bytes_max
-        self.remembered_bytes = 0  # by all connections
+        self.fast_path_bytes = 0  # by all connections
         self.partial = PartialRequests(max(partial_bytes_max, frame_bytes_max + 4))
         self.trace = trace  # shows decoded requests (<) and replies (>) where the log level is debug
 
@@ -141,16 +144,16 @@ class Connection:
         "_waiting_bytes",
         "_working",
         "_write_now",
-        "again",
         "busy",
         "closed",
+        "fast_paths",
         "host",
         "last_active",
         "leave",
         "listener",
         "peer",
+        "produce_template",
         "reason",
-        "shape",
         "stopping",
     )
 
@@ -160,8 +163,8 @@ class Connection:
         self.peer = peer  # the client's address, without its port
         self._clock = host.clock
         self.last_active = host.clock.tick()
-        self.again = _NOTHING  # requests that come again and again, by their first bytes
-        self.shape: Callable[[bytes, int], bytes | None] | None = None  # answers requests that bring data, one as the other
+        self.fast_paths = _NO_FAST_PATHS  # by the first KIND_BYTES of their requests
+        self.produce_template: Callable[[bytes, int], bytes | None] | None = None  # the fast path of Produce
         self.leave: Callable[[], None] | None = None  # whoever keeps something for the request at work hears of the end
         self.busy = False  # a request has no reply yet: it is parked or held
         self.closed = False
@@ -197,10 +200,10 @@ class Connection:
                 clock.move_to(monotonic_ns)
             self.last_active = clock.now
             if self._ready and not self.busy:
-                # Nearly always it is the heartbeat that came before.
-                repeat = self.again.get(data[:KIND_BYTES])
-                if repeat is not None:
-                    answered = repeat.answer(self, data)
+                # Most requests are heartbeats that repeat the one before.
+                fast_path = self.fast_paths.get(data[:KIND_BYTES])
+                if fast_path is not None:
+                    answered = fast_path.answer(self, data)
                     if answered:
                         write = self._write_now  # to call it where it stands is slower: it is no method
                         write(answered)
@@ -267,7 +270,7 @@ class Connection:
         self.closed = True
         self._ready = False
         self._transport = None
-        run(self.forget_repeats)
+        run(self.forget_fast_paths)
         self._waiting.clear()
         self._out.clear()
         self._give_up_partial()
@@ -371,36 +374,36 @@ class Connection:
             self._pace_reading()
         self._settle()
 
-    def repeat(self, kind: bytes, repeat: Repeat) -> bool:
-        """From now on `repeat` is asked first about a request that begins so; False where there is no room to remember it."""
+    def add_fast_path(self, kind: bytes, fast_path: FastPath) -> bool:
+        """Ask `fast_path` first about requests that begin with `kind`; False: there is no memory left for it."""
         if self.closed:
             return False
-        if self.again is _NOTHING:
-            self.again = {}
-        again = self.again
+        if self.fast_paths is _NO_FAST_PATHS:
+            self.fast_paths = {}
+        fast_paths = self.fast_paths
         host = self.host
-        before = again.get(kind)
-        taken = host.remembered_bytes - (before.cost if before is not None else 0) + repeat.cost
-        if taken > REMEMBERED_BYTES_MAX:
+        before = fast_paths.get(kind)
+        taken = host.fast_path_bytes - (before.cost if before is not None else 0) + fast_path.cost
+        if taken > FAST_PATH_BYTES_MAX:
             return False
-        if before is None and len(again) >= REPEATS_MAX:
-            self._forget(next(iter(again)))
-            taken = host.remembered_bytes + repeat.cost
-        host.remembered_bytes = taken
-        again[kind] = repeat
-        if before is not None and before is not repeat:
-            before.forgotten()
+        if before is None and len(fast_paths) >= FAST_PATHS_MAX:
+            self._forget(next(iter(fast_paths)))
+            taken = host.fast_path_bytes + fast_path.cost
+        host.fast_path_bytes = taken
+        fast_paths[kind] = fast_path
+        if before is not None and before is not fast_path:
+            before.close()
         return True
 
     def _forget(self, kind: bytes) -> None:
-        forgotten = self.again.pop(kind)
-        self.host.remembered_bytes -= forgotten.cost
-        forgotten.forgotten()
+        dropped = self.fast_paths.pop(kind)
+        self.host.fast_path_bytes -= dropped.cost
+        dropped.close()
 
-    def forget_repeats(self) -> None:
-        for kind in list(self.again):
+    def forget_fast_paths(self) -> None:
+        for kind in list(self.fast_paths):
             self._forget(kind)
-        self.again = _NOTHING
+        self.fast_paths = _NO_FAST_PATHS
 
     def begin_nothing_more(self) -> None:
         """The broker stops: what is being answered may still be, what waits or comes now is dropped.
@@ -465,8 +468,8 @@ class Connection:
 
     def _work_on(self, data: bytes, at: int) -> None:
         """Dispatch the one request from `at` to the end; its reply is in `_out`, or comes later by `send`."""
-        if self.shape is not None:
-            answered = self.shape(data, at)
+        if self.produce_template is not None:
+            answered = self.produce_template(data, at)
             if answered is not None:
                 if answered:
                     self._out.append(answered)
@@ -480,14 +483,14 @@ class Connection:
             self._out.append(reply)
             self._out_bytes += len(reply)
 
-    def _repeated(self, frame: bytes) -> bool:
-        """Whether it is a request that is remembered; its reply is in `_out`, or comes later by `send`."""
-        again = self.again
-        if not again:
+    def _try_fast_path(self, frame: bytes) -> bool:
+        """Whether a fast path took the request; its reply is in `_out`, or comes later by `send`."""
+        fast_paths = self.fast_paths
+        if not fast_paths:
             return False
         size = frame_size_bytes(len(frame))
-        repeat = again.get(size + frame[: KIND_BYTES - 4])
-        reply = repeat.answer(self, size + frame) if repeat is not None else None
+        fast_path = fast_paths.get(size + frame[: KIND_BYTES - 4])
+        reply = fast_path.answer(self, size + frame) if fast_path is not None else None
         if reply is None:
             return False
         if reply:
@@ -500,7 +503,7 @@ class Connection:
         done = 0
         for frame in frames:
             done += 1
-            if not self._repeated(frame):
+            if not self._try_fast_path(frame):
                 self._work_on(frame, 0)
             if self.busy or self._stalled or self.closed or done == REQUESTS_PER_TURN or self._out_bytes >= REPLY_BYTES_PER_TURN:
                 break

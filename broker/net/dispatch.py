@@ -6,7 +6,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, ClassVar, Protocol
 
-from broker.net.connection import KIND_BYTES, Connection, Repeat
+from broker.net.connection import KIND_BYTES, Connection, FastPath
 from broker.runtime.contain import defect
 from protocol.apis import API_VERSIONS, APIS
 from protocol.errors import ErrorCode, ProtocolError
@@ -44,8 +44,8 @@ class Constant:
         return data
 
 
-class Seen:
-    """A first request of its kind. When the next one begins as it did, it is worth remembering."""
+class SeenRequest:
+    """Marks that one request of its kind came. The next one of the same kind is worth a fast path."""
 
     __slots__ = ("cost",)
 
@@ -55,7 +55,7 @@ class Seen:
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         return None
 
-    def forgotten(self) -> None: ...
+    def close(self) -> None: ...
 
 
 # A handler answers at once by returning the reply, or returns None and answers its call later.
@@ -120,13 +120,13 @@ class Call:
         data, start = self._data, self._start
         return data if start else _INT32(len(data)) + data
 
-    def remember(self, repeat: Repeat) -> bool:
-        """`repeat` is asked first when a request comes that begins as this one does; False where there is no room for it."""
-        return self.connection.repeat(self.framed[:KIND_BYTES], repeat)
+    def add_fast_path(self, fast_path: FastPath) -> bool:
+        """Ask `fast_path` first about requests that begin as this one does; False: there is no memory left for it."""
+        return self.connection.add_fast_path(self.framed[:KIND_BYTES], fast_path)
 
-    def remembered(self) -> Repeat | None:
-        """What was asked first about this one."""
-        return self.connection.again.get(self.framed[:KIND_BYTES])
+    def fast_path(self) -> FastPath | None:
+        """The fast path that was asked first about this request."""
+        return self.connection.fast_paths.get(self.framed[:KIND_BYTES])
 
     def answer(self, reply: Response) -> None:
         """The reply to a call that was not answered by returning it."""

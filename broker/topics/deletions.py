@@ -158,11 +158,10 @@ class Deletions:
 
     def _forget(self, deletion: Deletion, journal: GroupJournal) -> None:
         try:
-            journal.shard.forget_topics(self._up_to(deletion), journal.now, journal.wall)
+            journal.call(journal.shard.forget_topics, self._up_to(deletion), journal.now, journal.wall)
         except Exception as error:
             defect("offsets of deleted topics could not be forgotten", error, log=journal.name)
             deletion.defective.add(journal)
-            journal.broken()
             return
         journal.reply(Forgotten(self, deletion, journal))
 

@@ -126,7 +126,7 @@ def planting_points() -> list[str]:
             methods = {node.name for node in kind.body if isinstance(node, ast.FunctionDef)}
             given = {method_in(node) for node in ast.walk(kind) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Contained"}
             wanted = (methods & (CALLED | given)) | ({*LOOPS_CALLS} & methods if kind.name == "Connection" else set())
-            if kind.name == "Shape":
+            if kind.name == "ProduceTemplate":
                 wanted |= {"__call__"}
             found.update(dict.fromkeys(f"{module}:{kind.name}.{name}" for name in sorted(wanted)))
     return [point for point in found if point not in NOT_PLANTED]
@@ -143,12 +143,12 @@ ALWAYS_MET = {
     "broker.net.long_replies:LongReplies.end_turn",
     "broker.net.connection:Connection.write_piece",
     "broker.net.dispatch:Call.answer",
-    "broker.fastpath.commit:CommitAgain.release",
-    "broker.fastpath.commit:CommitAgain.answer",
-    "broker.fastpath.heartbeat:HeartbeatAgain.answer",
-    "broker.fastpath.rejoin:Rejoin.release",
-    "broker.fastpath.rejoin:Resync.answer",
-    "broker.fastpath.produce:Shape.__call__",
+    "broker.fastpath.commit:CommitFastPath.release",
+    "broker.fastpath.commit:CommitFastPath.answer",
+    "broker.fastpath.heartbeat:HeartbeatFastPath.answer",
+    "broker.fastpath.rejoin:JoinFastPath.release",
+    "broker.fastpath.rejoin:SyncFastPath.answer",
+    "broker.fastpath.produce:ProduceTemplate.__call__",
     "broker.topics.retention:Rounds._begin",
     "broker.net.acceptor:Acceptor._readable",
     "broker.stores.local:LocalStore._flush_scheduled",

@@ -8,7 +8,7 @@ from typing import Any
 
 from coordinator import Commit, Description, JoinRequest, Leaver, ListedGroup, StoredOffset, SyncRequest
 from coordinator.facts import read_offset
-from coordinator.repeats import OTHERWISE, RepeatedCommit
+from coordinator.repeats import FALLBACK, RepeatedCommit
 from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
@@ -165,7 +165,7 @@ class Asking(Stage):
         shard = self._serving
         frame = b"".join([pack(">q", one.committed_offset) for _, partitions in commit.topics for one in partitions])
         before = shard.hold.emitted
-        if repeat.again(shard, frame, DroppedReply(), self.now, self.wall) != OTHERWISE:
+        if repeat.try_accept(shard, frame, DroppedReply(), self.now, self.wall) != FALLBACK:
             self.repeated += 1
             return True
         assert shard.hold.emitted == before

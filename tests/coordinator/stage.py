@@ -290,7 +290,7 @@ class Stage:
         beat = self.beats.get(words)
         if beat is None:
             beat = self.beats[words] = RepeatedHeartbeat(*words)
-        return ErrorCode.NONE if beat.again(self.now) else beat.ask(self._serving, self.now)
+        return ErrorCode.NONE if beat.try_accept(self.now) else beat.accept_slow(self._serving, self.now)
 
 
 def _group_of(fact: Fact) -> str:

@@ -16,7 +16,7 @@ from coordinator import Commit, Fact, Hold, facts_bytes
 from coordinator.deadlines import NEVER
 from coordinator.facts import offset_key, offset_key_prefix, offset_value, read_offset
 from coordinator.hold import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
-from coordinator.repeats import KEPT, OTHERWISE, STEP, RepeatedCommit, RepeatedHeartbeat
+from coordinator.repeats import FALLBACK, STORED, STORED_FIRST, RepeatedCommit, RepeatedHeartbeat
 from protocol.batch import facts_of, validate
 from protocol.batch_writing import RecordForm, form_of, moment_end, write_facts
 from protocol.errors import ErrorCode
@@ -69,7 +69,7 @@ def refused_short(play: Play, change: Setting, actor: str | None = "a", **how: o
     change(play)
     emitted, offsets = shard.hold.emitted, play.fetch_all()
     deadlines = {member.id: member.deadline for group in shard.groups.values() for member in group.members.values()}
-    assert repeat.again(shard, bytes(24), DroppedReply(), play.now, play.wall) == OTHERWISE
+    assert repeat.try_accept(shard, bytes(24), DroppedReply(), play.now, play.wall) == FALLBACK
     assert (shard.hold.emitted, play.fetch_all()) == (emitted, offsets)
     assert deadlines == {member.id: member.deadline for group in shard.groups.values() for member in group.members.values()}
 
@@ -355,25 +355,25 @@ def test_who_was_silent_for_more_than_a_third_of_its_session_is_looked_at_more_c
     play.s1(session=9_000)
     beat = RepeatedHeartbeat("g", 1, play.id_of("a"), "ia")
     shard = play._serving
-    assert beat.again(play.now) is False  # it was never accepted
-    assert beat.ask(shard, play.now) == ErrorCode.NONE
+    assert beat.try_accept(play.now) is False  # it was never accepted
+    assert beat.accept_slow(shard, play.now) == ErrorCode.NONE
     play.commit("a", {("t0", 0): 0}).expect()
     repeat = repeat_of(play)
-    assert repeat.again(shard, frame_of(1), DroppedReply(), play.now, play.wall) != OTHERWISE
+    assert repeat.try_accept(shard, frame_of(1), DroppedReply(), play.now, play.wall) != FALLBACK
     play._end_step("commit")
     play.at(gap_ms)
     (member,) = play.group().members.values()
     before = member.deadline
     if what == "commit":
-        taken = repeat.again(shard, frame_of(2), DroppedReply(), play.now, play.wall) != OTHERWISE
+        taken = repeat.try_accept(shard, frame_of(2), DroppedReply(), play.now, play.wall) != FALLBACK
     else:
-        taken = beat.again(play.now)
+        taken = beat.try_accept(play.now)
     assert taken is not noted
     assert (member.seen_ms, member.deadline) == ((play.now, play.now + 9_000) if taken else (play.began, before))
     if what == "commit":
         assert shard.commit(Commit("g", 1, member.id, "ia", []), play.now, play.wall) == ErrorCode.NONE
     else:
-        assert beat.ask(shard, play.now) == ErrorCode.NONE
+        assert beat.accept_slow(shard, play.now) == ErrorCode.NONE
     play._end_step(what)
     play.alive("a").at(70_000)
     found = [(one.max_gap_ms, one.count) for note in play.notes if isinstance(note.body, Heartbeats) for one in note.body.members]
@@ -393,8 +393,8 @@ def test_commits_that_come_again_share_a_batch_while_they_fit(play: Play, spare:
     committed(play, None, True, {("t0", 0): 0})
     shard = play._serving
     repeat = repeat_of(play)
-    asked = [repeat.again(shard, frame_of(offset), DroppedReply(), play.now, play.wall) for offset in range(3)]
-    assert asked == [STEP if number in (0, *accumulate(batches)) else KEPT for number in range(3)]
+    asked = [repeat.try_accept(shard, frame_of(offset), DroppedReply(), play.now, play.wall) for offset in range(3)]
+    assert asked == [STORED_FIRST if number in (0, *accumulate(batches)) else STORED for number in range(3)]
     found = []
     while shard.hold.untaken:
         found.append(list(facts_of(bytes(shard.hold.take(0)))))
@@ -428,14 +428,14 @@ def test_a_connection_that_ends_reads_no_commits_but_its_own(play: Play) -> None
         play.commit(actor, {place: 2}).expect()
     assert play.repeats is not None
     a, b = play.repeats.values()
-    a.forgotten()  # reads both, as they have an order
+    a.close()  # reads both, as they have an order
     assert play.fetch_all() == {("t0", 0): 2, ("t1", 0): 2}
     play.commit("b", {("t1", 0): 3}).expect()
     group = play.group()
     mark = group.offsets_mark
-    a.forgotten()
+    a.close()
     assert (group.newest, group.offsets_mark) == (b, mark)
-    b.forgotten()
+    b.close()
     assert group.newest is None
     assert play.fetch_all() == {("t0", 0): 2, ("t1", 0): 3}
 
@@ -535,7 +535,7 @@ def test_a_batch_that_is_full_is_followed_by_another(play: Play) -> None:
     (repeat,) = (play.repeats or {}).values()
     shard = play._serving
     for offset in range(10):
-        assert repeat.again(shard, pack(">q", offset), DroppedReply(), play.now, play.wall) != OTHERWISE
+        assert repeat.try_accept(shard, pack(">q", offset), DroppedReply(), play.now, play.wall) != FALLBACK
     batches = []
     while shard.hold.untaken:
         batches.append(bytes(shard.hold.take(0)))

@@ -42,7 +42,7 @@ def by_shape(caller: Caller, version: int = 9, **more: Any) -> Caller:
     """Its connection has seen two requests, so the next one need not be decoded."""
     for _ in range(2):
         assert told(caller.ask(request(**more), version))[1] == 0
-    shape: Any = caller.connection.shape
+    shape: Any = caller.connection.produce_template
     assert shape.learned
     return caller
 
@@ -92,7 +92,7 @@ def test_a_request_of_the_same_shape_is_stored_and_answered_undecoded_to_the_sam
     asked = [request(data, partition=index, acks=acks) for data in batches for index in range(3)]
     usual = []
     for one in asked:
-        decoding.connection.shape = None
+        decoding.connection.produce_template = None
         decoding.send(decoding.frame(one, version))
         usual += decoding.replies()
     contents = [partition(desk, index=index).batches for index in range(3)]
@@ -146,7 +146,7 @@ def test_what_is_kept_of_a_request_has_a_bound(desk: Desk) -> None:
     caller = desk.caller()
     for number in range(4):
         assert told(caller.ask(request(), 9, "c" * 1100))[2] == number
-    shape: Any = caller.connection.shape
+    shape: Any = caller.connection.produce_template
     assert not shape.learned
 
 
@@ -207,7 +207,7 @@ def test_who_may_not_write_a_topic_is_told_so_whether_it_is_there_or_not() -> No
 
 def test_a_shape_asks_again_when_not_everybody_may_write_any_more(desk: Desk) -> None:
     caller = by_shape(desk.caller())
-    shape: Any = caller.connection.shape
+    shape: Any = caller.connection.produce_template
     refusing = Refusing((Operation.WRITE, Resource.TOPIC, "t"))
     shape._authorizer = desk.produce.__self__._authorizer = refusing
     assert told(caller.ask(request(), 9)) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, -1)

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.fastpath.commit import COMMIT_BYTES_MAX, IN_VAIN_MS, MADE_IN_VAIN_MAX, CommitAgain
-from broker.fastpath.commit import written as written_
+from broker.fastpath.commit import COMMIT_BYTES_MAX, LEARN_ATTEMPTS_MAX, LEARN_PAUSE_MS, CommitFastPath, commit_layout
 from broker.net import connection
 from broker.net.connection import KIND_BYTES
 from broker.runtime.contain import DEFECTS
@@ -151,7 +150,7 @@ def test_a_defect_is_answered_once(desk: Desk, peer: Peer, monkeypatch: pytest.M
 
     (repeat,) = remembered(peer)
     with monkeypatch.context() as patched:
-        patched.setattr(repeat, "_commit", Defective(repeat._commit, "again", after))
+        patched.setattr(repeat, "_commit", Defective(repeat._commit, "try_accept", after))
         assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {16 if after else -1}  # it was held already
     assert peer.reply() is None
     assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {ErrorCode.GROUP_ID_NOT_FOUND}  # the log here keeps nothing
@@ -202,7 +201,7 @@ def test_a_defect_is_counted_with_what_failed(desk: Desk, peer: Peer, monkeypatc
         peer.ask(commit(id, offset), 9)
     (repeat,) = remembered(peer)
     defects = DEFECTS.count
-    monkeypatch.setattr(repeat, "_commit", Defective(repeat._commit, "again"))
+    monkeypatch.setattr(repeat, "_commit", Defective(repeat._commit, "try_accept"))
     peer.ask(commit(id, 9), 9)
     assert DEFECTS.count == defects + 1
     assert ", a commit failed inside the broker: RuntimeError: a defect" in DEFECTS.last
@@ -218,8 +217,8 @@ def test_what_is_kept_of_a_commit_is_counted_by_its_bytes_and_partitions(desk: D
     assert repeat.cost == 1_800 + 4 * size + repeat._commit.size + 200 * len(partitions)
 
 
-def remembered(peer: Peer) -> list[CommitAgain]:
-    return [repeat for repeat in peer.connection.again.values() if isinstance(repeat, CommitAgain)]
+def remembered(peer: Peer) -> list[CommitFastPath]:
+    return [repeat for repeat in peer.connection.fast_paths.values() if isinstance(repeat, CommitFastPath)]
 
 
 def test_a_large_commit_is_not_remembered(desk: Desk, peer: Peer, decoded: list[int]) -> None:
@@ -234,28 +233,28 @@ def test_a_large_commit_is_not_remembered(desk: Desk, peer: Peer, decoded: list[
 
 def test_a_client_whose_commits_keep_changing_is_not_followed_until_a_minute_is_over(desk: Desk, peer: Peer, decoded: list[int]) -> None:
     id = stable(desk, peer)
-    for number in range(2 * MADE_IN_VAIN_MAX):
+    for number in range(2 * LEARN_ATTEMPTS_MAX):
         peer.ask(commit(id, 1, text=f"{number:03}"), 9)
-    assert len(decoded) == 2 * MADE_IN_VAIN_MAX
-    followed = f"{MADE_IN_VAIN_MAX:03}"  # the first was seen, and the next ones remembered
+    assert len(decoded) == 2 * LEARN_ATTEMPTS_MAX
+    followed = f"{LEARN_ATTEMPTS_MAX:03}"  # the first was seen, and the next ones remembered
     peer.ask(commit(id, 1, text=followed), 9)
-    assert len(decoded) == 2 * MADE_IN_VAIN_MAX
+    assert len(decoded) == 2 * LEARN_ATTEMPTS_MAX
     for _ in range(10):
-        desk.pass_ms(IN_VAIN_MS // 10)
+        desk.pass_ms(LEARN_PAUSE_MS // 10)
         peer.ask(HeartbeatRequest("g", 1, id), 4)
     for _ in range(3):
         peer.ask(commit(id, 1, text="new"), 9)
-    assert len(decoded) == 2 * MADE_IN_VAIN_MAX + 1
+    assert len(decoded) == 2 * LEARN_ATTEMPTS_MAX + 1
 
 
 def test_a_connection_remembers_a_few_kinds_and_forgets_the_oldest(desk: Desk, peer: Peer) -> None:
     id = stable(desk, peer)
-    for size in range(connection.REPEATS_MAX + 1):
+    for size in range(connection.FAST_PATHS_MAX + 1):
         for _ in range(2):
             peer.ask(commit(id, 1, text="m" * size), 9)
     kept = remembered(peer)
-    assert len(kept) == connection.REPEATS_MAX
-    assert desk.host.remembered_bytes == sum(one.cost for one in kept)
+    assert len(kept) == connection.FAST_PATHS_MAX
+    assert desk.host.fast_path_bytes == sum(one.cost for one in kept)
 
 
 def test_all_connections_together_remember_so_much(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,25 +267,25 @@ def test_all_connections_together_remember_so_much(desk: Desk, monkeypatch: pyte
 
     def counted(*call: Any) -> Any:
         written.append(1)
-        return written_(*call)
+        return commit_layout(*call)
 
-    monkeypatch.setattr("broker.api.offset_commit.written", counted)
-    monkeypatch.setattr(connection, "REMEMBERED_BYTES_MAX", one.cost + one.cost // 2)
+    monkeypatch.setattr("broker.api.offset_commit.commit_layout", counted)
+    monkeypatch.setattr(connection, "FAST_PATH_BYTES_MAX", one.cost + one.cost // 2)
     for peer in peers[1:]:
         for offset in range(4):
             assert codes_of_commit(peer.ask(commit(id, offset), 9)) == {("t", 0): 0, ("t", 2): 0}
         assert remembered(peer) == []
     assert len(written) == 2  # and it is not tried each time
-    assert desk.host.remembered_bytes <= connection.REMEMBERED_BYTES_MAX
+    assert desk.host.fast_path_bytes <= connection.FAST_PATH_BYTES_MAX
     peers[0].connection.connection_lost(None)
     for _ in range(8):
-        desk.pass_ms(IN_VAIN_MS // 8)
+        desk.pass_ms(LEARN_PAUSE_MS // 8)
         peers[1].ask(HeartbeatRequest("g", 1, id), 4)
     peers[1].ask(commit(id, 1), 9)
     assert len(remembered(peers[1])) == 1
     peers[1].connection.connection_lost(None)
     peers[2].connection.connection_lost(None)
-    assert desk.host.remembered_bytes == 0
+    assert desk.host.fast_path_bytes == 0
 
 
 @pytest.mark.once
@@ -372,7 +371,7 @@ def framed(request: OffsetCommitRequest, version: int, correlation_id: int = 7) 
 @given(REQUESTS, st.sampled_from(COMMITS), st.data())
 def test_offsets_are_found_where_the_codec_writes_them(request_: OffsetCommitRequest, version: int, data: st.DataObject) -> None:
     before = framed(request_, version)
-    found = written_(before, request_, version)
+    found = commit_layout(before, request_, version)
     assert found is not None
     assert framed(request_, version) == before
     same = found.others.unpack(before)
@@ -389,7 +388,7 @@ def test_offsets_are_found_where_the_codec_writes_them(request_: OffsetCommitReq
 @given(REQUESTS, st.sampled_from(COMMITS), st.data())
 def test_bytes_that_differ_elsewhere_are_another_commit(request_: OffsetCommitRequest, version: int, data: st.DataObject) -> None:
     before = framed(request_, version)
-    found = written_(before, request_, version)
+    found = commit_layout(before, request_, version)
     assert found is not None
     at = data.draw(st.integers(0, len(before) - 1))
     changed = bytearray(before)
@@ -405,7 +404,7 @@ def test_a_request_written_otherwise_is_not_remembered() -> None:
     assert body[-1] == 0
     tagged = body[:-1] + b"\1\5\1x"  # a tagged field that nobody knows
     OffsetCommitRequest.decode(tagged, 0, 9)
-    assert written_(encode_request(8, 9, 7, "client", tagged), request_, 9) is None
+    assert commit_layout(encode_request(8, 9, 7, "client", tagged), request_, 9) is None
 
 
 def test_a_group_keeps_only_the_offsets_of_a_commit_that_is_remembered_no_more(desk: Desk, peer: Peer) -> None:
@@ -419,9 +418,9 @@ def test_a_group_keeps_only_the_offsets_of_a_commit_that_is_remembered_no_more(d
     assert len(group._unread) == 4
     for one in others[::-1]:
         one.connection.connection_lost(None)
-    assert desk.host.remembered_bytes == sum(repeat.cost for repeat in peer.connection.again.values())
+    assert desk.host.fast_path_bytes == sum(repeat.cost for repeat in peer.connection.fast_paths.values())
     assert list(group._unread) in ([], [repeat._commit for repeat in remembered(peer)])
     peer.connection.connection_lost(None)
-    assert desk.host.remembered_bytes == 0
+    assert desk.host.fast_path_bytes == 0
     assert not group._unread
     assert {value[2:10] for stored in group.offsets.values() for value in stored.values.values()} == {(33).to_bytes(8, "big"), (35).to_bytes(8, "big")}

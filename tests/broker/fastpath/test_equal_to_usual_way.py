@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from broker.fastpath.commit import CommitAgain
-from broker.fastpath.heartbeat import HeartbeatAgain
-from broker.fastpath.offset_fetch import FetchAgain
-from broker.fastpath.rejoin import Rejoin, Resync
+from broker.fastpath.commit import CommitFastPath
+from broker.fastpath.heartbeat import HeartbeatFastPath
+from broker.fastpath.offset_fetch import OffsetFetchFastPath
+from broker.fastpath.rejoin import JoinFastPath, SyncFastPath
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -34,7 +34,7 @@ class Answers:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.given: dict[str, int] = {}
-        for kind in (CommitAgain, FetchAgain, HeartbeatAgain, Rejoin, Resync):
+        for kind in (CommitFastPath, OffsetFetchFastPath, HeartbeatFastPath, JoinFastPath, SyncFastPath):
             self._count(monkeypatch, kind)
 
     def _count(self, monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
@@ -192,5 +192,5 @@ def test_a_node_that_remembers_answers_and_writes_as_one_that_does_not(seed: int
     world.rebalance()
     world.watcher.fetch()
     world.check()
-    assert all(answers.given.get(kind, 0) > 3 for kind in ("CommitAgain", "FetchAgain", "HeartbeatAgain", "Rejoin", "Resync")), answers.given
+    assert all(answers.given.get(kind, 0) > 3 for kind in ("CommitFastPath", "OffsetFetchFastPath", "HeartbeatFastPath", "JoinFastPath", "SyncFastPath")), answers.given
     assert world.watcher.unanswered == []

@@ -36,7 +36,7 @@ def beating(desk: Desk, peer: Peer) -> HeartbeatRequest:
     """A heartbeat that was accepted, and is remembered."""
     request = HeartbeatRequest("g", 1, stable(desk, peer))
     assert peer.ask(request, 4).error_code == 0
-    assert peer.connection.again
+    assert peer.connection.fast_paths
     return request
 
 
@@ -161,7 +161,7 @@ def test_a_plain_one_asks_its_group_for_nothing(
 
 
 def test_what_is_kept_of_one_is_counted_by_its_bytes(peer: Peer, beating: HeartbeatRequest) -> None:
-    (repeat,) = peer.connection.again.values()
+    (repeat,) = peer.connection.fast_paths.values()
     assert repeat.cost == 800 + 2 + len("client") + 1 + len(beating.encode(4))
 
 
@@ -169,7 +169,7 @@ def test_only_short_ones_are_remembered(desk: Desk, monkeypatch: pytest.MonkeyPa
     peer = Peer(desk, client_id="c" * heartbeat_again.HEARTBEAT_BYTES_MAX)
     request = HeartbeatRequest("g", 1, stable(desk, peer))
     assert peer.ask(request, 4).error_code == 0
-    assert not peer.connection.again
+    assert not peer.connection.fast_paths
 
 
 def test_nothing_is_remembered_where_every_frame_is_shown(desk: Desk, peer: Peer) -> None:

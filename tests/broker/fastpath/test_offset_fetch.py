@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.fastpath.offset_fetch import FETCH_BYTES_MAX, FetchAgain
+from broker.fastpath.offset_fetch import FETCH_BYTES_MAX, OffsetFetchFastPath
 from broker.groups.offset_replies import read_topics
 from broker.runtime.contain import DEFECTS
 from protocol.messages.delete_groups import DeleteGroupsRequest
@@ -68,7 +68,7 @@ def known(peer: Peer, version: int = 9, **which: Any) -> Any:
     """Ask until the answer is remembered, and once more."""
     for _ in range(2):
         peer.ask(fetching(version, **which), version)
-    assert any(isinstance(repeat, FetchAgain) for repeat in peer.connection.again.values())
+    assert any(isinstance(repeat, OffsetFetchFastPath) for repeat in peer.connection.fast_paths.values())
     return peer.ask(fetching(version, **which), version)
 
 
@@ -227,7 +227,7 @@ def test_what_is_kept_of_one_is_counted_by_its_bytes_and_partitions(
 ) -> None:
     other.ask(committing(offset=3), 9)
     known(peer, partitions=partitions)
-    (repeat,) = peer.connection.again.values()
+    (repeat,) = peer.connection.fast_paths.values()
     size = 2 + len("client") + 1 + len(fetching(9, partitions).encode(9))
     assert repeat.cost == 1_000 + 2 * size + 80 * len(partitions or []) + FETCH_BYTES_MAX
 

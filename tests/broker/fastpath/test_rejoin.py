@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.fastpath import rejoin as rejoining
-from broker.fastpath.rejoin import Rejoin, Resync, generation_at
+from broker.fastpath.rejoin import JoinFastPath, SyncFastPath, generation_at
 from broker.groups.member_replies import join_end, join_front, join_response, sync_end, sync_front, sync_response
 from broker.net.connection import REST_AT
 from broker.runtime.contain import DEFECTS
@@ -426,16 +426,16 @@ def test_a_defect_behind_an_answer_or_a_parked_request_is_one_and_the_connection
     assert DEFECTS.count == defects + 1
     assert ", a request failed inside the broker: RuntimeError: a defect" in DEFECTS.last
     desk.loop.run()
-    assert (member.peer.reply(), member.peer._received, member.peer.connection.again) == (None, b"", {})
+    assert (member.peer.reply(), member.peer._received, member.peer.connection.fast_paths) == (None, b"", {})
     assert member.peer.ask(HeartbeatRequest("g", 1, member.id), 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-@pytest.mark.parametrize("kind", [Rejoin, Resync])
-def test_each_request_is_answered_once_whatever_its_group_says_later(desk: Desk, pair: Pair, kind: type[Rejoin | Resync]) -> None:
+@pytest.mark.parametrize("kind", [JoinFastPath, SyncFastPath])
+def test_each_request_is_answered_once_whatever_its_group_says_later(desk: Desk, pair: Pair, kind: type[JoinFastPath | SyncFastPath]) -> None:
     a, b = pair.a, pair.b
-    (repeat,) = [one for one in b.peer.connection.again.values() if type(one) is kind]
-    assert isinstance(repeat, Rejoin | Resync)
-    b.sync() if kind is Resync else b.join()
+    (repeat,) = [one for one in b.peer.connection.fast_paths.values() if type(one) is kind]
+    assert isinstance(repeat, JoinFastPath | SyncFastPath)
+    b.sync() if kind is SyncFastPath else b.join()
     assert b.peer.reply().error_code == 0
     for hear in (repeat.release, lambda: repeat.fail(16)):
         hear()
@@ -444,10 +444,10 @@ def test_each_request_is_answered_once_whatever_its_group_says_later(desk: Desk,
     b.join()
     desk.pass_ms(0)
     a.joined(), b.joined()
-    a.join() if kind is Rejoin else b.sync()
-    member = a if kind is Rejoin else b
-    (repeat,) = [one for one in member.peer.connection.again.values() if type(one) is kind]
-    assert isinstance(repeat, Rejoin | Resync)
+    a.join() if kind is JoinFastPath else b.sync()
+    member = a if kind is JoinFastPath else b
+    (repeat,) = [one for one in member.peer.connection.fast_paths.values() if type(one) is kind]
+    assert isinstance(repeat, JoinFastPath | SyncFastPath)
     if member.peer.reply() is None:
         repeat.fail(16)
         assert member.peer.reply().error_code == 16
@@ -481,8 +481,8 @@ def test_a_defect_is_answered_once(desk: Desk, pair: Pair, after: bool, monkeypa
         a.join()
         assert a.joined().error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert a.peer.reply() is None
-    assert a.peer.connection.again == {}
-    assert desk.host.remembered_bytes == sum(repeat.cost for repeat in b.peer.connection.again.values())
+    assert a.peer.connection.fast_paths == {}
+    assert desk.host.fast_path_bytes == sum(repeat.cost for repeat in b.peer.connection.fast_paths.values())
     with monkeypatch.context() as patched:
         patched.setattr(journal, "shard", Defective(shard, "sync", after))
         b.sync()
@@ -513,7 +513,7 @@ def test_requests_behind_a_parked_one_are_worked_in_their_order(desk: Desk, pair
 
 
 def kinds(peer: Peer) -> list[type]:
-    return [type(one) for one in peer.connection.again.values() if isinstance(one, Rejoin | Resync)]
+    return [type(one) for one in peer.connection.fast_paths.values() if isinstance(one, JoinFastPath | SyncFastPath)]
 
 
 def test_nothing_is_remembered_of_who_joins_for_the_first_time(desk: Desk) -> None:
@@ -528,8 +528,8 @@ def test_nothing_is_remembered_of_who_joins_for_the_first_time(desk: Desk) -> No
 
 def test_only_short_ones_are_remembered(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Pair(desk)
-    assert kinds(pair.a.peer) == [Rejoin, Resync]
-    for limit, left in (("join_group.JOIN_BYTES_MAX", []), ("sync_group.SYNC_BYTES_MAX", [Rejoin])):
+    assert kinds(pair.a.peer) == [JoinFastPath, SyncFastPath]
+    for limit, left in (("join_group.JOIN_BYTES_MAX", []), ("sync_group.SYNC_BYTES_MAX", [JoinFastPath])):
         with monkeypatch.context() as patched:
             patched.setattr(f"broker.api.{limit}", 60)
             assert kinds(Pair(Desk()).a.peer) == left
@@ -537,17 +537,17 @@ def test_only_short_ones_are_remembered(desk: Desk, monkeypatch: pytest.MonkeyPa
         patched.setattr("broker.api.join_group.ELEMENTS_MAX", 1)
         patched.setattr("broker.api.sync_group.ELEMENTS_MAX", 1)
         pair = Pair(Desk())
-        assert (kinds(pair.a.peer), kinds(pair.b.peer)) == ([Rejoin], [Rejoin, Resync])
+        assert (kinds(pair.a.peer), kinds(pair.b.peer)) == ([JoinFastPath], [JoinFastPath, SyncFastPath])
 
 
 def test_long_replies_are_written_each_time(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rejoining, "END_BYTES_MAX", 5)
     pair = Pair(desk)
     pair.rebalance()
-    (rejoin, resync) = pair.a.peer.connection.again.values()
-    assert isinstance(rejoin, Rejoin)
-    assert isinstance(resync, Resync)
-    assert (rejoin._told, resync._told) == ([], None)
+    (rejoin, resync) = pair.a.peer.connection.fast_paths.values()
+    assert isinstance(rejoin, JoinFastPath)
+    assert isinstance(resync, SyncFastPath)
+    assert (rejoin._last_members, resync._last_reply) == ([], None)
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
@@ -586,10 +586,10 @@ def test_replies_that_say_the_same_again_are_not_written_again(pair: Pair, monke
 @pytest.mark.parametrize("spare", [0, -1])
 def test_only_so_many_bytes_of_a_reply_are_kept(pair: Pair, monkeypatch: pytest.MonkeyPatch, name: str, spare: int) -> None:
     pair.rebalance()
-    (join, _), (_, sync) = [one.peer.connection.again.values() for one in (pair.a, pair.b)]
-    assert isinstance(join, Rejoin)
-    assert isinstance(sync, Resync)
-    longest = len(join._as_leader) if name == "join_end" else len(sync._size_told) + 4 + len(sync._end)
+    (join, _), (_, sync) = [one.peer.connection.fast_paths.values() for one in (pair.a, pair.b)]
+    assert isinstance(join, JoinFastPath)
+    assert isinstance(sync, SyncFastPath)
+    longest = len(join._as_leader) if name == "join_end" else len(sync._size_bytes) + 4 + len(sync._end)
     monkeypatch.setattr(rejoining, "END_BYTES_MAX", longest + spare)
     same = Pair(Desk())
     same.rebalance()
@@ -636,9 +636,9 @@ def test_one_answer_after_the_other_is_what_the_codec_writes(desk: Desk, version
     random = Random(seed)
     pair = Pair(desk, join_version=version, sync_version=min(version, SYNCS[-1]))
     peer = pair.a.peer
-    rejoin, resync = peer.connection.again.values()
-    assert isinstance(rejoin, Rejoin)
-    assert isinstance(resync, Resync)
+    rejoin, resync = peer.connection.fast_paths.values()
+    assert isinstance(rejoin, JoinFastPath)
+    assert isinstance(resync, SyncFastPath)
     generations = [SyncReply(0, "consumer", "range") for _ in range(2)]
     for number in range(60):
         corr = number.to_bytes(4, "big")
@@ -684,7 +684,7 @@ def test_what_is_kept_of_them_is_counted_by_its_bytes_and_elements(pair: Pair) -
         requests = member.request().encode(9), syncing(member.id, member.generation, assignments).encode(5)
         header = 2 + 2 + 4 + 2 + len("client") + 1
         costs = [1_200 + 2 * (header + len(body)) + 200 * elements for body, elements in zip(requests, (1, len(assignments)), strict=True)]
-        assert [one.cost for one in member.peer.connection.again.values()] == costs
+        assert [one.cost for one in member.peer.connection.fast_paths.values()] == costs
 
 
 @pytest.mark.parametrize("version", SYNCS)

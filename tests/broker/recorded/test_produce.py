@@ -128,7 +128,7 @@ def test_what_can_be_read_by_its_shape_is_answered_and_stored_alike() -> None:
         if case.key != ProduceRequest.API_KEY or "10000" in case.name or case.version < ProduceRequest.VERSIONS[0]:
             continue
         caller = callers.get((case.kind, case.version))
-        if caller is None or caller.closed or caller.connection.shape is not caller.learned:
+        if caller is None or caller.closed or caller.connection.produce_template is not caller.learned:
             caller = callers[case.kind, case.version] = learned(desk, case)
         wrong.append(difference(case.name, ask(case, desk, caller)))
         stored_by_shape += caller.undecoded
@@ -145,7 +145,7 @@ class LearnedCaller(Caller):
         self.learned: Any = None
 
     def learn(self) -> None:
-        shape = self.connection.shape
+        shape = self.connection.produce_template
         assert shape is not None
 
         def counted(data: bytes, at: int) -> bytes | None:
@@ -153,7 +153,7 @@ class LearnedCaller(Caller):
             self._answered += reply is not None
             return reply
 
-        self.learned = self.connection.shape = counted
+        self.learned = self.connection.produce_template = counted
 
     @property
     def undecoded(self) -> int:
