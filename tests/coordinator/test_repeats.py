@@ -179,7 +179,7 @@ def test_repeated_commits_of_one_batch_are_stamped_with_their_own_times(play: Pl
 
 
 def test_a_commit_that_is_repeated_once_more_is_newer_than_those_in_between(play: Play) -> None:
-    """DroppedReply reads the offsets meanwhile, so all three are kept unread."""
+    """Nothing reads the offsets meanwhile, so all three are kept unread."""
     play.s2()
     for actor in "ab":
         play.commit(actor, {("t0", 0): 1, ("t1", 0): 1}).expect()
