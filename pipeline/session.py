@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import signal
+import site
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,7 @@ SETTINGS: Final = {
 }
 HERE: Final = "local[*]"
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # in the environment: spark-submit has started a JVM, and has told it the master
+ROOT: Final = Path(__file__).resolve().parents[1]  # of the packages; a zip archive where spark-submit was given one
 WORKERS_PYTHON: Final = "spark.pyspark.python"
 ALONE: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
@@ -52,7 +54,7 @@ def session(master: str | None = None, settings: Mapping[str, str] | None = None
         given = {**SETTINGS, **(ALONE if local else {}), "spark.local.dir": folder, "spark.sql.warehouse.dir": f"{folder}/warehouse"}
         given |= settings or {}
         if local:
-            os.environ["PYSPARK_PYTHON"] = str(_worker(Path(folder) / "python"))
+            os.environ["PYSPARK_PYTHON"] = str(write_worker_script(Path(folder) / "python"))
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         elif WORKERS_PYTHON in given:  # PySpark itself looks only into the environment
             os.environ["PYSPARK_PYTHON"] = given[WORKERS_PYTHON]
@@ -68,7 +70,8 @@ def session(master: str | None = None, settings: Mapping[str, str] | None = None
             said = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise NoSpark(f"Spark does not start with --master {master or 'of spark-submit'}: {' '.join([said, *last])[:300]}") from error
         try:
-            _ship(spark.sparkContext, Path(folder))
+            if not (local and ROOT.is_dir()):
+                _ship(spark.sparkContext, Path(folder))
             yield spark
         finally:
             spark.stop()
@@ -84,19 +87,36 @@ def _own_interrupts() -> Iterator[None]:
 
 
 def _ship(context: Any, folder: Path) -> None:
-    """The code, to executors, which have only Python and the listed packages."""
-    root = Path(__file__).resolve().parents[1]
-    if root.is_dir():
-        context.addPyFile(str(write_code(root, folder / "tenure-code.zip")))
-    elif root.name not in context.getConf().get("spark.submit.pyFiles", ""):  # it is a zip itself; spark-submit ships what it was given
-        context.addPyFile(str(root))
+    """Send the code to executors that have only Python and the listed packages."""
+    if ROOT.is_dir():
+        context.addPyFile(str(write_code(ROOT, folder / "tenure-code.zip")))
+    elif ROOT.name not in context.getConf().get("spark.submit.pyFiles", ""):  # spark-submit has not shipped this zip already
+        context.addPyFile(str(ROOT))
 
 
-def _worker(path: Path) -> Path:
-    """What workers are started with: this Python, where Spark would take `python3` from PATH, and no package of the folder it is started in."""
-    path.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-P"])} "$@"\n')
+def write_worker_script(path: Path) -> Path:
+    """Write the program that Spark starts as Python worker of a local master.
+
+    It runs this interpreter, not the first `python3` on PATH, and imports no package from the working directory. Its PYTHONPATH
+    replaces that of Spark, which names zip archives: Python reads the directory of each archive again in every task.
+    """
+    variables = f"PYTHONPATH={shlex.quote(os.pathsep.join(_import_folders()))}"
+    path.write_text(f'#!/bin/sh\n{variables} exec {shlex.join([sys.executable, "-P"])} "$@"\n')
     path.chmod(0o755)
     return path
+
+
+def _import_folders() -> list[str]:
+    """Where a local worker finds Tenure, PySpark and Py4J, besides the folders that this interpreter always searches."""
+    folders = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
+    if ROOT.is_dir():
+        folders.append(str(ROOT))
+    for package in ("pyspark", "py4j"):
+        found = find_spec(package)
+        if found is not None and found.origin is not None:
+            folders.append(str(Path(found.origin).parents[1]))
+    always = {*site.getsitepackages(), site.getusersitepackages()}
+    return [folder for folder in dict.fromkeys(folders) if folder not in always]
 
 
 @contextmanager
