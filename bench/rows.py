@@ -81,6 +81,13 @@ UNTARGETED = (Metric("CPU", CPU_FIELD, None),)
 LOAD_ROWS = (
     LoadRow("heartbeat-200", "heartbeat, 200 connections", ("-c", "200"), cpu(1.9, 1.5, 1.25, "3.2"), MEMBER),
     LoadRow("heartbeat-2000", "heartbeat, 2000 connections", ("-c", "2000"), cpu(2.1, 1.7, 1.35, "3.9"), MEMBER),
+    LoadRow(
+        "heartbeat-turns",
+        "heartbeat, 10 members in turn on each of 200",
+        ("-c", "200", "-m", "2000"),
+        cpu(2.8, 2.2, 1.6, ""),
+        MEMBER,
+    ),
     *(
         LoadRow(
             f"commit-{n}",
@@ -98,6 +105,23 @@ LOAD_ROWS = (
         "fetch offsets of 10 partitions",
         ("-c", "200", "-w", "fetch", "-P", "10"),
         cpu(3.2, 1.8, 1.3, "3.4"),
+        (*MEMBER, FETCH, CREATE_TOPICS),
+        ("--create-topics", "10"),
+    ),
+    LoadRow(
+        "commit-turns",
+        "commit of 1, 10 members in turn on each of 200",
+        ("-c", "200", "-m", "2000", "-w", "commit"),
+        UNTARGETED,
+        (*MEMBER, COMMIT, CREATE_TOPICS),
+        ("--create-topics", "1"),
+        stored=True,
+    ),
+    LoadRow(
+        "fetch-turns",
+        "fetch of 10, 10 members in turn on each of 200",
+        ("-c", "200", "-m", "2000", "-w", "fetch", "-P", "10"),
+        UNTARGETED,
         (*MEMBER, FETCH, CREATE_TOPICS),
         ("--create-topics", "10"),
     ),

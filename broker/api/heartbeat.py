@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.api.parts import Parts
 from broker.fastpath.heartbeat import HEARTBEAT_BYTES_MAX, HeartbeatFastPath, heartbeat_replies
+from broker.fastpath.learning import LEARN_ATTEMPTS_MAX, attempts_before, learn
 from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer
 from broker.groups.shards import Shards
@@ -44,8 +45,12 @@ class Heartbeat:
 
     def _remember(self, call: Call, request: HeartbeatRequest, journal: GroupJournal) -> None:
         """The next heartbeat is nearly always the same."""
-        if call.size <= HEARTBEAT_BYTES_MAX and call.connection.host.trace is None:
-            call.add_fast_path(HeartbeatFastPath(call, request, journal, self._authorizer, self._clock, self._encoded[call.version]))
+        if call.size > HEARTBEAT_BYTES_MAX or call.connection.host.trace is not None:
+            return
+        now = self._clock.now
+        attempts = attempts_before(call, now)
+        if attempts < LEARN_ATTEMPTS_MAX:
+            learn(call, HeartbeatFastPath(call, request, journal, self._authorizer, self._clock, self._encoded[call.version]), attempts, now)
 
 
 def _refusal(group_id: str, refusal: int) -> int:

@@ -6,7 +6,8 @@ from typing import Final
 
 from broker.api.partition_counts import readable_partitions
 from broker.api.parts import Parts
-from broker.fastpath.commit import COMMIT_BYTES_MAX, LEARN_ATTEMPTS_MAX, LEARN_PAUSE_MS, CommitFastPath, SeenCommit, commit_layout
+from broker.fastpath.commit import COMMIT_BYTES_MAX, CommitFastPath, commit_layout
+from broker.fastpath.learning import LEARN_ATTEMPTS_MAX, Learned, SeenRequest, attempts_before, learn
 from broker.groups.group_journal import GroupJournal
 from broker.groups.offset_replies import AllCommitted
 from broker.groups.shards import Shards
@@ -100,19 +101,16 @@ class OffsetCommit:
             or not self._authorizer.open
         ):
             return
-        before = call.fast_path()
-        if not isinstance(before, (SeenCommit, CommitFastPath)):
-            call.add_fast_path(SeenCommit())
+        if not isinstance(call.fast_path(), Learned):
+            call.add_fast_path(SeenRequest())
             return
         now = self._clock.now
-        failed_attempts = before.failed_attempts if now - before.attempted_ms < LEARN_PAUSE_MS else 0
-        found = commit_layout(call.framed, request, call.version) if failed_attempts < LEARN_ATTEMPTS_MAX else None
+        attempts = attempts_before(call, now)
+        found = commit_layout(call.framed, request, call.version) if attempts < LEARN_ATTEMPTS_MAX else None
         if found is not None and call.reply is not None:
-            fast_path = CommitFastPath(call, found, commit, call.frame(call.reply), journal, self._topics, self._authorizer, self._clock)
-            fast_path.failed_attempts = failed_attempts + 1
-            if not call.add_fast_path(fast_path):  # there is no memory for it
-                before.failed_attempts = LEARN_ATTEMPTS_MAX
-                before.attempted_ms = now
+            reply = call.frame(call.reply)
+            fast_path = CommitFastPath(call, found, commit, reply, journal, self._topics, self._authorizer, self._clock)
+            learn(call, fast_path, attempts, now)
 
 
 class PartialCommit:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from broker.api.parts import Parts
+from broker.fastpath.learning import LEARN_ATTEMPTS_MAX, Learned, SeenRequest, attempts_before, learn
 from broker.fastpath.offset_fetch import FETCH_BYTES_MAX, OffsetFetchFastPath
 from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer, answer_together
 from broker.groups.offset_replies import FETCH_ERROR, FETCH_GROUPS, Fetched, FetchedGroup, FetchedTopic, Wanted, read_topics
 from broker.groups.shards import Shards
-from broker.net.dispatch import Call, Response, Route, SeenRequest
+from broker.net.dispatch import Call, Response, Route
+from broker.runtime.clock import Clock
 from broker.security.authorizer import Authorizer, Operation, group_allowed, topic_allowed
 from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
@@ -22,13 +24,14 @@ Topics = list[OffsetFetchRequestTopic] | list[OffsetFetchRequestTopics] | None  
 
 
 def route(parts: Parts) -> Route:
-    handler = OffsetFetch(parts.shards, parts.authorizer)
+    handler = OffsetFetch(parts.shards, parts.clock, parts.authorizer)
     return Route(OffsetFetchRequest, handler.handle, refuse)
 
 
 class OffsetFetch:
-    def __init__(self, shards: Shards, authorizer: Authorizer) -> None:
+    def __init__(self, shards: Shards, clock: Clock, authorizer: Authorizer) -> None:
         self._shards = shards
+        self._clock = clock
         self._authorizer = authorizer
 
     def handle(self, call: Call, request: OffsetFetchRequest) -> Response | None:
@@ -44,9 +47,18 @@ class OffsetFetch:
         if journal is None:
             return Fetched([group])
         if call.size <= FETCH_BYTES_MAX and self._authorizer.open and call.connection.host.trace is None:
-            seen = isinstance(call.fast_path(), (SeenRequest, OffsetFetchFastPath))
-            call.add_fast_path(OffsetFetchFastPath(call, group_id, wanted, journal, self._authorizer) if seen else SeenRequest())
+            self._remember(call, group_id, wanted, journal)
         return answer(journal, call, Fetched([group]))
+
+    def _remember(self, call: Call, group_id: str, wanted: Topics, journal: GroupJournal) -> None:
+        """Build a fast path from the second fetch of a kind on."""
+        if not isinstance(call.fast_path(), Learned):
+            call.add_fast_path(SeenRequest())
+            return
+        now = self._clock.now
+        attempts = attempts_before(call, now)
+        if attempts < LEARN_ATTEMPTS_MAX:
+            learn(call, OffsetFetchFastPath(call, group_id, wanted, journal, self._authorizer), attempts, now)
 
     def _fetch_several(self, call: Call, groups: list[OffsetFetchRequestGroup]) -> None:
         found = [self._fetch(call, wanted.group_id, wanted.topics) for wanted in groups]

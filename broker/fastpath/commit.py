@@ -12,9 +12,10 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 
+from broker.fastpath.learning import Learned
 from broker.groups.group_journal import GroupJournal
 from broker.net.connection import KIND_BYTES, REST_AT, Connection
-from broker.net.dispatch import Call, SeenRequest
+from broker.net.dispatch import Call
 from broker.runtime.clock import Clock
 from broker.runtime.contain import defect
 from broker.security.authorizer import Authorizer
@@ -27,9 +28,6 @@ from protocol.messages.offset_commit import OffsetCommitRequest
 
 # Larger commits get no fast path.
 COMMIT_BYTES_MAX: Final = 4_096
-# After so many commits that differed in more than offsets, no fast path is built for the connection until the pause is over.
-LEARN_ATTEMPTS_MAX: Final = 16
-LEARN_PAUSE_MS: Final = 60_000
 
 _READ_CORRELATION_ID: Final = Struct(">i").unpack_from
 _ANY_OFFSET: Final = b"\xff" * OFFSET_BYTES
@@ -81,18 +79,7 @@ def _struct(form: str) -> Struct:
     return Struct(form)
 
 
-class SeenCommit(SeenRequest):
-    """The first commit of its kind, and how many fast paths were built for its kind."""
-
-    __slots__ = ("attempted_ms", "failed_attempts")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.failed_attempts = 0
-        self.attempted_ms = 0
-
-
-class CommitFastPath:
+class CommitFastPath(Learned):
     """Stores a commit like one before. It is also the held reply, since a connection works one request at a time."""
 
     __slots__ = (
@@ -111,10 +98,7 @@ class CommitFastPath:
         "_route",
         "_topics",
         "_version",
-        "attempted_ms",
         "connection",
-        "cost",
-        "failed_attempts",
     )
 
     def __init__(
@@ -146,9 +130,7 @@ class CommitFastPath:
         self._route = call.route
         self._version = call.version
         self.connection: Connection = call.connection
-        self.failed_attempts: int  # how many fast paths were built for this kind
-        self.attempted_ms = clock.now
-        self.cost = _COST + 4 * size + self._commit.size + _COST_OF_PARTITION * self._commit.records
+        super().__init__(_COST + 4 * size + self._commit.size + _COST_OF_PARTITION * self._commit.records)
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         others = self._others

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.fastpath.learning import Learned
 from broker.groups.group_journal import GroupJournal
 from broker.net.connection import KIND_BYTES, REST_AT, Connection
 from broker.net.dispatch import Call
@@ -28,8 +29,8 @@ def heartbeat_replies(version: int) -> dict[int, bytes]:
     return {code.value: tags + HeartbeatResponse(0, code).encode(version) for code in ErrorCode}
 
 
-class HeartbeatFastPath:
-    __slots__ = ("_accepted", "_authorizer", "_clock", "_front", "_heartbeat", "_journal", "_replies", "_rest", "cost")
+class HeartbeatFastPath(Learned):
+    __slots__ = ("_accepted", "_authorizer", "_clock", "_front", "_heartbeat", "_journal", "_replies", "_rest")
 
     def __init__(
         self, call: Call, request: HeartbeatRequest, journal: GroupJournal, authorizer: Authorizer, clock: Clock, replies: dict[int, bytes]
@@ -43,9 +44,7 @@ class HeartbeatFastPath:
         self._journal = journal
         self._authorizer = authorizer
         self._clock = clock
-        self.cost = _COST + len(self._rest)
-
-    def close(self) -> None: ...
+        super().__init__(_COST + len(self._rest))
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         if data[REST_AT:] != self._rest:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
+from broker.fastpath.learning import Learned
 from broker.groups.group_journal import GroupJournal
 from broker.groups.offset_replies import FETCH_FLEXIBLE, Fetched, Wanted, read_topics
 from broker.net.connection import KIND_BYTES, REST_AT, Connection
@@ -26,10 +27,10 @@ _COST: Final = 1_000
 _COST_OF_PARTITION: Final = 80
 
 
-class OffsetFetchFastPath:
+class OffsetFetchFastPath(Learned):
     """Answers a fetch of the same bytes."""
 
-    __slots__ = ("_authorizer", "_body", "_front", "_group_id", "_journal", "_mark", "_rest", "_version", "_wanted", "cost")
+    __slots__ = ("_authorizer", "_body", "_front", "_group_id", "_journal", "_mark", "_rest", "_version", "_wanted")
 
     def __init__(self, call: Call, group_id: str, wanted: Sequence[Wanted] | None, journal: GroupJournal, authorizer: Authorizer) -> None:
         self._rest = call.rest
@@ -42,9 +43,7 @@ class OffsetFetchFastPath:
         self._front: bytes  # the reply before the correlation id, and after it
         self._body: bytes
         partitions = sum([len(topic.partition_indexes) for topic in wanted or ()])
-        self.cost = _COST + 2 * len(self._rest) + _COST_OF_PARTITION * partitions + FETCH_BYTES_MAX
-
-    def close(self) -> None: ...
+        super().__init__(_COST + 2 * len(self._rest) + _COST_OF_PARTITION * partitions + FETCH_BYTES_MAX)
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         if data[REST_AT:] != self._rest:

@@ -44,20 +44,6 @@ class Constant:
         return data
 
 
-class SeenRequest:
-    """Marks that one request of its kind came. The next one of the same kind is worth a fast path."""
-
-    __slots__ = ("cost",)
-
-    def __init__(self) -> None:
-        self.cost = 256
-
-    def answer(self, connection: Connection, data: bytes) -> bytes | None:
-        return None
-
-    def close(self) -> None: ...
-
-
 # A handler answers at once by returning the reply, or returns None and answers its call later.
 Handler = Callable[["Call", Any], Response | None]
 # The reply in the API's own shape that carries an error and nothing else.

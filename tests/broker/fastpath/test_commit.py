@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.fastpath.commit import COMMIT_BYTES_MAX, LEARN_ATTEMPTS_MAX, LEARN_PAUSE_MS, CommitFastPath, commit_layout
+from broker.fastpath.commit import COMMIT_BYTES_MAX, CommitFastPath, commit_layout
+from broker.fastpath.learning import LEARN_ATTEMPTS_MAX, LEARN_PAUSE_MS
 from broker.net import connection
 from broker.net.connection import KIND_BYTES
 from broker.runtime.contain import DEFECTS

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from broker.fastpath import heartbeat as heartbeat_again
+from broker.fastpath.heartbeat import HeartbeatFastPath
+from broker.fastpath.learning import LEARN_ATTEMPTS_MAX, LEARN_PAUSE_MS
 from broker.runtime.turn import NEVER
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.support.group_desk import Defective, Desk, Peer, Refusing
-from tests.support.group_requests import committing, joining, stable
+from tests.support.group_requests import committing, joined, joining, stable, syncing
 
 
 class Changeable(Refusing):
@@ -64,6 +66,26 @@ def test_it_is_not_read_again_in_any_version(desk: Desk, peer: Peer, version: in
         route = desk.dispatch.routes[HeartbeatRequest.API_KEY]
         route.handle = lambda call, asked: called.append(asked)
     assert called == []
+
+
+def test_members_in_turn_on_one_connection_build_no_fast_paths_for_a_minute(desk: Desk, peer: Peer, unread: list[Any]) -> None:
+    beats = []
+    for group in ("g0", "g1"):
+        id = joined(desk, peer, joining(group=group, session=2 * LEARN_PAUSE_MS), 5).member_id
+        sync = syncing(id, assigned={id: b"mine"})
+        sync.group_id = group
+        peer.ask(sync, 5)
+        beats.append(HeartbeatRequest(group, 1, id))
+    built = []
+    for number in range(LEARN_ATTEMPTS_MAX + 4):
+        assert peer.ask(beats[number % 2], 4).error_code == 0
+        built += [one for one in peer.connection.fast_paths.values() if isinstance(one, HeartbeatFastPath) and one not in built]
+    assert len(built) == LEARN_ATTEMPTS_MAX
+    assert len(unread) == LEARN_ATTEMPTS_MAX + 2  # the last fast path answers every second heartbeat
+    desk.pass_ms(LEARN_PAUSE_MS)
+    for _ in range(3):
+        assert peer.ask(beats[0], 4).error_code == 0
+    assert len(unread) == LEARN_ATTEMPTS_MAX + 3
 
 
 def test_every_answer_is_that_of_the_moment(desk: Desk, peer: Peer, beating: HeartbeatRequest, unread: list[Any]) -> None:
