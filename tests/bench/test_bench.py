@@ -147,7 +147,7 @@ def test_a_row_needs_what_it_sends() -> None:
 def test_a_row_is_chosen_by_its_name_or_how_it_begins() -> None:
     assert rows.chosen([]) == set(rows.ALL_NAMES)
     assert rows.chosen(["connect"]) == {"connect"}
-    assert rows.chosen(["commit", "start"]) == {"commit-1", "commit-10", "commit-100", "start"}
+    assert rows.chosen(["commit", "start"]) == {"commit-1", "commit-10", "commit-100", "commit-turns", "start"}
     with pytest.raises(ValueError, match="no row is called 'commits'"):
         rows.chosen(["commits"])
 
