@@ -1,4 +1,4 @@
-"""Write notes about groups, for people: a log line per state change, and records of __coordinator_notes, which also hold the end
+"""Write notes about groups, for people: log lines of state changes, and records of __coordinator_notes, which also hold the end
 offsets of topic partitions (`topics/end_offset_notes.py`).
 
 Notes are collected and appended by a timer, so that no reply waits for them. A lost note is never a lost commit: lost notes are
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from broker.groups.change_log import ChangeLog
 from broker.groups.group_journal import GroupJournal
 from broker.internal_topics import NOTES_LOG
 from broker.logging.logs import log
@@ -20,10 +21,10 @@ from broker.runtime.clock import Clock
 from broker.runtime.contain import Contained
 from coordinator import Fact, Note, facts_bytes
 from coordinator.hold import BATCH_OVERHEAD_BYTES
-from coordinator.notes import Cause, Coordinator, Kind
+from coordinator.notes import Coordinator, Kind
 from coordinator.states import State
 from protocol.batch import build_facts
-from protocol.messages.coordinator_notes import CoordinatorChange, EndOffsets, NoteHeader, NoteKey, StateChange
+from protocol.messages.coordinator_notes import CoordinatorChange, EndOffsets, NoteHeader, NoteKey
 from protocol.records import NOTE_KEY_VERSION, with_version, write_note
 from storage import AppendFailed, HeldBy, LogId, LogStore, OwnedLog, Unreadable
 
@@ -35,9 +36,6 @@ MORE_MS = 10
 # Of all logs together; further notes are lost and counted.
 NOTES_WAITING_MAX = 20_000
 BATCH_BYTES_MAX = 1 << 20
-
-STATES = {state.value: state.name.lower() for state in State}
-CAUSES = {cause.value: cause.name.lower() for cause in Cause}
 
 
 class Waiting(NamedTuple):
@@ -88,6 +86,7 @@ class Notes:
         self._store = store
         self._loop = loop
         self._clock = clock
+        self._changes = ChangeLog(loop, clock)
         self._logs: dict[int, NotesLog] = {}
         self._waiting = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -98,7 +97,7 @@ class Notes:
     def write(self, journal: GroupJournal, notes: list[Note], offset: int) -> None:
         for note in notes:
             if note.kind == Kind.STATE_CHANGE:
-                log_change(note)
+                self._changes.add(note)
             self._gather(journal, note, offset)
 
     def write_change(self, journal: GroupJournal, change: Coordinator) -> None:
@@ -245,6 +244,7 @@ class Notes:
     def close(self, done: Callable[[], None]) -> None:
         """Write the last notes, then call `done`."""
         self._done = done
+        self._changes.flush()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -259,18 +259,3 @@ class Notes:
             done, self._done = self._done, None
             self._closed = True
             done()
-
-
-def log_change(note: Note) -> None:
-    change = note.body
-    assert isinstance(change, StateChange)
-    log.info(
-        "group",
-        group=note.group_id,
-        **{"from": STATES[change.from_state]},
-        to=STATES[change.to_state],
-        generation=note.generation,
-        cause=CAUSES[change.reason],
-        member=change.reason_text,
-        members=change.members,
-    )

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from broker.groups.change_log import LINES_A_SECOND
 from broker.groups.group_journal import GroupJournal
 from broker.groups.notes import GATHER_MS, NOTES_AT_ONCE, NOTES_WAITING_MAX, RETRY_MS
 from coordinator import Note
@@ -249,9 +250,25 @@ def test_of_a_partition_that_never_had_anything_in_it_nothing_is_told(desk: Note
     assert desk.store.acquired == []
 
 
+def test_beyond_fifty_changes_a_second_they_are_counted_in_one_line(desk: NoteDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str | tuple[int, int]] = []
+    monkeypatch.setattr(
+        "broker.groups.change_log.log.info",
+        lambda event, **values: lines.append(event if event == "group" else (values["changes"], values["groups"])),
+    )
+    for _ in range(LINES_A_SECOND + 30):
+        desk.tell(change())
+    assert lines == ["group"] * LINES_A_SECOND
+    desk.passes(1_000)
+    assert lines[LINES_A_SECOND:] == [(30, 1)]
+    desk.tell(change())
+    desk.passes(1_000)
+    assert lines[LINES_A_SECOND:] == [(30, 1), "group"]
+
+
 def test_a_change_of_state_is_one_line_and_nothing_else_is(desk: NoteDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[dict[str, Any]] = []
-    monkeypatch.setattr("broker.groups.notes.log.info", lambda event, **values: lines.append({"event": event} | values))
+    monkeypatch.setattr("broker.groups.change_log.log.info", lambda event, **values: lines.append({"event": event} | values))
     desk.tell(change(), ended())
     assert lines == [
         {

@@ -1,0 +1,71 @@
+"""Log lines about state changes of groups, so many a second at most: in a storm of rebalances they would cost more than the requests.
+
+What is not logged is counted in one line a second. The notes keep every change (`tenure group history`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.logging.logs import log
+from broker.runtime.clock import Clock
+from broker.runtime.contain import Contained
+from coordinator import Note
+from coordinator.notes import Cause
+from coordinator.states import State
+from protocol.messages.coordinator_notes import StateChange
+
+LINES_A_SECOND = 50
+
+STATES = {state.value: state.name.lower() for state in State}
+CAUSES = {cause.value: cause.name.lower() for cause in Cause}
+
+
+class ChangeLog:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._second_ends = 0
+        self._room = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._left_out = 0  # changes since the last line about them
+        self._groups: set[str] = set()
+
+    def add(self, note: Note) -> None:
+        now = self._clock.now
+        if now >= self._second_ends:
+            self._second_ends = now + 1_000
+            self._room = LINES_A_SECOND
+        if self._room:
+            self._room -= 1
+            log_change(note)
+            return
+        if self._timer is None:
+            self._timer = self._loop.call_later(1, Contained(self.flush))
+        self._left_out += 1
+        self._groups.add(note.group_id)
+
+    def flush(self) -> None:
+        """Log the count of the changes that were left out, and begin a new second."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._second_ends = 0
+            log.info("more changes of groups", changes=self._left_out, groups=len(self._groups), shown_by="tenure group history")
+            self._left_out = 0
+            self._groups.clear()
+
+
+def log_change(note: Note) -> None:
+    change = note.body
+    assert isinstance(change, StateChange)
+    log.info(
+        "group",
+        group=note.group_id,
+        **{"from": STATES[change.from_state]},
+        to=STATES[change.to_state],
+        generation=note.generation,
+        cause=CAUSES[change.reason],
+        member=change.reason_text,
+        members=change.members,
+    )
