@@ -40,7 +40,7 @@ CAUSES: dict[Cause, Told] = {
         (*EITHER, (PREPARING, COMPLETING)),
         "It crashed, hung or lost its network. If it was only slow to start again: a longer `session.timeout.ms`",
     ),
-    Cause.ADMIN_REMOVED: Told(EITHER, "Somebody did it on purpose"),
+    Cause.ADMIN_REMOVED: Told(EITHER, "Deliberate: ask who administers the group"),
     Cause.LEADER_REJOINED: Told(SETTLED, "Expected when topics or partitions were added. Often: a subscription by pattern that keeps matching new topics"),
     Cause.MEMBER_METADATA_CHANGED: Told(
         EITHER, "Expected with cooperative assignors, which rebalance twice to move partitions. Otherwise: members that subscribe to something else than before"
@@ -65,7 +65,7 @@ UNUSED = {Cause.REBALANCE_TIMEOUT, Cause.COORDINATOR_MOVED}
 HEARTBEAT = {
     ErrorCode.NONE: "heartbeats are answered 0: go on",
     ErrorCode.REBALANCE_IN_PROGRESS: "heartbeats are answered 27: join again",
-    ErrorCode.UNKNOWN_MEMBER_ID: "heartbeats are answered 25: nobody is here",
+    ErrorCode.UNKNOWN_MEMBER_ID: "heartbeats are answered 25: the group has no members",
 }
 
 

@@ -1,6 +1,7 @@
 """Spells: each member from joining to its end, folded from the events of one group in the order of `order.py`.
 
-Notes say both exactly. Where they are missing, records do: who is in one and not in the one before joined in between.
+Notes give both times exactly. Where notes are missing, group records bound them: a member that is in a record and not in
+the record before joined in between.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ UNKNOWN = "unknown"
 REPLACED = "replaced"
 EXPIRED = "expired"
 LEFT = "left"
-ANEW_LATE_MS = 100  # a coordinator writes its LOADED note when all sessions have begun
+LOADED_NOTE_DELAY_MS = 100  # sessions start before the coordinator writes its LOADED note
 ENDS = {
     Removal.LEFT: LEFT,
     Removal.EXPIRED: EXPIRED,
@@ -69,9 +70,9 @@ class Spell:
     max_gap_ms: int = -1
     replaced_by: str | None = None
     outcome: Replacement | None = None  # of its replacement
-    guessed: bool = False  # how it ended is not said by a note
-    noted: bool = True  # its joining is
-    unheard: bool = False  # since the coordinator began anew: its last heartbeat came before, nobody knows when
+    guessed: bool = False  # its end is inferred from records, without a note
+    noted: bool = True  # a note says when it joined
+    unheard: bool = False  # no heartbeat since the coordinator was loaded; the time of the last one is unknown
 
     @property
     def who(self) -> Who:
@@ -98,11 +99,11 @@ class Spells:
         self._image: Image | None = None
         self._same: list[Image] = []  # that one, and those of its generation before it
         self._generation = 0
-        self._sure_ms = -1  # who was in the group then is known
+        self._sure_ms = -1  # the latest time at which the members are known
         self._count: tuple[int, int] | None = None
-        self._hole = False  # notes are missing since `_sure_ms`, or there are none
-        self._lately: list[Spell] = []  # that ended since the last record
-        self._anew_ms = -1  # the coordinator began anew then, and every session with it
+        self._notes_missing = False  # since `_sure_ms`, or no note was read
+        self._lately: list[Spell] = []  # spells that ended since the last record
+        self._loaded_ms = -1  # when the coordinator was last loaded; every session started again then
         self._seats_kept: list[tuple[Spell, Image, Image]] = []  # replaced within the generation of the last record, as two records say
 
     def add(self, event: NoteRecord | Image, *, linked: bool = True) -> None:
@@ -113,19 +114,19 @@ class Spells:
             self._count_note(event.header)
             self._note(event.header, event.body)
         elif isinstance(event.body, CoordinatorChange) and known(Coordinator, event.body.what) in (Coordinator.LOADED, Coordinator.RESUMED):
-            self._anew_ms = event.at_ms
-            self._begun_anew(event.at_ms)
+            self._loaded_ms = event.at_ms
+            self._coordinator_loaded(event.at_ms)
 
     # Notes.
 
     def _count_note(self, header: NoteHeader) -> None:
         before, self._count = self._count, (header.counted_from, header.number)
         if header.number < 0:
-            self._hole = self._hole or header.dropped > 0
+            self._notes_missing = self._notes_missing or header.dropped > 0
         elif before is None or before[0] != header.counted_from:
-            self._hole = self._hole or header.number > 0
+            self._notes_missing = self._notes_missing or header.number > 0
         else:
-            self._hole = self._hole or header.number != before[1] + 1
+            self._notes_missing = self._notes_missing or header.number != before[1] + 1
 
     def _note(self, header: NoteHeader, body: object) -> None:
         at = header.ts
@@ -142,7 +143,7 @@ class Spells:
                 gaps = {one.member_key: one.max_gap_ms for one in body.members}
                 for spell in self._open.values():
                     spell.max_gap_ms = max(spell.max_gap_ms, gaps.get(spell.key, -1))
-        if not self._hole:
+        if not self._notes_missing:
             self._sure_ms = max(self._sure_ms, at)
 
     def _joined(self, header: NoteHeader, body: MemberJoin) -> None:
@@ -153,7 +154,7 @@ class Spells:
         spell.seen_ms = spell.last_heartbeat_ms = header.ts
 
     def _begin(self, who: Who, at_ms: int, generation: int) -> Spell:
-        spell = Spell(*who, session_ms=-1, joined_lo_ms=self._sure_ms if self._hole else at_ms, joined_hi_ms=at_ms, joined_in=generation)
+        spell = Spell(*who, session_ms=-1, joined_lo_ms=self._sure_ms if self._notes_missing else at_ms, joined_hi_ms=at_ms, joined_in=generation)
         spell.seen_ms = at_ms
         self._open[who.member_id] = spell
         self.all.append(spell)
@@ -171,7 +172,7 @@ class Spells:
         spell.session_ms = body.session_ms
         how = known(Removal, body.how)
         heard_ms = header.ts - body.since_heartbeat_ms
-        spell.unheard = how is Removal.EXPIRED and spell.joined_hi_ms < self._anew_ms and heard_ms <= self._anew_ms + ANEW_LATE_MS
+        spell.unheard = how is Removal.EXPIRED and spell.joined_hi_ms < self._loaded_ms and heard_ms <= self._loaded_ms + LOADED_NOTE_DELAY_MS
         if not spell.unheard:
             spell.last_heartbeat_ms = max(spell.last_heartbeat_ms, heard_ms)
         self._end(spell, ENDS.get(how, UNKNOWN) if how is not None else UNKNOWN, header.ts, header.ts, header.generation)
@@ -208,8 +209,8 @@ class Spells:
             if spell.from_generation < 0:
                 spell.from_generation = generation
 
-    def _begun_anew(self, at_ms: int) -> None:
-        """The group is as it was stored: who joined since is unknown to the coordinator, and may be back under another id."""
+    def _coordinator_loaded(self, at_ms: int) -> None:
+        """End the spells of members that are not in the stored group: the loaded coordinator does not know them."""
         stored = self._image.member_ids if self._image is not None else set()
         for spell in list(self._open.values()):
             if spell.member_id not in stored:
@@ -242,9 +243,9 @@ class Spells:
         else:
             self._settled(at_rest(same, len(same) - 1, image) if before is not None and same else before, image, linked)
             self._sure_ms = max(self._sure_ms, joined_by(image))
-            self._hole = True  # until a note follows that says that none is missing
+            self._notes_missing = True  # until a note follows that says that none is missing
         if self._count is not None and image.generation > 0:
-            self._hole = False
+            self._notes_missing = False
             self._sure_ms = max(self._sure_ms, joined_by(image))
 
     def _another_group(self, image: Image) -> None:

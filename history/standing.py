@@ -26,7 +26,7 @@ class Standing:
         self.group = group
         self._open: Rebalance | None = None
         self._phase = (EMPTY, UNKNOWN)  # of the open one: PREPARING or COMPLETING, and the group's generation then
-        self._closing = False  # it has come to its end; the change of state that says so follows
+        self._closing = False  # its end is known; the note of the state change is still to come
         self._waiting: list[Waiting] = []  # notes before the state change that they caused
         self._waiting_at: tuple[State | None, int] = (None, UNKNOWN)  # state and generation then
         self._members: set[str] | None = None  # all of them, where no note since they were known is missing
@@ -34,7 +34,7 @@ class Standing:
         self._settled = 0 if whole else UNKNOWN  # its generation
         self._empty = whole  # it had no members then
         self._at_least = False  # `_settled` or a later one: begin or end of the last rebalance is unknown
-        self._told_ms = UNKNOWN  # time of the last note about the group itself
+        self._known_at_ms = UNKNOWN  # time of the last note or record about the group itself
         self._last: Rebalance | None = None  # the last one that settled
         self._image: Image | None = None  # the last record
         self._recorded = recorded  # no record since is missing
@@ -42,11 +42,11 @@ class Standing:
         self._whole = whole
         self._count: tuple[int, int] | None = None  # of the last note: when counting began, its number
         self._epoch = UNKNOWN  # of its coordinator
-        self._noted = False  # there was a note
+        self._noted = False  # at least one note was read
         self._loaded: bool | None = None  # by the last note of which that is known
-        self._hole_ms = UNKNOWN  # the moment of the last note before which others are missing
-        self._place = UNKNOWN  # in __consumer_offsets, that it names
-        self._began_anew = UNKNOWN  # the epoch in which, since that note, the coordinator began anew
+        self._gap_before_ms = UNKNOWN  # time of the last note that follows missing notes
+        self._place = UNKNOWN  # the offset in __consumer_offsets that the last note names
+        self._reloaded_in = UNKNOWN  # the leader epoch in which the coordinator was loaded again since that note
         self._orderly = True  # the coordinator before was unloaded in order, and its notes were all written
         self._newest_epoch = UNKNOWN  # of all notes and records
         self._deleted = False  # since that note
@@ -57,14 +57,14 @@ class Standing:
         return self._open
 
     def records_lost(self) -> None:
-        """Before the next record others are missing, and not for compaction, which would have taken the one before, too."""
+        """Note that records before the next one are missing, and not because of compaction, which removes the oldest first."""
         self._recorded = False
 
     # The rebalance that is open.
 
     def _begin(self, at_ms: int, before: State | None, phase: State, generation: int, from_generation: int) -> Rebalance:
         opened = self._open = Rebalance(at_ms, before, from_generation, None)
-        if self._hole_ms == at_ms:
+        if self._gap_before_ms == at_ms:
             opened.lost = UNKNOWN
         self._phase = (phase, generation)
         if self._at_image and from_generation == self._settled:
@@ -95,7 +95,7 @@ class Standing:
         return [opened]
 
     def _alone(self) -> list[Entry]:
-        """The change that they caused was not told: it is missing, or there was none."""
+        """Handle waiting notes without their state change: its note is missing, or the state did not change."""
         waiting, self._waiting = self._waiting, []
         state, generation = self._waiting_at
         begun = [one for one in waiting if not isinstance(one, Went) or (one.session_ms and one.how is not Removal.OVER_MAX_SIZE)]
@@ -150,7 +150,7 @@ class Standing:
     # What a note or record implies about the time before it.
 
     def _reach(self, at_ms: int, state: State | None, generation: int) -> list[Entry]:
-        """The group is in this state and generation: whatever must have been for that, and was not told, is missing."""
+        """Bring the story to this state and generation; report as missing the rebalances that must have led there."""
         done: list[Entry] = []
         if state in (STABLE, EMPTY):
             done = self._settle(state, generation) + self._at_rest(at_ms, generation)
@@ -174,15 +174,15 @@ class Standing:
         highest = generation if state is PREPARING else generation - 1  # the generation in which it began, unless it was begun anew
         first = self._settled
         if 0 <= highest < first:
-            done += self._anew(at_ms)
+            done += self._recreated(at_ms)
             first = 0
         if first < 0 and self._at_least and not self._recorded:
-            done.append(Missing(self._told_ms, at_ms, UNKNOWN, UNKNOWN, 0, UNKNOWN, older=not self._noted))
+            done.append(Missing(self._known_at_ms, at_ms, UNKNOWN, UNKNOWN, 0, UNKNOWN, older=not self._noted))
         elif highest != first and first >= 0 and not self._recorded:
             first_known = UNKNOWN if self._at_least else first
             most = highest - first - bool(done and self._at_least)
             if most > 0:
-                done.append(Missing(self._told_ms, at_ms, first_known, UNKNOWN, 0, most, older=not self._noted))
+                done.append(Missing(self._known_at_ms, at_ms, first_known, UNKNOWN, 0, most, older=not self._noted))
             first = UNKNOWN
         elif self._at_least:
             first = UNKNOWN
@@ -209,10 +209,10 @@ class Standing:
         """The group is at rest in this generation: rebalances in between are missing."""
         done: list[Entry] = []
         if 0 <= generation < self._settled:
-            done += self._anew(at_ms)
+            done += self._recreated(at_ms)
         first = self._settled
         if first < 0 and self._at_least and generation > 0:
-            done.append(Missing(self._told_ms, at_ms, UNKNOWN, generation, 0, UNKNOWN, after=after, older=not self._noted))
+            done.append(Missing(self._known_at_ms, at_ms, UNKNOWN, generation, 0, UNKNOWN, after=after, older=not self._noted))
             self._members = self._last = None
         elif first >= 0 and generation > first:
             most = generation - first
@@ -221,7 +221,7 @@ class Standing:
                 most = 1 if self._recorded else UNKNOWN
             done.append(
                 Missing(
-                    self._told_ms,
+                    self._known_at_ms,
                     at_ms,
                     self._from,
                     generation,
@@ -238,11 +238,11 @@ class Standing:
         self._at_least = False
         return done
 
-    def _anew(self, at_ms: int) -> list[Entry]:
+    def _recreated(self, at_ms: int) -> list[Entry]:
         """A generation lower than before: another group of that name. Without its tombstone only that much is known."""
         done: list[Entry] = []
         if not self._empty:
-            done.append(Missing(self._told_ms, at_ms, self._from, UNKNOWN, 0, UNKNOWN))
+            done.append(Missing(self._known_at_ms, at_ms, self._from, UNKNOWN, 0, UNKNOWN))
         self._settled = 0
         self._at_least = False
         self._image = self._last = None
@@ -295,7 +295,7 @@ class Standing:
             # No note told of it, and records before it may be gone: perhaps of another group of that name.
             self._last = None
             to, after = (generation, image) if generation else (UNKNOWN, None)  # a group that is new was not rebalanced
-            done.append(Missing(self._told_ms, image.at_ms, UNKNOWN, to, 0, UNKNOWN, after=after, older=not self._noted))
+            done.append(Missing(self._known_at_ms, image.at_ms, UNKNOWN, to, 0, UNKNOWN, after=after, older=not self._noted))
         else:
             done += self._at_rest(image.at_ms, generation, image)
         self._image = image
@@ -304,7 +304,7 @@ class Standing:
         self._created_in = image.epoch if self._deleted else UNKNOWN
         self._empty = not members
         self._members = image.member_ids
-        self._told_ms = max(self._told_ms, image.at_ms)
+        self._known_at_ms = max(self._known_at_ms, image.at_ms)
         return done
 
     def _tombstone(self, image: Image) -> list[Entry]:
@@ -312,11 +312,11 @@ class Standing:
         if self._open is not None:
             done += self._close(End.UNKNOWN)
         if (self._settled >= 0 or self._at_least) and not self._recorded:  # there may have been records before that compaction took
-            done.append(Missing(self._told_ms, image.at_ms, self._from, UNKNOWN, 0, UNKNOWN))
+            done.append(Missing(self._known_at_ms, image.at_ms, self._from, UNKNOWN, 0, UNKNOWN))
         if self._settled > 0 or self._image is not None or not self._recorded:
             done.append(Deleted(image.at_ms, True))
         self._settled = 0
-        self._told_ms = max(self._told_ms, image.at_ms)
+        self._known_at_ms = max(self._known_at_ms, image.at_ms)
         self._at_least = False
         self._image = self._last = None
         self._recorded = True

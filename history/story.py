@@ -63,12 +63,12 @@ class Story(Standing):
         if self._closing and not (isinstance(body, StateChange) and body.to_state in (STABLE, EMPTY)):
             done += self._close()
         deleted = self._deleted and self._created_in in (UNKNOWN, header.coordinator_epoch)
-        explained = deleted or self._began_anew == header.coordinator_epoch
+        explained = deleted or self._reloaded_in == header.coordinator_epoch
         # The group is new, and its first member joined another coordinator, of which no note tells: that rebalance came to nothing.
         made_before = self._created_in not in (UNKNOWN, header.coordinator_epoch)
         if lost or (anew and self._noted and not explained):
             self._members = None
-            self._hole_ms = header.ts
+            self._gap_before_ms = header.ts
         if anew:  # loaded anew, or another group of that name
             done += self._close(End.INTERRUPTED if self._recorded else End.UNKNOWN)
         elif lost and self._open is not None:
@@ -76,7 +76,7 @@ class Story(Standing):
         untold = generation > 0 or (self._settled <= 0 and (lost or known_before))
         if anew and not self._recorded and (lost or not explained or not self._orderly) and untold:
             # It may be another group of that name, and this one may have gone on for long.
-            done.append(Missing(self._told_ms, header.ts, self._from, UNKNOWN, 0, UNKNOWN, lost or UNKNOWN, older=not self._noted))
+            done.append(Missing(self._known_at_ms, header.ts, self._from, UNKNOWN, 0, UNKNOWN, lost or UNKNOWN, older=not self._noted))
             self._settled, self._at_least = (generation if state in (STABLE, EMPTY) else UNKNOWN), False
             self._last = self._image = None
         elif anew and not explained and not lost and (made_before or (generation > 0 and (self._noted or self._image is not None))):
@@ -93,10 +93,10 @@ class Story(Standing):
             else:
                 found.append(Lost(header.ts, lost))
         self._noted = self._loaded = True
-        self._deleted, self._created_in, self._began_anew, self._orderly = False, UNKNOWN, UNKNOWN, True
+        self._deleted, self._created_in, self._reloaded_in, self._orderly = False, UNKNOWN, UNKNOWN, True
         self._epoch, self._place = header.coordinator_epoch, header.offsets_log_offset
         self._newest_epoch = max(self._newest_epoch, header.coordinator_epoch)
-        self._told_ms = max(self._told_ms, header.ts)
+        self._known_at_ms = max(self._known_at_ms, header.ts)
         return done + found + then
 
     def _missed(self, header: NoteHeader) -> tuple[int, bool]:
@@ -162,7 +162,7 @@ class Story(Standing):
         self._newest_epoch = max(self._newest_epoch, header.coordinator_epoch)
         if what is not None:
             self._loaded = begins
-            self._began_anew = header.coordinator_epoch if begins else UNKNOWN
+            self._reloaded_in = header.coordinator_epoch if begins else UNKNOWN
             self._orderly = self._orderly and orderly is not False and not header.dropped
         if begins:  # with the members that were stored
             self._members = self._image.member_ids if self._image is not None and self._recorded else None
@@ -217,7 +217,7 @@ class Story(Standing):
             opened.members_before = 0
         elif at_rest:
             opened.members_before = self._size_of(header.generation)
-            if opened.members_before < 0 and self._hole_ms != header.ts:
+            if opened.members_before < 0 and self._gap_before_ms != header.ts:
                 new = [one for one in opened.came if one.again is False]
                 went = [one for one in opened.went if one.session_ms]  # without a session it was an id that was handed out, no member
                 opened.members_before = body.members - len(new) + len(went)

@@ -10,12 +10,12 @@ from protocol.batch_record import VARINT_SHIFT_MAX, CorruptBatch, Fact, longer_v
 
 LAYOUTS_MAX: Final = 64
 ALIKE_MAX: Final = 256  # the most records or batches compared at once
-_GOES_ON: Final = bytes(range(128, 256))  # bytes of a number that are not its last one
+_GOES_ON: Final = bytes(range(128, 256))  # varint bytes with the continuation bit: another byte follows
 
 
 class Layout:
-    """How long what is in a record is: one without headers, whose timestamp takes a byte and whose offset one or two, has
-    its key and value at places that one Struct knows. The parts that say so are compared.
+    """The byte positions of the fields of a record without headers, with a timestamp delta of one byte and an offset delta of
+    one or two. A record has this layout if its length fields equal those of the first; one Struct then unpacks key and value.
     """
 
     __slots__ = (
@@ -39,11 +39,11 @@ class Layout:
         self.key_head = data[delta_end:key_at]
         self.value_head = data[key_end:value_at]
         self.size = value_end + 1 - begin
-        self.delta_mask, self.delta_bits = (0x80, 0) if delta_end - delta_at == 1 else (0x8080, 0x8000)  # of one byte or two
+        self.delta_mask, self.delta_bits = (0x80, 0) if delta_end - delta_at == 1 else (0x8080, 0x8000)  # continuation bits of the offset delta's varint
         delta = "B" if delta_end - delta_at == 1 else "H"
         heads = delta_at - begin, key_at - delta_end, key_end - key_at, value_at - key_end, value_end - value_at
         self.unpack: Final = Struct(f">{heads[0]}s{delta}{heads[1]}s{heads[2]}s{heads[3]}s{heads[4]}sB").unpack_from
-        # The same for many.
+        # Reads the keys and values of many consecutive records.
         self._pairs: Final = Struct(f"{key_at - begin}x{heads[2]}s{heads[3]}x{heads[4]}sx").iter_unpack
         self._delta_at = delta_at - begin
         self._key_head_at = delta_end - begin
@@ -53,7 +53,7 @@ class Layout:
         self._fixed = [*range(delta_at - begin), *range(delta_end - begin, key_at - begin), *range(key_end - begin, value_at - begin)]
 
     def read_alike(self, data: bytes, at: int, count: int, facts: list[Fact]) -> int:
-        """Add those of the records from `at` on that have this layout, as far as they are many; of so many, how many there are."""
+        """Add the leading records, of `count` from `at` on, that have this layout; return their number, 0 if fewer than RUN_MIN."""
         if not (data.startswith(self.lead, at) and data.startswith(self.key_head, at + self._key_head_at)):
             return 0
         if not data.startswith(self.value_head, at + self._value_head_at):
@@ -82,12 +82,12 @@ class FactLayouts:
     def __init__(self) -> None:
         self._layout: Layout | None = None  # of the last record
         self._known: dict[tuple[int, int, int], Layout] = {}
-        self._last_size = 0  # of the last record that had another one
+        self._last_size = 0  # of the last record with a different layout
 
     def read(self, data: bytes, at: int, end: int, count: int, facts: list[Fact]) -> None:
         """Add key and value of `count` records. Inlined, since a replay of a compacted log spends its time here."""
         layout = self._layout
-        looked = False  # at how many of the following records are alike
+        looked = False  # whether the following records were compared with the layout
         lead: bytes
         delta: int
         key_head: bytes
