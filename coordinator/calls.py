@@ -12,6 +12,12 @@ from protocol.messages.offset_commit import OffsetCommitRequestPartition
 Protocols = tuple[tuple[str, bytes], ...]
 
 
+class Closable(Protocol):
+    """The connection that a request came on."""
+
+    closed: bool
+
+
 class JoinRequest:
     """A JoinGroup. `needs_member_id` (from v4): a new dynamic member gets its id first and joins again with it (KIP-394).
     `knows_skip_assignment` (from v9): a returning static leader can be told to skip the assignment (KIP-814)."""
@@ -19,6 +25,7 @@ class JoinRequest:
     __slots__ = (
         "client_host",
         "client_id",
+        "connection",
         "group_id",
         "instance_id",
         "knows_skip_assignment",
@@ -45,6 +52,7 @@ class JoinRequest:
         needs_member_id: bool = True,
         knows_skip_assignment: bool = True,
         reason: str | None = None,
+        connection: Closable | None = None,
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
@@ -58,6 +66,7 @@ class JoinRequest:
         self.needs_member_id = needs_member_id
         self.knows_skip_assignment = knows_skip_assignment
         self.reason = reason
+        self.connection = connection  # None: not known
 
 
 # A member in the leader's reply: id, instance id, metadata of the selected protocol.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from coordinator.policies import NO_POLICIES, GroupPolicies
+
 # A member that was never part of a generation is removed after this time, even while its JoinGroup is parked (KAFKA-7610).
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000
 
@@ -27,3 +29,4 @@ class GroupConfig(NamedTuple):
     offsets_retention_check_interval_ms: int = 600_000
     # The facts of one operation must fit into one batch; otherwise the operation is refused before it changes anything.
     batch_bytes_max: int = BATCH_BYTES_MAX
+    default_policies: GroupPolicies = NO_POLICIES  # of groups that set no value themselves

@@ -9,6 +9,7 @@ from coordinator.calls import Protocols, SyncReply
 from coordinator.config import NOTES_AT_ONCE
 from coordinator.deadlines import Timed
 from coordinator.member import Member, Pending
+from coordinator.policy_state import PolicyState
 from coordinator.states import EMPTY
 from coordinator.subscription import topics_of
 from coordinator.voting import vote
@@ -42,6 +43,7 @@ class Group(Timed):
         "_offsets",
         "_subscribed",
         "_unread",
+        "away_count",
         "delay_ms",
         "delay_remaining_ms",
         "extended_at_ms",
@@ -65,6 +67,7 @@ class Group(Timed):
         "pending",
         "pending_sync",
         "phase_start_ms",
+        "policy",
         "protocol_counts",
         "protocol_name",
         "protocol_type",
@@ -121,6 +124,8 @@ class Group(Timed):
         self.notes_dropped = 0
         self.notes_numbered = 0  # notes made and dropped since `notes_counted_from`
         self.notes_counted_from = -1
+        self.away_count = 0  # members of `policy.away`
+        self.policy: PolicyState | None = None  # None: no policies
         self.extended_at_ms = -1  # the `phase_start_ms` whose phase was extended because the log was slow
 
     # Members.
@@ -176,8 +181,8 @@ class Group(Timed):
 
     @property
     def all_parked(self) -> bool:
-        """All members have rejoined, and no member id is pending."""
-        return self.parked_joins == len(self.members) and not self.pending
+        """All members that are not away have rejoined, and no member id is pending."""
+        return self.parked_joins + self.away_count == len(self.members) and not self.pending
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -205,9 +210,13 @@ class Group(Timed):
         counts = self.protocol_counts
         return not size or any(counts.get(name) == size for name, _ in protocols)
 
-    def select_protocol(self, instead: Member | None = None, protocols: Protocols = ()) -> str:
-        """The protocol that most members prefer of those all support; `protocols` stands in for the offer of `instead`."""
-        return vote([protocols if member is instead else member.protocols for member in self.members.values()])
+    def select_protocol(self, instead: Member | None = None, protocols: Protocols = (), extra: Protocols = ()) -> str:
+        """The protocol that most members prefer of those all support.
+
+        `protocols` stands in for the offer of `instead`; `extra` is the offer of a newcomer.
+        """
+        offers = [protocols if member is instead else member.protocols for member in self.members.values()]
+        return vote([*offers, extra] if extra else offers)
 
     def all_metadata(self) -> list[bytes]:
         """Each member's metadata for the selected protocol."""

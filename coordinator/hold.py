@@ -127,7 +127,7 @@ class Hold:
         return seal(parts, records, timestamp)
 
     def confirm(self, durable: int, on_error: ReplyErrorHandler = reraise) -> None:
-        """The log is durable up to fact number `durable`: release, in order, the replies that waited for it."""
+        """The log is as durable as `offsets.flush` asks, up to fact number `durable`: release, in order, the replies that waited for it."""
         self.durable = durable
         held = self.held
         while held and held[0][0] <= durable:

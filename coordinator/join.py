@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from typing import Final
-from zlib import crc32
 
 from coordinator.calls import JoinReply, JoinRequest, JoinWaiter
-from coordinator.config import NEW_MEMBER_TIMEOUT_MS
+from coordinator.expansion import drop_newcomer, park_newcomer, waiting_newcomers, waits_for_others
 from coordinator.facts import group_image, group_key
 from coordinator.group import Group
 from coordinator.member import Member, Pending
+from coordinator.newcomer import admit, new_member, note_join
 from coordinator.notes import Cause, Kind, Removal, Replacement, grant_note_budget, spend_note_budget
 from coordinator.outcome import Outcome
-from coordinator.rebalance import drop_pending, join_reply, joined_members, prepare_or_try, remove
+from coordinator.pending_release import ids_of_connection, watch_connection
+from coordinator.rebalance import (
+    drop_pending,
+    expire_pending,
+    join_reply,
+    joined_members,
+    move_seats_of_away,
+    prepare,
+    prepare_or_try,
+    remove,
+)
+from coordinator.registration import end_absence
+from coordinator.roster import is_complete
+from coordinator.standby import add_standby, enters_as_standby, is_standby, keeps_generation, rename_standby, store_seats
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE
+from coordinator.subscription_change import wants_rebalance
 from protocol.errors import ErrorCode
-from protocol.messages.coordinator_notes import MemberJoin, StaticReplaced
+from protocol.messages.coordinator_notes import StaticReplaced
 
 
 def has_room(group: Group, request: JoinRequest, size_max: int) -> bool:
@@ -25,7 +39,7 @@ def has_room(group: Group, request: JoinRequest, size_max: int) -> bool:
     member = group.members.get(request.member_id)
     if group.state is PREPARING:
         return group.parked_joins < size_max or (member is not None and member.join is not None)
-    return member is not None or len(group.members) < size_max
+    return member is not None or len(group.members) + waiting_newcomers(group, request) < size_max
 
 
 def remove_over_size(out: Outcome, group: Group, id: str) -> None:
@@ -47,61 +61,50 @@ def offers_protocol_twice(request: JoinRequest) -> bool:
 
 def require_member_id(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     """Let the client join again with the new id, so that a client that retries blindly leaves no ghost members (KIP-394)."""
+    released = ids_of_connection(group, request)
     pending = group.pending[id] = Pending(group.id, id, request.session_timeout_ms)
     out.deadlines.set(pending, out.now + pending.session_timeout_ms)
+    watch_connection(out, group, pending, request)
+    for before in released:
+        out.deadlines.remove(group.pending[before])
+        expire_pending(out, group, before)
     out.refuse_join(waiter, id, ErrorCode.MEMBER_ID_REQUIRED)
 
 
 def add(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
-    member = Member(
-        group.id,
-        id,
-        request.instance_id,
-        out.intern_text(request.client_id),
-        out.intern_text(request.client_host),
-        out.intern_number(request.rebalance_timeout_ms),
-        out.intern_number(request.session_timeout_ms),
-        out.intern_protocols(group, request.protocols),
-        seen_ms=out.now,
-    )
-    member.join = waiter
-    if group.state is PREPARING and group.initial:
-        group.new_member_added = True
-    if not group.members:
-        group.protocol_type = request.protocol_type
     drop_pending(out, group, id)
-    group.add(member)
-    grant_note_budget(group)
-    if member.instance_id is not None and group.last_image is not None:
-        group.static_ids_changed = True
-    out.deadlines.set(member, out.now + NEW_MEMBER_TIMEOUT_MS)
-    if spend_note_budget(group, out.now):
-        note_join(out, group, member, request)
+    if group.policy is not None and enters_as_standby(group, request):
+        add_without_rebalance(out, group, request, waiter, id)
+        return
+    if waits_for_others(group, request.instance_id):
+        park_newcomer(out, group, request, waiter, id)
+        if is_complete(group):
+            prepare(out, group, Cause.ROSTER_COMPLETE)
+        return
+    drop_earlier_request(out, group, request, id)
+    admit(out, group, request, waiter, id)
     prepare_or_try(out, group, Cause.NEW_MEMBER, id, request.reason)
 
 
-def note_join(out: Outcome, group: Group, member: Member, request: JoinRequest) -> None:
-    out.add_note(
-        group,
-        Kind.MEMBER_JOIN,
-        MemberJoin(
-            member.id,
-            member.instance_id,
-            member.client_id,
-            member.client_host,
-            member.session_timeout_ms,
-            member.rebalance_timeout_ms,
-            bool(request.member_id),
-            group.leader == member.id,
-            subscription_hash(member),
-            request.reason,
-        ),
-    )
+def drop_earlier_request(out: Outcome, group: Group, request: JoinRequest, id: str) -> None:
+    """The newcomer has waited until now (its policies were changed): it becomes a member once."""
+    if group.policy is not None:
+        drop_newcomer(out, group, id if request.instance_id is None else "", request.instance_id)
 
 
-def subscription_hash(member: Member) -> int:
-    """A checksum of the metadata, to compare subscriptions between notes."""
-    return crc32(member.protocols[0][1])
+def add_without_rebalance(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
+    """All seats are taken: the newcomer becomes a standby of the generation. If a member is away, it takes that seat at once."""
+    drop_earlier_request(out, group, request, id)
+    member = new_member(out, group, request, id)
+    grant_note_budget(group)
+    if spend_note_budget(group, out.now):
+        note_join(out, group, member, request)
+    if not add_standby(out, group, member):
+        out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
+        return
+    out.reply_join(waiter, member.id, join_reply(group))
+    if group.state is STABLE and not move_seats_of_away(out, group):
+        store_seats(out, group)
 
 
 # Known members.
@@ -120,10 +123,29 @@ def rejoin_if_changed(out: Outcome, group: Group, member: Member, request: JoinR
 
 def rejoin_if_leader_or_changed(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
     """STABLE: a leader rejoins to request a rebalance, for example because the topics' partitions changed."""
-    if group.leader == member.id or member.protocols != request.protocols:
+    if group.policy is not None and keeps_generation(group, member, request):
+        rejoin_in_generation(out, group, member, request, waiter)
+    elif group.leader == member.id or member.protocols != request.protocols:
         rejoin(out, group, member, request, waiter)
     else:
         out.reply_join(waiter, member.id, join_reply(group))
+
+
+def rejoin_in_generation(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
+    """STABLE: a standby, or a member that takes a seat over, rejoins without a rebalance. Its new offer is stored."""
+    policy = group.policy
+    assert policy is not None
+    before = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
+    if member.repeatable_join is not request:
+        update_member(out, group, member, request)
+    if before != (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms) and not store_seats(out, group):
+        rejoin(out, group, member, request, waiter)
+        return
+    member.seen_ms = out.now
+    out.restart_session(member)
+    take_over = policy.take_overs.get(member.id)
+    old_leader = take_over.from_id if take_over is not None and group.leader == member.id else group.leader or ""
+    out.reply_join(waiter, member.id, _reply_without_rebalance(group, member, old_leader, request.knows_skip_assignment))
 
 
 def rejoin(out: Outcome, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
@@ -177,7 +199,9 @@ def replace(out: Outcome, group: Group, old: Member, request: JoinRequest, waite
 
 def replace_in_stable(out: Outcome, group: Group, old: Member, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
     """As `replace`, without a rebalance unless the member's new offer would change the selected protocol."""
-    if group.select_protocol(old, request.protocols) != group.protocol_name:
+    if group.select_protocol(old, request.protocols) != group.protocol_name or (
+        not is_standby(group, old) and wants_rebalance(group, old, request)
+    ):
         replace(out, group, old, request, waiter, id)
         return
     new = _successor(out, old, request, id)
@@ -222,6 +246,7 @@ def _swap_member(out: Outcome, group: Group, old: Member, new: Member) -> None:
         out.refuse_sync(old.sync, ErrorCode.FENCED_INSTANCE_ID)
     old.join = old.sync = None
     out.deadlines.remove(old)
+    end_absence(out, group, old)
     group.members = {new.id if member is old else id: new if member is old else member for id, member in group.members.items()}
     assert new.instance_id is not None
     group.statics[new.instance_id] = new.id
@@ -231,6 +256,7 @@ def _swap_member(out: Outcome, group: Group, old: Member, new: Member) -> None:
         group.pending_sync = {new.id if id == old.id else id: None for id in group.pending_sync}
     if group.leader == old.id:
         group.leader = new.id
+    rename_standby(group, old, new)
     group.members_changed()
     # As in Kafka, the first session has the old member's timeout.
     out.deadlines.set(new, out.now + old.session_timeout_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coordinator import identity
 from coordinator.calls import Leaver
+from coordinator.expansion import drop_newcomer
 from coordinator.group import Group
 from coordinator.notes import Cause, Kind, Removal, about, spend_note_budget
 from coordinator.outcome import Outcome
@@ -18,6 +19,9 @@ def remove_leavers(out: Outcome, group: Group, leavers: list[Leaver]) -> tuple[l
     cause: Cause | None = None
     detail = ""
     for leaver in leavers:
+        if group.policy is not None and drop_newcomer(out, group, leaver.member_id, leaver.instance_id):
+            codes.append(ErrorCode.NONE)
+            continue
         was_pending = leaver.member_id in group.pending
         error = _leave(out, group, leaver)
         codes.append(error)

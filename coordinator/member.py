@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coordinator.calls import JoinRequest, JoinWaiter, Protocols, SyncWaiter
-from coordinator.deadlines import Timed
+from coordinator.calls import Closable, JoinRequest, JoinWaiter, Protocols, SyncWaiter
+from coordinator.deadlines import NEVER, Timed
 
 
 class Member(Timed):
@@ -82,11 +82,13 @@ class Member(Timed):
 class Pending(Timed):
     """A member id that was handed out with MEMBER_ID_REQUIRED; dropped if no JoinGroup uses it in time."""
 
-    __slots__ = ("extended", "group_id", "id", "session_timeout_ms")
+    __slots__ = ("connection", "expires_ms", "extended", "group_id", "id", "session_timeout_ms")
 
     def __init__(self, group_id: str, id: str, session_timeout_ms: int) -> None:
         super().__init__()
         self.group_id = group_id
         self.id = id
         self.session_timeout_ms = session_timeout_ms
+        self.connection: Closable | None = None  # on which it was handed out, if it dies with it (`pending_release.py`)
+        self.expires_ms = NEVER  # the end of its session, if its deadline is a look at the connection
         self.extended = False  # its deadline was extended because the log was slow

@@ -27,6 +27,9 @@ class Kind(IntEnum):
     COMMIT_REFUSED = 7
     END_OFFSETS = 8
     COORDINATOR = 9
+    MEMBER_AWAY = 10
+    JOIN_REFUSED = 11
+    STANDBY = 12
 
 
 class Cause(IntEnum):
@@ -48,9 +51,18 @@ class Cause(IntEnum):
     PENDING_LEFT = 13
     OVER_MAX_SIZE = 14
     JOIN_TIMEOUT = 15
-    # The last two are the steps of a rebalance, not causes of one.
+    # These two are the steps of a rebalance, not causes of one.
     EVERYONE_JOINED = 16
     ASSIGNED = 17
+    # Causes that policies add.
+    REQUESTED = 18
+    ABSENCES_ENDED = 19
+    EXPANSION = 20
+    ROSTER_COMPLETE = 21
+    ROSTER_CHANGED = 22
+    TOPICS_CHANGED = 23
+    TARGET_CHANGED = 24
+    STANDBY_LATE = 25
 
 
 class Removal(IntEnum):
@@ -65,6 +77,9 @@ class Removal(IntEnum):
     SYNC_TIMEOUT = 6
     OVER_MAX_SIZE = 7
     REPLACED = 8
+    STAYED_AWAY = 9
+    NOT_LISTED = 10
+    SEAT_TAKEN = 11
 
 
 class Replacement(IntEnum):
@@ -74,6 +89,16 @@ class Replacement(IntEnum):
     PROTOCOL_CHANGED = 1
     COMPLETING = 2
     PREPARING = 3
+
+
+class StandbyStep(IntEnum):
+    """What happened to a standby."""
+
+    WAITS = 0  # the member became a standby
+    TAKES_OVER = 1  # it got the seat of a member that is gone
+    TOOK_OVER = 2  # it has the seat's assignment
+    TOO_LATE = 3  # it did not send its SyncGroup in time and waits again
+    GONE = 4  # it was removed, waiting or while it took a seat over
 
 
 class RoundResult(IntEnum):

@@ -6,12 +6,27 @@ from collections.abc import Sequence
 
 from coordinator.calls import JoinedMember, JoinReply
 from coordinator.deadlines import NEVER
+from coordinator.expansion import admit_waiting, refuse_unlisted
 from coordinator.facts import group_image, group_key, with_current_ids
 from coordinator.group import Group
 from coordinator.member import Member
 from coordinator.notes import Cause, Kind, Removal, RoundResult, about, spend_note_budget
 from coordinator.outcome import Outcome
-from coordinator.states import COMPLETING, EMPTY, MOVES, PREPARING, State
+from coordinator.registration import delete_records_of_removed, forget_removed, go_away, keeps_seat
+from coordinator.roster import forming_timeout_ms, is_complete, unlisted
+from coordinator.standby import (
+    can_take_over,
+    choose_active,
+    end_take_overs,
+    find_standbys,
+    has_wrong_size,
+    is_standby,
+    move_seats,
+    seat_of,
+    store_seats_record,
+    vacate,
+)
+from coordinator.states import COMPLETING, EMPTY, MOVES, PREPARING, STABLE, State
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberGone, RoundEnd, StateChange
 
@@ -34,10 +49,19 @@ def end_round(out: Outcome, group: Group, result: RoundResult, join_ms: int, syn
 
 
 def prepare(out: Outcome, group: Group, cause: Cause, about: str | None = None) -> None:
-    """Begin a rebalance. Members learn of it from their heartbeats and have the rebalance timeout to rejoin."""
+    """Begin a rebalance. Members learn of it from their heartbeats and have the rebalance timeout to rejoin.
+
+    None begins if standbys get the seats of all members that were removed in this step.
+    """
+    if group.policy is not None:
+        if move_seats(out, group):
+            return
+        end_take_overs(out, group.policy)
     if group.state is COMPLETING:
         end_round(out, group, RoundResult.SUPERSEDED, group.phase_start_ms - group.round_start_ms, out.now - group.phase_start_ms)
         forget_assignments(out, group, ErrorCode.REBALANCE_IN_PROGRESS)
+    if group.policy is not None:
+        admit_waiting(out, group)
     group.pending_sync.clear()
     group.round_start_ms = out.now
     group.initial = group.state is EMPTY
@@ -47,6 +71,11 @@ def prepare(out: Outcome, group: Group, cause: Cause, about: str | None = None) 
         group.delay_ms = out.config.group_initial_rebalance_delay_ms
         group.delay_remaining_ms = max(group.rebalance_timeout_ms - group.delay_ms, 0)
         out.deadlines.set(group, out.now + group.delay_ms)
+        roster_ms = forming_timeout_ms(group)
+        if roster_ms is not None:
+            group.delay_remaining_ms = 0
+            out.deadlines.set(group, out.now + roster_ms)
+            try_complete(out, group)
     elif group.all_parked:
         complete(out, group, Cause.EVERYONE_JOINED)
     else:
@@ -57,12 +86,12 @@ def prepare_or_try(out: Outcome, group: Group, cause: Cause, member_id: str, rea
     """After a JoinGroup was parked: begin a rebalance, or end the current join phase if all members have rejoined."""
     if group.state is not PREPARING:
         prepare(out, group, cause, about(member_id, reason))
-    elif group.parked_joins == len(group.members):
+    elif group.parked_joins + group.away_count == len(group.members):
         try_complete(out, group)
 
 
 def try_complete(out: Outcome, group: Group) -> None:
-    if group.state is PREPARING and group.all_parked and not group.initial:
+    if group.state is PREPARING and group.all_parked and (not group.initial or is_complete(group)):
         complete(out, group, Cause.EVERYONE_JOINED)
 
 
@@ -109,6 +138,8 @@ def complete(out: Outcome, group: Group, cause: Cause) -> None:
     group.deadline = NEVER
     members = group.members
     group.laggards = [] if group.parked_joins == len(members) else [member.id for member in members.values() if member.join is None]
+    if group.away_count and group.policy is not None:
+        group.laggards = [id for id in group.laggards if id not in group.policy.away]
     for id in group.laggards:
         member = members[id]
         if member.instance_id is None:
@@ -121,8 +152,11 @@ def complete(out: Outcome, group: Group, cause: Cause) -> None:
     if not members:
         become_empty(out, group)
         return
+    if group.policy is not None:
+        for member in choose_active(out, group):
+            remove(out, group, member, Removal.SEAT_TAKEN)
     if group.leader is None or members[group.leader].join is None:
-        group.leader = next(member.id for member in members.values() if member.join is not None)
+        group.leader = next(member.id for member in members.values() if member.join is not None and not is_standby(group, member))
         group.image_changed = True
     if group.static_ids_changed:
         _store_static_ids(out, group)
@@ -135,6 +169,10 @@ def complete(out: Outcome, group: Group, cause: Cause) -> None:
     _answer_joins(out, group, metadata)
     # A member that sends no SyncGroup is removed, so that the group cannot stay in COMPLETING (KAFKA-12890).
     group.pending_sync = dict.fromkeys(members)
+    if group.away_count and group.policy is not None:
+        for id in group.policy.away:
+            del group.pending_sync[id]
+            out.deadlines.remove(members[id])
     out.deadlines.set(group, out.now + group.rebalance_timeout_ms)
 
 
@@ -176,12 +214,14 @@ def join_reply(group: Group, members: Sequence[JoinedMember] = ()) -> JoinReply:
 
 
 def joined_members(group: Group, metadata: Sequence[bytes]) -> list[JoinedMember]:
-    """All members for the leader's reply, including static ones that did not rejoin.
+    """All members but standbys for the leader's reply, including static ones that did not rejoin.
 
     Static members come before dynamic ones: kafka-python's range and roundrobin need that order to assign to all.
     """
     members = [(member.id, member.instance_id, data) for member, data in zip(group.members.values(), metadata, strict=True)]
-    if 0 < len(group.statics) < len(members):
+    if group.policy is not None and group.policy.standbys:
+        members = [member for member in members if member[0] not in group.policy.standbys]
+    if 0 < len(group.statics) < len(group.members):
         members = [member for member in members if member[1] is not None] + [member for member in members if member[1] is None]
     return members
 
@@ -208,6 +248,8 @@ def become_empty(out: Outcome, group: Group) -> None:
     group.static_ids_changed = False
     group.last_image = group_image(group, (), None, None)
     out.facts.append((group_key(group.id), group.last_image))
+    store_seats_record(out, group)
+    delete_records_of_removed(out, group)
 
 
 def remove(out: Outcome, group: Group, member: Member, how: Removal, reason: str | None = None) -> None:
@@ -218,7 +260,9 @@ def remove(out: Outcome, group: Group, member: Member, how: Removal, reason: str
     if member.sync is not None:
         out.refuse_sync(member.sync, ErrorCode.UNKNOWN_MEMBER_ID)
         member.sync = None
+    vacate(out, group, member)
     group.remove(member)
+    forget_removed(out, group, member)
     member.join = None
     if spend_note_budget(group, out.now):
         gone = MemberGone(member.id, member.instance_id, how, out.now - member.seen_ms, member.session_timeout_ms, reason)
@@ -248,6 +292,14 @@ def end_sync_phase(out: Outcome, group: Group) -> None:
 def expire_session(out: Outcome, group: Group, member: Member) -> None:
     if not member.is_new and (member.join is not None or member.sync is not None):
         return  # parked: a new session begins with the reply
+    if keeps_seat(group, member) and not is_standby(group, member) and not can_take_over(group, member):
+        go_away(out, group, member)
+        if group.state is PREPARING:
+            if group.all_parked and group.parked_joins:
+                complete(out, group, Cause.SESSION_EXPIRED)
+        elif group.state is COMPLETING and group.leader == member.id:  # another member must assign
+            prepare(out, group, Cause.SESSION_EXPIRED, member.id)
+        return
     expired = member.id
     remove(out, group, member, Removal.EXPIRED)
     if group.state is PREPARING:
@@ -255,6 +307,71 @@ def expire_session(out: Outcome, group: Group, member: Member) -> None:
             complete(out, group, Cause.SESSION_EXPIRED)
     elif group.state is not EMPTY:
         prepare(out, group, Cause.SESSION_EXPIRED, expired)
+
+
+def end_absences(out: Outcome, group: Group) -> None:
+    """Remove all members that are away, in one rebalance."""
+    policy = group.policy
+    if policy is None or not policy.away:
+        return
+    away = [group.members[id] for id in policy.away]
+    for member in away:
+        remove(out, group, member, Removal.STAYED_AWAY)
+    if group.state is PREPARING:
+        if group.all_parked:
+            complete(out, group, Cause.ABSENCES_ENDED)
+    else:
+        prepare(out, group, Cause.ABSENCES_ENDED, away[0].id)
+
+
+def move_seats_of_away(out: Outcome, group: Group) -> bool:
+    """STABLE: free standbys take the seats of members that are away. False: nothing has changed."""
+    policy = group.policy
+    if policy is None or not policy.away or not policy.standbys:
+        return False
+    away = [group.members[id] for id in policy.away]
+    standbys = find_standbys(group, [seat_of(group, member, policy.take_overs.get(member.id)) for member in away])
+    replaced = [member for member, standby in zip(away, standbys, strict=True) if standby is not None]
+    for member in replaced:
+        remove(out, group, member, Removal.SEAT_TAKEN)
+    if replaced:
+        prepare(out, group, Cause.ABSENCES_ENDED, replaced[0].id)
+    return bool(replaced)
+
+
+def fit_target(out: Outcome, group: Group) -> None:
+    """The target may have changed: begin a rebalance if other members are to be active."""
+    if (group.state is STABLE or group.state is COMPLETING) and has_wrong_size(group):
+        prepare(out, group, Cause.TARGET_CHANGED)
+
+
+def roster_changed(out: Outcome, group: Group) -> None:
+    """The policies of the group have changed: remove members that are not listed, and see whether those that wait must go on waiting."""
+    remove_unlisted(out, group)
+    if group.state is PREPARING and group.initial:
+        roster_ms = forming_timeout_ms(group)
+        ends = out.now + group.delay_ms if roster_ms is None else group.phase_start_ms + roster_ms
+        if roster_ms is not None or ends < group.deadline:
+            out.deadlines.set(group, max(ends, out.now))
+        try_complete(out, group)
+    elif group.policy is not None and group.policy.newcomers and is_complete(group):
+        prepare(out, group, Cause.ROSTER_COMPLETE)
+
+
+def remove_unlisted(out: Outcome, group: Group) -> None:
+    """Remove the members that a strict list excludes, in one rebalance."""
+    refuse_unlisted(out, group)
+    excluded = unlisted(group)
+    if not excluded:
+        return
+    for member in excluded:
+        remove(out, group, member, Removal.NOT_LISTED)
+    for id in list(group.pending):
+        drop_pending(out, group, id)
+    if group.state is not PREPARING:
+        prepare(out, group, Cause.ROSTER_CHANGED, excluded[0].id)
+    elif group.all_parked and (not group.initial or not group.members):
+        complete(out, group, Cause.ROSTER_CHANGED)
 
 
 def expire_pending(out: Outcome, group: Group, id: str) -> None:

@@ -13,10 +13,11 @@ from coordinator.facts import offset_key_prefix, read_image, read_offset
 from coordinator.group import Group, TopicOffsets
 from coordinator.hold import Fact
 from coordinator.member import Member
+from coordinator.policy_records import read_away, read_policies, read_seats
 from coordinator.states import State
 from protocol.errors import ProtocolError
-from protocol.messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey
-from protocol.records import read_offsets_key
+from protocol.messages.consumer_offsets import AwayMemberKey, GroupMetadataKey, OffsetCommitKey, SeatsKey
+from protocol.records import read_offsets_key, read_policy_key
 
 _VALUE_SHAPE: Final = Struct(">h12xh").unpack_from  # version; in version 3 also the length of the metadata
 _PARTITION_BYTES: Final = 4
@@ -25,13 +26,26 @@ VALUE_BYTES_MIN: Final = 24  # of version 3, without metadata
 
 
 class Replay:
-    """Folds facts into `groups`. Offsets that outlive their group's tombstone go to `leftovers`, and back if the group returns."""
+    """Folds facts into `groups` and `policy_texts`.
 
-    def __init__(self, groups: dict[str, Group], leftovers: dict[str, dict[str, TopicOffsets]]) -> None:
+    Offsets that outlive their group's tombstone go to `leftovers`, and back if the group returns.
+    """
+
+    def __init__(
+        self,
+        groups: dict[str, Group],
+        leftovers: dict[str, dict[str, TopicOffsets]],
+        policy_texts: dict[str, dict[str, str]] | None = None,
+        away: dict[str, dict[str, tuple[str, int]]] | None = None,
+        seats: dict[str, bytes] | None = None,
+    ) -> None:
         self.facts = 0
         self.unknown = 0  # records of an unknown kind, perhaps of a newer version
         self._groups = groups
         self._leftovers = leftovers
+        self._away = {} if away is None else away  # group id -> instance id -> member id, and since when it is away
+        self._seats = {} if seats is None else seats  # group id -> its record of seats
+        self._policy_texts = {} if policy_texts is None else policy_texts
         self._topics: dict[bytes, TopicOffsets] = {}  # by key prefix, the key without the partition
         self._splits: dict[int, Callable[[bytes], tuple[bytes, int]]] = {}
 
@@ -85,7 +99,27 @@ class Replay:
         elif isinstance(key, OffsetCommitKey):
             self._fold_offset(key, data, value)
         else:
+            self._fold_policy(data, value)
+
+    def _fold_policy(self, data: bytes, value: bytes | None) -> None:
+        key = read_policy_key(data)
+        if isinstance(key, AwayMemberKey):
+            if value is not None:
+                self._away.setdefault(key.group, {})[key.instance_id] = read_away(value)
+            elif key.group in self._away:
+                self._away[key.group].pop(key.instance_id, None)
+        elif isinstance(key, SeatsKey):
+            if value is not None:
+                read_seats(value)
+                self._seats[key.group] = value
+            else:
+                self._seats.pop(key.group, None)
+        elif key is None:
             self.unknown += 1
+        elif value is None:
+            self._policy_texts.pop(key.group, None)
+        else:
+            self._policy_texts[key.group] = read_policies(value)
 
     def _fold_group(self, id: str, value: bytes | None) -> None:
         if value is not None:

@@ -3,6 +3,18 @@
 A cell is a function or an error code. It applies after `shard.py` has checked identity, generation and protocol, in
 Kafka's order. An unknown group has no row: requests get UNKNOWN_MEMBER_ID, except that a JoinGroup without a member id and
 a commit without a generation create the group.
+
+Policies (`policies.py`) change no cell. Their rules apply before a cell or at a deadline, and only to groups that have them:
+
+    registration.timeout.ms   a session that ends, any request of an away member     registration.py
+    expansion.timeout.ms      JoinGroup of a newcomer in COMPLETING or STABLE        expansion.py
+    instance.ids, roster.*    JoinGroup of a newcomer, the end of EMPTY              roster.py
+    target.group.size         JoinGroup of a newcomer or standby, the end of a
+                              join phase, a member removed in STABLE                 standby.py
+    subscription.change       static_return in STABLE                                subscription_change.py
+    pending.release           JoinGroup without a member id                          pending_release.py
+    topics.watch              a change of a topic's partitions                       topics_watch.py
+    rebalance.request         a set by an operator                                   rebalance_request.py
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ memory at once, and at its end the facts, replies and notes go to the hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from coordinator import admin, expiry, identity, offsets
@@ -24,6 +24,7 @@ from coordinator.calls import (
 )
 from coordinator.config import GroupConfig
 from coordinator.deadlines import Deadlines
+from coordinator.expansion import expansion_is_due, is_waiting, set_newcomer_timer
 from coordinator.facts import group_image, group_key, storable
 from coordinator.group import Group, TopicOffsets
 from coordinator.hold import Fact, Hold
@@ -32,12 +33,42 @@ from coordinator.leave import remove_leavers
 from coordinator.member import Member, Pending
 from coordinator.notes import Cause, Note
 from coordinator.outcome import Outcome
-from coordinator.rebalance import end_join_phase, end_sync_phase, expire_pending, expire_session, prepare
+from coordinator.pending_release import stays
+from coordinator.policies import (
+    NO_POLICIES,
+    NONE_TEXT,
+    REBALANCE_REQUEST,
+    TARGET_SIZE,
+    GroupPolicies,
+    change_refusals,
+    contradictions,
+    parse,
+    resolve,
+    resolve_known,
+)
+from coordinator.policy_records import away_key, policies_key, policies_value, read_seats, seats_key
+from coordinator.policy_state import AwayTimer, NewcomerTimer, PolicyState, TakeOver
+from coordinator.rebalance import (
+    end_absences,
+    end_join_phase,
+    end_sync_phase,
+    expire_pending,
+    expire_session,
+    fit_target,
+    prepare,
+    remove_unlisted,
+    roster_changed,
+)
+from coordinator.rebalance_request import request_rebalance
+from coordinator.registration import come_back, is_absent, restore_absences, set_away_timer
 from coordinator.replay import Replay, open_group
+from coordinator.roster import missing, note_refusal, refuses
 from coordinator.rules import ROWS
-from coordinator.states import PREPARING
+from coordinator.standby import give_up_take_over, is_asked_to_rejoin, misfit, refuses_protocol, restore_seats, standby_status
+from coordinator.states import PREPARING, STABLE
 from coordinator.sync import names_other_protocol
 from coordinator.tallies import CommitRefusals, HeartbeatGaps
+from coordinator.topics_watch import topics_changed
 from protocol.errors import ErrorCode
 
 NONE: Final = ErrorCode.NONE
@@ -67,9 +98,9 @@ class HeldNotes:
 
 
 class Shard:
-    """While `stalled`, the log is slow and replies may be late: a deadline that comes is extended, once.
+    """While `stalled`, members were not heard, or replies are late: a deadline that comes is extended, once.
 
-    A member that is silent in the extra session too is removed, however slow the log is.
+    A member that is silent in the extra session too is removed, however slow log and process are.
     """
 
     def __init__(self, config: GroupConfig, fresh_id: Callable[[], str], note_sink: NoteSink | None = None) -> None:
@@ -105,6 +136,12 @@ class Shard:
                 self._member_deadline(item)
             elif isinstance(item, Pending):
                 self._pending_deadline(item)
+            elif isinstance(item, AwayTimer):
+                end_absences(out, self.groups[item.group_id])
+            elif isinstance(item, NewcomerTimer):
+                self._newcomer_deadline(self.groups[item.group_id])
+            elif isinstance(item, TakeOver):
+                self._take_over_deadline(item)
             elif isinstance(item, (HeartbeatGaps, CommitRefusals)):
                 item.add_notes(out, self.groups)
             self._end_step()
@@ -132,11 +169,26 @@ class Shard:
             expire_session(self._out, self.groups[member.group_id], member)
 
     def _pending_deadline(self, pending: Pending) -> None:
+        if stays(self._out, pending):
+            return
         if self.stalled and not pending.extended:  # the reply with the id may still be held
             pending.extended = True
             self._out.deadlines.set(pending, self._out.now + pending.session_timeout_ms)
             return
         expire_pending(self._out, self.groups[pending.group_id], pending.id)
+
+    def _newcomer_deadline(self, group: Group) -> None:
+        if expansion_is_due(self._out, group):
+            prepare(self._out, group, Cause.EXPANSION)
+
+    def _take_over_deadline(self, take_over: TakeOver) -> None:
+        group = self.groups[take_over.group_id]
+        if self.stalled and not take_over.extended:
+            take_over.extended = True
+            self._out.deadlines.set(take_over, self._out.now + group.members[take_over.member_id].session_timeout_ms)
+        else:
+            give_up_take_over(self._out, group, take_over)
+            prepare(self._out, group, Cause.STANDBY_LATE, take_over.member_id)
 
     def _end_step(self) -> None:
         """Hand the outcome to the hold: a reply waits for all facts its shard has emitted so far."""
@@ -190,6 +242,7 @@ class Shard:
         ):
             return False
         request.protocols = member.protocols
+        request.connection = None
         member.repeatable_join = request
         return True
 
@@ -207,9 +260,15 @@ class Shard:
                 return out.refuse_join(waiter, id, ErrorCode.UNKNOWN_MEMBER_ID)
             if not storable(request.group_id):
                 return out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
+            policies = self.policies_of(request.group_id)
+            if refuses(policies, policies.instance_ids or (), request, None):
+                return out.refuse_join(waiter, "", ErrorCode.GROUP_AUTHORIZATION_FAILED)
             group = self._create(request.group_id)
             group.last_image = group_image(group, (), None, None)
             out.facts.append((group_key(group.id), group.last_image))
+        if group.policy is not None and refuses(group.policy.policies, group.policy.listed, request, group.members.get(id)):
+            note_refusal(out, group, request)
+            return out.refuse_join(waiter, "", ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not has_room(group, request, config.group_max_size):
             remove_over_size(out, group, id)
             return out.refuse_join(waiter, "", ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -217,6 +276,8 @@ class Shard:
         # An unchanged offer was checked before.
         if member is None or member.protocols != request.protocols or group.protocol_type != request.protocol_type:
             if offers_protocol_twice(request) or not group.accepts(request.protocol_type, request.protocols):
+                return out.refuse_join(waiter, id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            if group.policy is not None and refuses_protocol(group, request):
                 return out.refuse_join(waiter, id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             if not storable(request.client_id, request.client_host, request.protocol_type, *[name for name, _ in request.protocols]):
                 return out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -227,11 +288,15 @@ class Shard:
                 return out.refuse_join(waiter, "", ErrorCode.UNKNOWN_SERVER_ERROR)
             return add(out, group, request, waiter, id)
         instance = request.instance_id
+        if group.policy is not None and is_waiting(group, id, instance):
+            return add(out, group, request, waiter, id)
         if member is None or (instance is not None and member.instance_id != instance):
             return out.refuse_join(waiter, id, identity.refusal(group, id, instance))
         return self._rejoin(group, member, request, waiter)
 
     def _rejoin(self, group: Group, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
+        if group.policy is not None and is_absent(group, member):
+            come_back(self._out, group, member)
         rule = ROWS[group.state].rejoin
         if not callable(rule):
             return self._out.refuse_join(waiter, member.id, rule)
@@ -276,6 +341,8 @@ class Shard:
         differs = request.protocol_name != group.protocol_name or request.protocol_type != group.protocol_type
         if differs and names_other_protocol(group, request):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if group.policy is not None and is_absent(group, member):
+            come_back(out, group, member)
         rule = ROWS[group.state].sync
         if not callable(rule):
             return rule
@@ -293,11 +360,21 @@ class Shard:
         if generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
         self.refresh_session(member, now)
+        if group.policy is not None and is_asked_to_rejoin(group, member):
+            return ErrorCode.REBALANCE_IN_PROGRESS  # like every reply, held until the group is stored without the member that is gone
         return ROWS[group.state].heartbeat
 
     def refresh_session(self, member: Member, now: int) -> None:
         """Restart the member's session, after a gap in its heartbeats too."""
         if member.renew_session(now):
+            return
+        group = self.groups[member.group_id]
+        if group.policy is not None and is_absent(group, member):
+            out = self._out
+            out.wall += now - out.now  # a heartbeat comes without the wall time
+            out.now = now
+            come_back(out, group, member)
+            self._end_step()
             return
         gap = now - member.seen_ms
         member.seen_ms = now
@@ -322,6 +399,7 @@ class Shard:
     def _create(self, group_id: str) -> Group:
         group = self.groups[group_id] = Group(group_id, self._out.now, self._out.wall)
         group.offsets = self._leftovers.pop(group_id, {})
+        self._set_group_policies(group)
         return group
 
     # Offsets.
@@ -412,6 +490,119 @@ class Shard:
         self._end_step()
         return error
 
+    # Policies.
+
+    def policy_texts(self, group_id: str) -> Mapping[str, str]:
+        """The values set for this group, as the operator wrote them."""
+        return self._policy_texts.get(group_id, {})
+
+    def groups_with_policies(self) -> list[str]:
+        return list(self._policy_texts)
+
+    def policies_of(self, group_id: str) -> GroupPolicies:
+        """What applies to the group: its own values over the broker's defaults."""
+        defaults = self._config.default_policies
+        texts = self._policy_texts.get(group_id)
+        return resolve_known(texts, defaults) if texts else resolve({}, defaults) if defaults is not NO_POLICIES else defaults
+
+    def policy_refusals(self, group_id: str, texts: Mapping[str, str]) -> list[str]:
+        """Why these values may not replace the group's, one sentence each; empty if they may."""
+        wrong: list[str] = []
+        for name, text in texts.items():
+            try:
+                resolve({name: text})
+            except ValueError as error:
+                wrong.append(str(error))
+        if wrong:
+            return wrong
+        policies = resolve(texts, self._config.default_policies)
+        wrong = contradictions(policies) + change_refusals(self.policies_of(group_id), policies)
+        unfit = misfit(self.groups.get(group_id)) if texts.get(TARGET_SIZE, NONE_TEXT) != NONE_TEXT else None
+        if unfit is not None:
+            wrong.append(unfit)
+        if not storable(group_id, *texts.values()) or not self._out.fits([(policies_key(group_id), policies_value(texts))]):
+            wrong.append("the policies do not fit into one record; shorten their texts")
+        return wrong
+
+    def set_policies(self, group_id: str, texts: Mapping[str, str], now: int, wall: int, request: str | None = None) -> list[str]:
+        """Replace all values of a group, which need not exist; return `policy_refusals`, and change nothing if there are any.
+
+        `request`: the text of a `rebalance.request` that was just set; the members rejoin once.
+        """
+        wrong = self.policy_refusals(group_id, texts)
+        if wrong:
+            return wrong
+        out = self._out
+        out.now = now
+        out.wall = wall
+        self._store_policies(group_id, texts)
+        group = self.groups.get(group_id)
+        if group is not None:
+            self._set_group_policies(group)
+            roster_changed(out, group)
+            fit_target(out, group)
+            if request is not None:
+                request_rebalance(out, group, request)
+        self._end_step()
+        return wrong
+
+    def request_rebalance(self, group_id: str, text: str, now: int, wall: int) -> list[str]:
+        """Set `rebalance.request` alone."""
+        try:
+            parse(REBALANCE_REQUEST, text)
+        except ValueError as error:
+            return [str(error)]
+        return self.set_policies(group_id, {**self.policy_texts(group_id), REBALANCE_REQUEST: text}, now, wall, text)
+
+    def topics_changed(self, topics: Collection[str], now: int, wall: int) -> None:
+        """These topics were created, deleted or got partitions."""
+        out = self._out
+        out.now = now
+        out.wall = wall
+        for group in list(self.groups.values()):
+            topics_changed(out, group, topics)
+            self._end_step()
+
+    def policy_status(self, group_id: str) -> dict[str, str]:
+        """The entries `status.*` of a group: what its policies do at this moment."""
+        group = self.groups.get(group_id)
+        if group is None or group.policy is None:
+            return {}
+        away = [f"{group.members[id].instance_id} since {absence.since_wall_ms}" for id, absence in group.policy.away.items()]
+        waiting = [f"{newcomer.request.instance_id or newcomer.id} since {self._wall_of(newcomer.arrived_ms)}" for newcomer in group.policy.newcomers.values()]
+        standby, take_over = standby_status(group)
+        entries = {
+            "status.away": away,
+            "status.waiting": waiting,
+            "status.missing": missing(group, group.policy),
+            "status.standby": standby,
+            "status.takeover": take_over,
+        }
+        return {name: ", ".join(found) for name, found in entries.items() if found}
+
+    def _wall_of(self, moment_ms: int) -> int:
+        return self._out.wall - (self._out.now - moment_ms)
+
+    def _store_policies(self, group_id: str, texts: Mapping[str, str]) -> None:
+        if texts == self.policy_texts(group_id):
+            return
+        self._out.facts.append((policies_key(group_id), policies_value(texts)))
+        if texts:
+            self._policy_texts[group_id] = dict(texts)
+        else:
+            self._policy_texts.pop(group_id, None)
+
+    def _set_group_policies(self, group: Group) -> None:
+        policies = self.policies_of(group.id)
+        if group.policy is not None:
+            group.policy.replace(policies)
+            set_away_timer(self._out, group)
+            set_newcomer_timer(self._out, group)
+        elif policies != NO_POLICIES or group.id in self._stored_seats:
+            group.policy = PolicyState(group.id, policies)
+        if group.policy is not None:
+            group.policy.own_target = self.policy_texts(group.id).get(TARGET_SIZE, NONE_TEXT) != NONE_TEXT
+
     # Life cycle: replayed from its log, serving, abandoned; then it may be replayed again.
 
     def clear(self) -> None:
@@ -425,7 +616,13 @@ class Shard:
         self._sweep = expiry.Sweep()
         self._heartbeat_gaps = HeartbeatGaps()
         self._refusals = CommitRefusals()
-        self._replay = Replay(self.groups, self._leftovers)
+        self._policy_texts: dict[str, dict[str, str]] = {}  # group id -> its policies, as the operator wrote them
+        self._stored_away: dict[str, dict[str, tuple[str, int]]] = {}  # group id -> instance id -> member id, and since when; until they are open
+        self._stored_seats: dict[str, bytes] = {}  # group id -> its record of seats, until the group is open
+        self._new_replay()
+
+    def _new_replay(self) -> None:
+        self._replay = Replay(self.groups, self._leftovers, self._policy_texts, self._stored_away, self._stored_seats)
 
     def _end_groups(self) -> None:
         for group in self.groups.values():
@@ -452,14 +649,33 @@ class Shard:
                 yield
             out.now, out.wall = time()
             open_group(group, shared)
+            self._set_group_policies(group)
             for member in group.members.values():
                 member.seen_ms = out.now
                 out.restart_session(member)
-            if len(group.members) > out.config.group_max_size:
+            if group.id in self._stored_away:
+                restore_absences(out, group, self._stored_away.pop(group.id))
+                self._end_step()
+            if group.id in self._stored_seats:
+                self._restore_seats(group, self._stored_seats.pop(group.id))
+            remove_unlisted(out, group)
+            fit_target(out, group)
+            if len(group.members) > out.config.group_max_size and group.state is STABLE:
                 prepare(out, group, Cause.OVER_MAX_SIZE)
         out.now, out.wall = time()
-        self._replay = Replay(self.groups, self._leftovers)
+        for id in list(self._stored_away):  # of groups that were deleted
+            out.facts += [(away_key(id, instance), None) for instance in self._stored_away.pop(id)]
+            self._end_step()
+        for id in list(self._stored_seats):
+            del self._stored_seats[id]
+            out.facts.append((seats_key(id), None))
+            self._end_step()
+        self._new_replay()
         expiry.plan(out, self._sweep)
+        self._end_step()
+
+    def _restore_seats(self, group: Group, value: bytes) -> None:
+        restore_seats(self._out, group, value, read_seats(value))
         self._end_step()
 
     def abandon(self) -> None:
@@ -475,6 +691,12 @@ class Shard:
                     member.sync.reply = SyncReply(ErrorCode.NOT_COORDINATOR)
                     member.sync.release()
                 member.join = member.sync = None
+            if group.policy is not None:
+                for newcomer in group.policy.newcomers.values():
+                    newcomer.waiter.member_id = newcomer.id
+                    newcomer.waiter.reply = JoinReply(ErrorCode.NOT_COORDINATOR)
+                    newcomer.waiter.release()
+                group.policy.newcomers.clear()
         for waiter in self._out.replies:  # of a step that raised
             waiter.fail(ErrorCode.NOT_COORDINATOR)
         self._end_groups()

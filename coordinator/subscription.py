@@ -21,6 +21,25 @@ def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     return frozenset(found)
 
 
+def other_topics(old: bytes, new: bytes) -> bool:
+    """Whether two subscriptions name different sets of topics. False if one cannot be read.
+
+    The bytes may differ for the same topics: cooperative-sticky's user data changes with each restart.
+    """
+    if old == new:
+        return False
+    before, after = subscribed_topics(old), subscribed_topics(new)
+    return before is not None and after is not None and set(before) != set(after)
+
+
+def same_topics(one: bytes, other: bytes) -> bool:
+    """Whether two subscriptions name the same set of topics. False if they differ and one cannot be read."""
+    if one == other:
+        return True
+    first, second = subscribed_topics(one), subscribed_topics(other)
+    return first is not None and second is not None and set(first) == set(second)
+
+
 def subscribed_topics(metadata: bytes) -> list[str] | None:
     """Read version, topics and user data, which must be complete; the rest is ignored."""
     size = len(metadata)

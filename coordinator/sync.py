@@ -9,7 +9,9 @@ from coordinator.group import Group
 from coordinator.member import Member
 from coordinator.notes import Cause, RoundResult
 from coordinator.outcome import Outcome
-from coordinator.rebalance import change_state, end_round, forget_assignments, prepare
+from coordinator.rebalance import change_state, end_round, forget_assignments, move_seats_of_away, prepare
+from coordinator.registration import delete_records_of_removed
+from coordinator.standby import assignments_of_standbys, finish_take_over, seats_fact, store_seats_record
 from coordinator.states import STABLE
 from protocol.errors import ErrorCode
 
@@ -47,19 +49,24 @@ def assign(out: Outcome, group: Group, given: dict[str, bytes]) -> None:
     """Store and send the leader's assignments. Members it left out get none; unknown members are ignored."""
     members = group.members
     assignments = {id: given.get(id, b"") for id in members}
+    if group.policy is not None:
+        assignments.update(assignments_of_standbys(group))
     last = group.last_image
     if last is not None and not group.image_changed and list(assignments.values()) == [member.assignment for member in members.values()]:
         image = with_generation(last, group.generation, group.state_ms)  # members and assignments are mostly unchanged
     else:
         image = group_image(group, members.values(), group.leader, group.protocol_name, assignments)
     fact = (group_key(group.id), image)
-    if not out.fits([fact]):
+    if not out.fits([fact] if group.policy is None else [fact, seats_fact(group, group.policy)]):
         forget_assignments(out, group, ErrorCode.UNKNOWN_SERVER_ERROR)
         prepare(out, group, Cause.SYNC_FAILED)
         return
     out.facts.append(fact)
     group.last_image = image
     group.image_changed = False
+    if group.policy is not None:
+        store_seats_record(out, group)
+    delete_records_of_removed(out, group)
     end_round(out, group, RoundResult.STABLE, group.phase_start_ms - group.round_start_ms, out.now - group.phase_start_ms)
     change_state(out, group, STABLE, Cause.ASSIGNED)
     for member in members.values():
@@ -69,11 +76,15 @@ def assign(out: Outcome, group: Group, given: dict[str, bytes]) -> None:
             member.sync = None
             member.seen_ms = out.now
             out.restart_session(member)
+    if group.policy is not None:
+        move_seats_of_away(out, group)
 
 
 def sync_when_stable(out: Outcome, group: Group, member: Member, request: SyncRequest, waiter: SyncWaiter) -> None:
     """STABLE: reply with the stored assignment; assignments in a late request of the leader are ignored."""
     mark_synced(group, member)
+    if group.policy is not None:
+        finish_take_over(out, group, member)
     out.answer_sync(waiter, member.assignment, group.sync_reply or sync_reply(group))
 
 

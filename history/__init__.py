@@ -3,20 +3,39 @@
 `story_of(group, notes, images)` is the whole fold; `Order` and `Story` are its two halves, for notes that keep coming.
 """
 
-from history.episodes import Came, Deleted, End, Entry, Late, Lost, Missing, Moved, Rebalance, Refused, Returned, Went, at_ms
+from history.episodes import (
+    Away,
+    Barred,
+    Came,
+    Deleted,
+    End,
+    Entry,
+    Late,
+    Lost,
+    Missing,
+    Moved,
+    Rebalance,
+    Refused,
+    Returned,
+    Standby,
+    Went,
+    at_ms,
+)
 from history.moves import Move, Owner, Owners, moves, moves_of, owners_of, spans
-from history.note_records import Image, NoteRecord, read_image, read_note_record
+from history.note_records import GroupRecord, NoteRecord, read_image, read_note_record
 from history.order import Order
 from history.restarts import Avoidable, Restart, avoidable
 from history.story import Story, story_of
 
 __all__ = [
     "Avoidable",
+    "Away",
+    "Barred",
     "Came",
     "Deleted",
     "End",
     "Entry",
-    "Image",
+    "GroupRecord",
     "Late",
     "Lost",
     "Missing",
@@ -30,6 +49,7 @@ __all__ = [
     "Refused",
     "Restart",
     "Returned",
+    "Standby",
     "Story",
     "Went",
     "at_ms",

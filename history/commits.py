@@ -8,7 +8,7 @@ from typing import NamedTuple
 NEVER = -1
 
 
-class Around(NamedTuple):
+class NearbyCommits(NamedTuple):
     """Commit times before and after one group record, by `topic-partition`; missing or -1: none."""
 
     last_before: Mapping[str, int]
@@ -16,17 +16,17 @@ class Around(NamedTuple):
     usual_gap: Mapping[str, int]
 
 
-NOTHING = Around({}, {}, {})
-Commits = Mapping[int, Around]  # by the offset of the record
+NOTHING = NearbyCommits({}, {}, {})
+Commits = Mapping[int, NearbyCommits]  # by the offset of the record
 
 
-def last_commit(around: Around, partitions: Iterable[str], since_ms: int) -> int | None:
+def last_commit(around: NearbyCommits, partitions: Iterable[str], since_ms: int) -> int | None:
     """The newest commit of these partitions before the record and after their assignment."""
     newest = max((around.last_before.get(one, NEVER) for one in partitions), default=NEVER)
     return newest if newest > since_ms else None
 
 
-def is_silent_long(around: Around, partitions: Iterable[str], since_ms: int, until_ms: int, over_ms: int, session_ms: int) -> bool | None:
+def is_silent_long(around: NearbyCommits, partitions: Iterable[str], since_ms: int, until_ms: int, over_ms: int, session_ms: int) -> bool | None:
     """Whether these were silent for about a session, up to a moment; what ended the silence may have come as late as `over_ms`.
     None: commits are too rare to tell."""
     some = list(partitions)

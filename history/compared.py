@@ -44,21 +44,21 @@ def who(member: MemberMetadata) -> Who:
     return Who(member.member_id, member.group_instance_id, member.client_id, member.client_host)
 
 
-def paired(left: Iterable[Who], joined: Iterable[Who]) -> list[tuple[Who, Who]]:
-    """Pair returned members with missing ones. Of several indistinguishable ones the first is paired with the first."""
+def pair_returned(left: Iterable[Who], joined: Iterable[Who]) -> list[tuple[Who, Who]]:
+    """Pair returned members with missing ones. Of several indistinguishable ones the first is pair_returned with the first."""
     gone: dict[tuple[str, ...], deque[Who]] = {}
     for one in left:
         gone.setdefault(one.identity, deque()).append(one)
     return [(gone[one.identity].popleft(), one) for one in joined if gone.get(one.identity)]
 
 
-def compared(before: GroupMetadataValue | None, after: GroupMetadataValue) -> Difference:
+def compare(before: GroupMetadataValue | None, after: GroupMetadataValue) -> Difference:
     """`before` is None for a group that is new."""
     old = {member.member_id: member for member in before.members} if before is not None else {}
     new = {member.member_id: member for member in after.members}
     left = [who(one) for id, one in old.items() if id not in new]
     joined = [who(one) for id, one in new.items() if id not in old]
-    back = paired(left, joined)
+    back = pair_returned(left, joined)
     subscribed: list[str] = []
     said = False
     both = [(id, id) for id in old if id in new]

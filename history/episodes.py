@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from coordinator.notes import Cause, Coordinator, Removal, Replacement
+from coordinator.notes import Cause, Coordinator, Removal, Replacement, StandbyStep
 from coordinator.states import State
-from history.note_records import Image
+from history.note_records import GroupRecord
 
 _MADE = re.compile(r"(.*?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:: |$)", re.DOTALL)
 
@@ -61,6 +61,38 @@ class Refused(NamedTuple):
     since_ms: int
 
 
+class Away(NamedTuple):
+    """The session of a static member ended and its seat was kept; or, with `back`, it returned in time."""
+
+    at_ms: int
+    member_id: str
+    instance_id: str
+    back: bool
+    away_ms: int
+
+
+class Standby(NamedTuple):
+    """A member became a standby, or a standby takes the seat of a member that is gone. `step` None: written by a newer version."""
+
+    at_ms: int
+    member_id: str
+    instance_id: str | None
+    step: StandbyStep | None
+    from_id: str | None
+    from_instance: str | None
+    after_ms: int  # since the seat became free
+
+
+class Barred(NamedTuple):
+    """A JoinGroup that was refused, because the group has a strict list of instances."""
+
+    at_ms: int
+    instance_id: str | None
+    client_id: str
+    host: str
+    listed: str
+
+
 class Late(NamedTuple):
     """Members whose heartbeats came close to their session timeout: key, longest gap, count."""
 
@@ -110,8 +142,8 @@ class Missing(NamedTuple):
     least: int
     most: int
     notes: int = -1  # how many notes are missing, -1: not known
-    before: Image | None = None
-    after: Image | None = None
+    before: GroupRecord | None = None
+    after: GroupRecord | None = None
     older: bool = False  # older than the first note, or there are no notes at all
 
 
@@ -152,8 +184,8 @@ class Rebalance:
     members_after: int = -1
     lost: int = 0  # notes missing in it or next to it; -1: unknown number
     whole: bool = True  # False: its beginning is unknown
-    before: Image | None = None  # the group record before it
-    after: Image | None = None
+    before: GroupRecord | None = None  # the group record before it
+    after: GroupRecord | None = None
 
     @property
     def all_noted(self) -> bool:
@@ -180,6 +212,8 @@ class Rebalance:
     @property
     def mover(self) -> str | None:
         """The member that caused it, if the note names it."""
+        if self.cause is Cause.REQUESTED:  # the note has the operator's reason instead
+            return None
         if not self.about or ": " not in self.about:
             return self.about or None
         ids = [one.member_id for one in self.came] + [one.member_id for one in self.went] + [one.new_id for one in self.returned]
@@ -203,7 +237,7 @@ class Rebalance:
         return last if last is not None and 1000 <= last.at_ms - self.began_ms <= self.took_ms else None
 
 
-Entry = Rebalance | Missing | Came | Went | Returned | Refused | Late | Moved | Lost | Deleted
+Entry = Rebalance | Missing | Came | Went | Returned | Refused | Away | Standby | Barred | Late | Moved | Lost | Deleted
 
 
 def at_ms(entry: Entry) -> int:

@@ -1,8 +1,7 @@
 """Infer a rebalance without notes from two records of the group and the commits around them.
 
-What a record says is so. When the rebalance began is known as an interval; why it began is a guess with a name: `strong` where
-hardly anything else is possible, else `weak`. The names are those of `coordinator.notes.Cause`, and some that stand for more than one:
-STANDS_FOR.
+The contents of records are facts. The begin of the rebalance is an interval. Its cause is inferred: `strong` if hardly any other
+cause is possible, else weak. The names of causes are those of `coordinator.notes.Cause`, and some that stand for several: STANDS_FOR.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from coordinator.notes import Cause
-from history.commits import NOTHING, Around, Commits, is_silent_long
-from history.compared import Difference, Who, compared
+from history.commits import NOTHING, Commits, NearbyCommits, is_silent_long
+from history.compared import Difference, Who, compare
 from history.consumer import assigned, is_cooperative, partitions_of
-from history.note_records import Image
+from history.note_records import GroupRecord
 from history.words import called, listed
 from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
 
@@ -23,7 +22,7 @@ EMPTIED: Final = "group_emptied"
 RESTART: Final = "restart"
 MIXED: Final = "mixed"
 REJOINED: Final = "leader_or_member_rejoin"
-GONE: Final = "member_gone"  # it left or its session ended: commits are too rare to tell
+GONE: Final = "member_gone"  # it left or its session expired: commits are too rare to tell
 
 _LOST = frozenset({Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.REBALANCE_TIMEOUT, Cause.ADMIN_REMOVED, Cause.SYNC_TIMEOUT})
 _ANY = frozenset(Cause)
@@ -43,9 +42,9 @@ MEMBER_LEFT: Final = "member_left"
 SESSION_EXPIRED: Final = "session_expired"
 METADATA_CHANGED: Final = "member_metadata_changed"
 
-# Kafka's default of group.initial.rebalance.delay.ms: the join phase of an empty group lasts at least so long.
+# Kafka's default of group.initial.rebalance.delay.ms: the minimum of the join phase of an empty group.
 INITIAL_DELAY_MS: Final = 3_000
-LATE_MS: Final = 1_000  # the most a timer is late
+LATE_MS: Final = 1_000  # the maximum delay of a timer
 
 
 class Inferred(NamedTuple):
@@ -68,23 +67,23 @@ class Between:
         self.commits = commits
         self._known: dict[tuple[int, int], Inferred] = {}
 
-    def infer(self, before: Image | None, after: Image) -> Inferred:
+    def infer(self, before: GroupRecord | None, after: GroupRecord) -> Inferred:
         place = before.offset if before is not None else -1, after.offset
         found = self._known.get(place)
         if found is None:
             found = self._known[place] = infer(before, after, self.around(after))
         return found
 
-    def around(self, image: Image) -> Around:
+    def around(self, image: GroupRecord) -> NearbyCommits:
         return self.commits.get(image.offset, NOTHING)
 
 
-def infer(before: Image | None, after: Image, around: Around) -> Inferred:
+def infer(before: GroupRecord | None, after: GroupRecord, around: NearbyCommits) -> Inferred:
     """Infer what happened between two consecutive records; `before` is None for a new group."""
     assert after.stored is not None
     stored = after.stored
     old = before.stored if before is not None else None
-    difference = compared(old, stored)
+    difference = compare(old, stored)
     hi = joined_by(after)
     generation = before.generation if before is not None and before.stored is not None else 0
     rounds = max(after.generation - generation, 1)
@@ -94,21 +93,21 @@ def infer(before: Image | None, after: Image, around: Around) -> Inferred:
     return Inferred(difference, lo, hi, bounded, rounds, cause, strong, mover, evidence, expired)
 
 
-def is_replacement(before: Image, image: Image) -> bool:
-    """The same generation of the same group, stored again: nothing but member ids of static members may differ."""
+def is_replacement(before: GroupRecord, image: GroupRecord) -> bool:
+    """Whether the record stores the same generation again: only member ids of static members may differ."""
     if before.stored is None or image.stored is None or before.generation != image.generation:
         return False
     return _dynamic(before) == _dynamic(image) and len(before.stored.members) == len(image.stored.members)
 
 
-def _dynamic(image: Image) -> set[str]:
+def _dynamic(image: GroupRecord) -> set[str]:
     return {member.member_id for member in image.stored.members if member.group_instance_id is None} if image.stored is not None else set()
 
 
-def at_rest(same: Sequence[Image], number: int, after: Image) -> Image:
-    """Of the records of one generation, up to this number, the last that was stored before the group was called together for the next one.
+def at_rest(same: Sequence[GroupRecord], number: int, after: GroupRecord) -> GroupRecord:
+    """The last record of a generation, up to this number, that was stored before the next rebalance began.
 
-    A coordinator may store, as a join phase ends, under which ids static members are back: that says how the group is to be, not how it was.
+    At the end of a join phase a coordinator may store new member ids of static members. Such a record describes the next generation.
     """
     doubtful = max(after.generation - same[number].generation - 1, 0)  # one for each aborted round
     while number and is_replacement(same[number - 1], same[number]) and not stored_at_rest(same[number - 1], same[number], after, doubtful):
@@ -117,10 +116,10 @@ def at_rest(same: Sequence[Image], number: int, after: Image) -> Image:
     return same[number]
 
 
-def stored_at_rest(before: Image, image: Image, after: Image, doubtful: int) -> bool:
-    """Whether a seat was kept, by a record of the group as it was then; not as a join phase ended, where the time of its state is the old one.
+def stored_at_rest(before: GroupRecord, image: GroupRecord, after: GroupRecord, doubtful: int) -> bool:
+    """Whether the record describes the group at rest, and was not stored at the end of a join phase, when the time of its state is the old one.
 
-    `doubtful`: so many records up to this one may have been stored as the join phase of an aborted round ended.
+    `doubtful`: the number of records up to this one that may have been stored at the end of an aborted round's join phase.
     """
     if image.at_ms >= joined_by(after):
         return False
@@ -128,10 +127,10 @@ def stored_at_rest(before: Image, image: Image, after: Image, doubtful: int) -> 
     return doubtful <= 0 or not same_state or image.at_ms < called_after_ms(image, after)
 
 
-def called_after_ms(image: Image, after: Image) -> int:
-    """The group was not called together before: a join phase lasts no longer than the longest rebalance timeout, if one dynamic member
-    was in it all the time. Static ones that do not rejoin may prolong it until their sessions end. An aborted round has two phases.
-    -1: nothing is known."""
+def called_after_ms(image: GroupRecord, after: GroupRecord) -> int:
+    """The earliest begin of the rebalance, -1 if it is unknown. A join phase lasts no longer than the longest rebalance timeout, if a
+    dynamic member was in the group throughout. Static members that do not rejoin may extend it to the end of their sessions. An
+    aborted round has two phases."""
     if image.stored is None or after.stored is None:
         return -1
     before = {member.member_id for member in image.stored.members}
@@ -145,8 +144,8 @@ def called_after_ms(image: Image, after: Image) -> int:
     return joined_by(after) - (2 * max(after.generation - image.generation, 1) - 1) * longest - LATE_MS
 
 
-def rested_ms(before: Image, after: Image) -> int:
-    """A time when the group was stable: of the record, or, if a join phase may have written it, of the state in it."""
+def rested_ms(before: GroupRecord, after: GroupRecord) -> int:
+    """A time at which the group was stable: the record's, or the time of its state if a join phase may have written the record."""
     hi = joined_by(after)
     stored = before.stored
     doubtful = before.at_ms >= hi or after.generation > before.generation + 1
@@ -155,14 +154,14 @@ def rested_ms(before: Image, after: Image) -> int:
     return min(stored.current_state_timestamp, before.at_ms, hi) if stored.current_state_timestamp >= 0 else -1
 
 
-def joined_by(after: Image) -> int:
+def joined_by(after: GroupRecord) -> int:
     """The end of its join phase: the time of the state in the record of a new generation."""
     at = after.stored.current_state_timestamp if after.stored is not None else -1
     return min(at, after.at_ms) if at >= 0 else after.at_ms
 
 
-def _earliest(before: Image | None, after: Image, hi: int, rounds: int) -> tuple[int, bool]:
-    """The earliest begin of the rebalance; and whether the members' timeouts bound it too."""
+def _earliest(before: GroupRecord | None, after: GroupRecord, hi: int, rounds: int) -> tuple[int, bool]:
+    """The earliest begin of the rebalance, and whether the members' timeouts bound it."""
     assert after.stored is not None
     at = rested_ms(before, after) if before is not None else -1
     old = {member.member_id: member for member in before.stored.members} if before is not None and before.stored is not None else {}
@@ -181,9 +180,9 @@ def timeout_ms(member: MemberMetadata) -> int:
     return member.rebalance_timeout if member.rebalance_timeout >= 0 else member.session_timeout
 
 
-def _expired(before: Image, difference: Difference, around: Around, hi: int) -> tuple[list[Who], bool]:
-    """Who went and was silent for a session, up to when the others were heard last: commits say so, or do not say otherwise. And whether
-    of others that went commits are too rare to tell."""
+def _expired(before: GroupRecord, difference: Difference, around: NearbyCommits, hi: int) -> tuple[list[Who], bool]:
+    """Departed members whose session seems to have expired: they committed nothing for a session timeout before the others' last commits.
+    And whether commits are too rare to tell for other departed members."""
     stored = before.stored
     assert stored is not None
     gone = {one.member_id for one in difference.left}
@@ -191,8 +190,8 @@ def _expired(before: Image, difference: Difference, around: Around, hi: int) -> 
     heard = [around.last_before.get(one, -1) for id, some in shares.items() if id not in gone for one in some]
     until = min(max([before.at_ms, *heard]), hi) if any(one > before.at_ms for one in heard) else hi
     sessions = {member.member_id: member.session_timeout for member in stored.members}
-    # Static members do not leave: where commits do not say that one was there to the end, its session has ended. Unless it is back, and
-    # something else happened for which it had to rejoin.
+    # Static members do not leave: unless commits show that it was alive to the end, its session has expired. Exception: it is back, and
+    # had to rejoin for another reason.
     alone = len(difference.left) == len(difference.joined) == len(difference.back) == 1
     back = {old.member_id for old, _ in difference.back}
     found = []
@@ -207,7 +206,7 @@ def _expired(before: Image, difference: Difference, around: Around, hi: int) -> 
 
 
 def _why(
-    before: Image | None, stored: GroupMetadataValue, difference: Difference, expired: list[Who], unsure: bool, rounds: int
+    before: GroupRecord | None, stored: GroupMetadataValue, difference: Difference, expired: list[Who], unsure: bool, rounds: int
 ) -> tuple[str, bool, Who | None, str]:
     """The cause, whether it is almost certain, the member, and a sentence."""
     back = difference.back
@@ -259,7 +258,7 @@ def _why(
 
 
 def _gives_out(before: GroupMetadataValue, after: GroupMetadataValue) -> bool:
-    """Whether partitions were unassigned, as in the first half of a cooperative rebalance: a second half follows."""
+    """Whether members got partitions that had no owner, as in the second half of a cooperative rebalance."""
     if not is_cooperative(after.protocol):
         return False
     owned = {place for member in before.members for place in assigned(before, member) or ()}

@@ -79,12 +79,12 @@ def spans(partitions: Iterable[Partition]) -> str:
 
 
 def _ranges(numbers: list[int]) -> str:
-    told: list[str] = []
+    ranges: list[str] = []
     first = last = numbers[0]
     for number in [*numbers[1:], -1]:
         if number == last + 1:
             last = number
             continue
-        told.append(str(first) if first == last else f"{first}-{last}" if last > first + 1 else f"{first},{last}")
+        ranges.append(str(first) if first == last else f"{first}-{last}" if last > first + 1 else f"{first},{last}")
         first = last = number
-    return ",".join(told)
+    return ",".join(ranges)

@@ -30,7 +30,7 @@ class NoteRecord(NamedTuple):
         return self.group == group or self.header.kind == Kind.COORDINATOR
 
 
-class Image(NamedTuple):
+class GroupRecord(NamedTuple):
     """A group metadata record: the group as it was stored. `stored` is None for a tombstone: the group was deleted."""
 
     offset: int
@@ -61,14 +61,14 @@ def read_note_record(key: bytes | None, value: bytes | None) -> NoteRecord | Non
     return NoteRecord(read_record(NoteKey, key).group, header, body)
 
 
-def read_image(group: str, offset: int, at_ms: int, epoch: int, key: bytes | None, value: bytes | None) -> Image | None:
+def read_image(group: str, offset: int, at_ms: int, epoch: int, key: bytes | None, value: bytes | None) -> GroupRecord | None:
     """Decode a group record; None for other records of __consumer_offsets. Raises ProtocolError for other bytes."""
     if key is None:
         return None
     about = read_offsets_key(key)
     if not isinstance(about, GroupMetadataKey) or about.group != group:
         return None
-    return Image(offset, at_ms, None if value is None else read_record(GroupMetadataValue, value), epoch)
+    return GroupRecord(offset, at_ms, None if value is None else read_record(GroupMetadataValue, value), epoch)
 
 
 def known(values: type[E], number: int) -> E | None:

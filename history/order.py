@@ -1,7 +1,8 @@
 """Merge the notes and records of one group, from two logs, in the order of events.
 
 A note names the place in __consumer_offsets where its operation ended: that record comes right after the notes of the
-operation. A record that no note names is placed by the notes around it: by their places, by its time, by its generation.
+operation. Records of policies may stand between an image and that place. A record that no note names is placed by the notes
+around it: by their places, by its time, by its generation.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from collections.abc import Iterable, Iterator
 
 from coordinator.notes import Coordinator, RoundResult
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
-from history.note_records import Image, NoteRecord, known
+from history.note_records import GroupRecord, NoteRecord, known
 from protocol.messages.coordinator_notes import CoordinatorChange, RoundEnd, StateChange
 
 NO_PLACE = -1
+NO_EPOCH = -1
 APPENDED_LATE_MS = 1_000  # a record may wait for the append before it
 
 
-def point_before(told: NoteRecord) -> tuple[State | None, int]:
+def point_before(note: NoteRecord) -> tuple[State | None, int]:
     """State and generation of the group before the note's event."""
-    header, body = told.header, told.body
+    header, body = note.header, note.body
     if isinstance(body, StateChange):
         before = known(State, body.from_state)
         joined = before is PREPARING and body.to_state in (COMPLETING, EMPTY)
@@ -34,21 +36,22 @@ class Order:
     """`feed` returns events as far as their order is known; `rest` the records that still wait for their notes."""
 
     def __init__(self) -> None:
-        self._images: deque[Image] = deque()
+        self._images: deque[GroupRecord] = deque()
         self._claimed = NO_PLACE  # the place that the last note named
 
-    def feed(self, notes: Iterable[NoteRecord], images: Iterable[Image] = ()) -> Iterator[NoteRecord | Image]:
+    def feed(self, notes: Iterable[NoteRecord], images: Iterable[GroupRecord] = ()) -> Iterator[NoteRecord | GroupRecord]:
         """`images`: with all records up to the highest place that a note names, in the order of their offsets."""
         self._images.extend(images)
-        told = list(notes)
-        next_places = self._next_places(told)
-        for note, next_place in zip(told, next_places, strict=True):
+        note_records = list(notes)
+        next_places = self._next_places(note_records)
+        for note, next_place in zip(note_records, next_places, strict=True):
             place = note.header.offsets_log_offset
             if self._claimed != NO_PLACE and place != self._claimed:
                 yield from self._up_to(self._claimed)
                 self._claimed = NO_PLACE
             if place >= 0:
-                yield from self._up_to(place - 1)
+                while self._images and self._images[0].offset < place and not _settles(self._images[0], note):
+                    yield self._images.popleft()
                 self._claimed = place
             else:
                 while self._images and _precedes(self._images[0], note, next_place):
@@ -57,31 +60,40 @@ class Order:
         if self._claimed != NO_PLACE:
             yield from self._up_to(self._claimed)
 
-    def rest(self) -> Iterator[Image]:
+    def rest(self) -> Iterator[GroupRecord]:
         while self._images:
             yield self._images.popleft()
 
     @property
-    def untold(self) -> Image | None:
+    def untold(self) -> GroupRecord | None:
         """The newest record without a note so far."""
         return self._images[-1] if self._images else None
 
-    def _up_to(self, offset: int) -> Iterator[Image]:
+    def _up_to(self, offset: int) -> Iterator[GroupRecord]:
         while self._images and self._images[0].offset <= offset:
             yield self._images.popleft()
 
-    def _next_places(self, told: list[NoteRecord]) -> list[int]:
+    def _next_places(self, note_records: list[NoteRecord]) -> list[int]:
         """For each note the first place that it or a later one names."""
         places = []
         place = NO_PLACE
-        for note in reversed(told):
+        for note in reversed(note_records):
             if note.header.offsets_log_offset >= 0:
                 place = note.header.offsets_log_offset
             places.append(place)
         return places[::-1]
 
 
-def _precedes(image: Image, note: NoteRecord, next_place: int) -> bool:
+def _settles(image: GroupRecord, note: NoteRecord) -> bool:
+    """Whether this note ends the rebalance that the image stores. Records of policies may stand between the image and the note's place."""
+    header, body = note.header, note.body
+    ends = isinstance(body, RoundEnd) or (isinstance(body, StateChange) and body.to_state in (STABLE, EMPTY))
+    if not ends or image.stored is None or image.generation != header.generation:
+        return False
+    return image.at_ms >= note.at_ms and image.epoch in (NO_EPOCH, header.coordinator_epoch)
+
+
+def _precedes(image: GroupRecord, note: NoteRecord, next_place: int) -> bool:
     if next_place != NO_PLACE and image.offset >= next_place:
         return False
     epoch = note.header.coordinator_epoch

@@ -1,9 +1,9 @@
 """Pair departed members with new ones that are the same process, restarted, from what a coordinator knows of them.
 
-A static member says who it is. Of others three things may say it, the most specific first: the same client id on the same host;
-the same client id, where one member alone can be meant; client ids that differ in a random part only, where as many hosts are there
-after as before, for pods get new addresses. Each member is taken once, and the first to go is taken for the first to come back,
-as in a rolling restart. Where more than one fits the pair is not `sure`; where nothing fits there is no pair.
+A static member is recognized by its instance id. A dynamic member is recognized by the first of these that matches: the same client
+id on the same host; the same client id, if only one departed member had it; client ids that differ only in a random part, if the
+number of hosts is the same before and after, since pods get new addresses. Each member is in one pair at most, and the first departed
+member is pair_returned with the first new one, as in a rolling restart. A pair is not `sure` if several departed members match.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def pairs_of(stays: Sequence[Stay], deleted_ms: Sequence[int] = ()) -> list[Pair
 
 
 def _life(one: Stay, deleted_ms: Sequence[int]) -> int:
-    """Of the group, by number."""
+    """The number of the group's life that the stay belongs to: each deletion begins a new one."""
     if one.joined is not None:
         return bisect_right(deleted_ms, one.joined[1])
     return bisect_left(deleted_ms, one.gone[1]) if one.gone is not None else 0
@@ -118,7 +118,7 @@ class _Search:
         return [at for at in self._came if at not in new], [at for at in self._went if at not in old]
 
     def _candidates(self, keys: Sequence[Hashable]) -> Iterable[tuple[int, deque[int]]]:
-        """Each that came, and those that it may have been; who takes one of them removes it."""
+        """Each new member with the departed members that it may have been; the caller removes the one it pairs."""
         came, went = self._left()
         waiting: dict[Hashable, deque[int]] = {}
         place = 0
@@ -127,7 +127,7 @@ class _Search:
             assert one.joined is not None
             itself = False
             while place < len(went) and self.stays[went[place]].free_ms <= one.joined[1]:
-                if went[place] == new:  # it is gone within the same moment
+                if went[place] == new:  # it joined and left within the same millisecond
                     itself = True
                 else:
                     waiting.setdefault(keys[went[place]], deque()).append(went[place])
@@ -148,7 +148,7 @@ class _Search:
             self.found.append(Pair(some.popleft(), new, True, sure))
 
     def _is_over(self, old: int, later: int) -> bool:
-        """It came back as one that has gone again since, or is not waited for any more: another one like it went much later."""
+        """Whether its successor has departed too, or none is expected any more since an equal member departed much later."""
         old_free, joined = self.stays[old].free_ms, self.stays[later].joined
         return (joined is not None and old_free <= joined[1]) or self.stays[later].free_ms - old_free > SURGE_APART_MS
 
@@ -171,8 +171,10 @@ class _Search:
                 self.found += run
 
     def judge_weak_ones(self) -> None:
-        """Where a new process came before the first one went, and the last one went after the last had come, nobody was restarted:
-        pairs of those that nobody can tell apart are each of one's departure and of the next one's arrival then."""
+        """Drop pairs of deployments that start each new process before they stop an old one: these restart no member.
+
+        In such a deployment a new process joins before the first departure, and an old one departs after the last arrival. A weak
+        pair then consists of one member's departure and the arrival of the next."""
         came, went = self._left()
         arrivals = self._by_stem([(self._joined_ms(at), at) for at in came if self.stays[at].instance_id is None])
         departures = self._by_stem([(self.stays[at].free_ms, at) for at in went if self.stays[at].instance_id is None])
@@ -189,7 +191,7 @@ class _Search:
         self.found = [pair._replace(alone=pair in alone) for pair in self.found if pair not in surges]
 
     def _chains(self) -> Iterable[list[Pair]]:
-        """Pairs that are not strong, of one name each and close to each other, of no more than half an hour."""
+        """Weak pairs with the same stem that follow each other closely, over half an hour at most."""
         by_name: dict[str, list[Pair]] = {}
         for pair in sorted(self.found, key=lambda pair: (self.stays[pair.old].free_ms, pair.old)):
             if not pair.strong:
@@ -219,7 +221,7 @@ class _Search:
 
 
 def _runs(stays: Sequence[Stay], pairs: list[Pair]) -> list[list[Pair]]:
-    """Pairs of which one went before the other was back."""
+    """Pairs that overlap in time: a member departs before the one before it is back."""
     runs: list[list[Pair]] = []
     until = -1
     for pair in sorted(pairs, key=lambda pair: (stays[pair.old].free_ms, pair.old)):
@@ -254,7 +256,7 @@ class _Living:
         return bisect_left(self._joined[one.client_id], at) - bisect_left(self._gone[one.client_id], at) == 1
 
     def after(self, old: Stay, new: Stay) -> bool:
-        """It alone has it after its return; the one that it was may be waited for still."""
+        """Whether no other member has its client id after its return; the group may still wait for the departed member."""
         assert new.joined is not None
         assert old.gone is not None
         at = new.joined[1]

@@ -21,11 +21,14 @@ OF_MEMBERS: Final = frozenset(
         Cause.PENDING_LEFT,
         Cause.JOIN_TIMEOUT,
         Cause.STATIC_DURING_COMPLETING,
+        Cause.ABSENCES_ENDED,
+        Cause.EXPANSION,
+        Cause.ROSTER_COMPLETE,
     }
 )
 
 # Removals that do not come from a restarted process.
-FOR_GOOD: Final = frozenset({Removal.ADMIN_REMOVED, Removal.OVER_MAX_SIZE, Removal.REPLACED})
+FOR_GOOD: Final = frozenset({Removal.ADMIN_REMOVED, Removal.OVER_MAX_SIZE, Removal.REPLACED, Removal.NOT_LISTED})
 
 
 class Restart(NamedTuple):
@@ -54,11 +57,11 @@ class _DynamicStay(NamedTuple):
 
 
 def avoidable(entries: Iterable[Entry]) -> Avoidable:
-    told = list(entries)
-    rebalances = [entry for entry in told if isinstance(entry, Rebalance)]
+    listed = list(entries)
+    rebalances = [entry for entry in listed if isinstance(entry, Rebalance)]
     met = list(_stays_of(rebalances))
     stays = [one.stay for one in met]
-    pairs = pairs_of(stays, [entry.at_ms for entry in told if isinstance(entry, Deleted)])
+    pairs = pairs_of(stays, [entry.at_ms for entry in listed if isinstance(entry, Deleted)])
     restarts = [_restart(met[pair.old], met[pair.new], pair) for pair in pairs]
     old = {one.old_id for one in restarts}
     new = {one.new_id for one in restarts}

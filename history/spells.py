@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from coordinator.notes import Coordinator, Removal, Replacement
 from coordinator.states import State
-from history.commits import Around, last_commit
+from history.commits import NearbyCommits, last_commit
 from history.compared import Who
 from history.consumer import partitions_of
 from history.inferred import Between, Inferred, at_rest, is_replacement, joined_by, stored_at_rest
-from history.note_records import Image, NoteRecord, known
+from history.note_records import GroupRecord, NoteRecord, known
 from protocol.messages.consumer_offsets import MemberMetadata
 from protocol.messages.coordinator_notes import (
     CoordinatorChange,
@@ -41,6 +41,9 @@ ENDS = {
     Removal.SYNC_TIMEOUT: "evicted",
     Removal.OVER_MAX_SIZE: "evicted",
     Removal.REPLACED: REPLACED,
+    Removal.STAYED_AWAY: EXPIRED,
+    Removal.NOT_LISTED: "removed",
+    Removal.SEAT_TAKEN: EXPIRED,
 }
 
 
@@ -96,19 +99,19 @@ class Spells:
         self._between = between
         self._open: dict[str, Spell] = {}
         self._over: dict[str, Spell] = {}
-        self._image: Image | None = None
-        self._same: list[Image] = []  # that one, and those of its generation before it
+        self._image: GroupRecord | None = None
+        self._same: list[GroupRecord] = []  # that one, and those of its generation before it
         self._generation = 0
         self._sure_ms = -1  # the latest time at which the members are known
         self._count: tuple[int, int] | None = None
         self._notes_missing = False  # since `_sure_ms`, or no note was read
         self._lately: list[Spell] = []  # spells that ended since the last record
         self._loaded_ms = -1  # when the coordinator was last loaded; every session started again then
-        self._seats_kept: list[tuple[Spell, Image, Image]] = []  # replaced within the generation of the last record, as two records say
+        self._seats_kept: list[tuple[Spell, GroupRecord, GroupRecord]] = []  # replaced within the generation of the last record, as two records say
 
-    def add(self, event: NoteRecord | Image, *, linked: bool = True) -> None:
+    def add(self, event: NoteRecord | GroupRecord, *, linked: bool = True) -> None:
         """`linked`: no record is missing between this one and the one before."""
-        if isinstance(event, Image):
+        if isinstance(event, GroupRecord):
             self._stored(event, linked)
         elif event.group:
             self._count_note(event.header)
@@ -222,7 +225,7 @@ class Spells:
 
     # Records.
 
-    def _stored(self, image: Image, linked: bool) -> None:
+    def _stored(self, image: GroupRecord, linked: bool) -> None:
         before, self._image = self._image, image
         same, self._same = self._same, [image]
         around = self._between.around(image)
@@ -248,14 +251,14 @@ class Spells:
             self._notes_missing = False
             self._sure_ms = max(self._sure_ms, joined_by(image))
 
-    def _another_group(self, image: Image) -> None:
+    def _another_group(self, image: GroupRecord) -> None:
         """The group before was deleted."""
         for spell in list(self._open.values()):
             self._end(spell, UNKNOWN, min(spell.seen_ms, image.at_ms), image.at_ms, self._generation, guessed=True)
         self._over.clear()
         self._generation = 0
 
-    def _same_generation(self, before: Image, image: Image) -> None:
+    def _same_generation(self, before: GroupRecord, image: GroupRecord) -> None:
         """An instance has another member id: its process came back and kept the seat, or will keep it in the next generation."""
         assert before.stored is not None
         assert image.stored is not None
@@ -275,7 +278,7 @@ class Spells:
                 self._take_seat(old, new)
             self._seen(new, image, member)
 
-    def _settled(self, before: Image | None, image: Image, linked: bool) -> None:
+    def _settled(self, before: GroupRecord | None, image: GroupRecord, linked: bool) -> None:
         stored = image.stored
         assert stored is not None
         at = joined_by(image)
@@ -323,7 +326,7 @@ class Spells:
         else:
             self._end(spell, UNKNOWN, lo, at_ms, generation, guessed=True)
 
-    def _seen(self, spell: Spell, image: Image, member: MemberMetadata) -> None:
+    def _seen(self, spell: Spell, image: GroupRecord, member: MemberMetadata) -> None:
         assert image.stored is not None
         spell.partitions = partitions_of(image.stored, member)
         spell.assigned_ms = spell.seen_ms = max(spell.seen_ms, joined_by(image))
@@ -335,7 +338,7 @@ class Spells:
             spell.from_generation = image.generation
 
 
-def _note_commits(spell: Spell, around: Around) -> None:
+def _note_commits(spell: Spell, around: NearbyCommits) -> None:
     last = last_commit(around, spell.partitions or (), max(spell.assigned_ms, 0))
     if last is not None and (spell.ended_hi_ms < 0 or last <= spell.ended_hi_ms):
         spell.last_commit_ms = max(spell.last_commit_ms, last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from history.commits import NEVER, Around
+from history.commits import NEVER, NearbyCommits
 from history.consumer import is_cooperative
 from history.moves import Move, Owners
 
@@ -23,7 +23,7 @@ class Stall(NamedTuple):
 
 
 def stalled(before: Owners, moved: Sequence[Move] | None, protocol: str | None) -> list[str] | None:
-    """The partitions that stand still: all that somebody had; with a cooperative protocol those that move. None: not known."""
+    """The partitions that stop: all assigned ones; with a cooperative protocol only those that move. None: unknown."""
     if not is_cooperative(protocol):
         return [f"{topic}-{number}" for topic, number in before]
     if moved is None:
@@ -35,9 +35,9 @@ def exact(partitions: Sequence[str], took_ms: int) -> Stall:
     return Stall(took_ms * len(partitions), took_ms * len(partitions))
 
 
-def bounds(partitions: Sequence[str], sync_ms: int, longest_ms: int | None, around: Around) -> Stall:
-    """Nobody consumes while assignments are awaited. And who consumes commits: some partition was silent for as long as the group was
-    called together, but for a usual gap, as its owner's last commit may have been its last word before it rejoined.
+def bounds(partitions: Sequence[str], sync_ms: int, longest_ms: int | None, around: NearbyCommits) -> Stall:
+    """Bounds of the stall. No member consumes while it waits for its assignment. A consuming member commits: some partition had no
+    commits during the join phase, minus a usual gap, as the owner's last commit may be its last request before it rejoined.
 
     `longest_ms`: of the rebalance, where its members' timeouts bound it.
     """

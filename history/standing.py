@@ -1,9 +1,9 @@
-"""What is known of a group between two events, from its notes and records.
+"""The known state of a group between two events, from its notes and records.
 
 Notes may be missing. Each says the state and generation of its group, and how many notes the group made before it, so that
 a hole shows; a group record says what the notes of its rebalance would have said of the result. Group records that are still in
 the log are the newest ones without a hole, for compaction takes the oldest: two that follow one another are two rebalances
-that followed one another. What neither says is unknown, and the story says so.
+that followed one another. Everything else is unknown, and the story marks it so.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from __future__ import annotations
 from coordinator.notes import Removal
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
 from history.episodes import Came, Deleted, End, Entry, Missing, Rebalance, Returned, Went
-from history.note_records import Image
+from history.note_records import GroupRecord
 
 Waiting = Came | Went | Returned
 UNKNOWN = -1
 
 
 class Standing:
-    """`whole`: notes and records are read from the oldest that is kept; otherwise the story begins in the middle by choice,
-    and what was before is not missing. `recorded`: __consumer_offsets is read from its beginning, and compaction took nothing.
+    """`whole`: notes and records are read from the oldest that is kept; otherwise the reader chose a later start, and nothing
+    before it counts as missing. `recorded`: __consumer_offsets is read from its beginning, and compaction took nothing.
     """
 
     def __init__(self, group: str, *, whole: bool = False, recorded: bool = False) -> None:
@@ -29,16 +29,16 @@ class Standing:
         self._closing = False  # its end is known; the note of the state change is still to come
         self._waiting: list[Waiting] = []  # notes before the state change that they caused
         self._waiting_at: tuple[State | None, int] = (None, UNKNOWN)  # state and generation then
-        self._members: set[str] | None = None  # all of them, where no note since they were known is missing
+        self._members: set[str] | None = None  # all members; None after a missing note
         # The last known stable state of the group.
         self._settled = 0 if whole else UNKNOWN  # its generation
         self._empty = whole  # it had no members then
         self._at_least = False  # `_settled` or a later one: begin or end of the last rebalance is unknown
         self._known_at_ms = UNKNOWN  # time of the last note or record about the group itself
         self._last: Rebalance | None = None  # the last one that settled
-        self._image: Image | None = None  # the last record
+        self._image: GroupRecord | None = None  # the last record
         self._recorded = recorded  # no record since is missing
-        # Of the notes.
+        # Position in the notes.
         self._whole = whole
         self._count: tuple[int, int] | None = None  # of the last note: when counting began, its number
         self._epoch = UNKNOWN  # of its coordinator
@@ -91,7 +91,7 @@ class Standing:
             self._settled = opened.to_generation
             self._at_least = False
         elif opened.end is End.UNKNOWN:
-            self._at_least = True  # and no more: a coordinator that begins anew goes back to the generation that was stored
+            self._at_least = True  # a coordinator that loads the group goes back to the stored generation
         return [opened]
 
     def _alone(self) -> list[Entry]:
@@ -108,7 +108,7 @@ class Standing:
         return []
 
     def _again(self, member_id: str, instance_id: str | None) -> bool | None:
-        """Whether a member that joins was in the group before, as far as that is known."""
+        """Whether a joining member was in the group before; None: unknown."""
         if self._members is not None:  # a static member that takes its seat again does not join, as far as notes say
             if member_id in self._members:
                 return True
@@ -127,12 +127,12 @@ class Standing:
         if member_id in image.member_ids:
             return True
         if instance_id is not None and any(one.group_instance_id == instance_id for one in image.stored.members):
-            return None  # it came back under a new id, or was removed and is new
+            return None  # it returned under a new id, or it was removed and is new
         return False
 
     @property
     def _from(self) -> int:
-        """The generation in which the group was last at rest, where that is known."""
+        """The generation in which the group was last stable or empty; UNKNOWN if notes are missing."""
         return UNKNOWN if self._at_least else self._settled
 
     @property
@@ -171,7 +171,7 @@ class Standing:
                 self._phase = (state, generation)
                 return []
             done = self._close(End.UNKNOWN)
-        highest = generation if state is PREPARING else generation - 1  # the generation in which it began, unless it was begun anew
+        highest = generation if state is PREPARING else generation - 1  # the generation in which it began, unless it was restarted
         first = self._settled
         if 0 <= highest < first:
             done += self._recreated(at_ms)
@@ -205,7 +205,7 @@ class Standing:
         came_to_nothing = generation < then or (phase is PREPARING and generation == then)
         return self._close(End.INTERRUPTED if came_to_nothing and (self._recorded or generation == then) else End.UNKNOWN)
 
-    def _at_rest(self, at_ms: int, generation: int, after: Image | None = None) -> list[Entry]:
+    def _at_rest(self, at_ms: int, generation: int, after: GroupRecord | None = None) -> list[Entry]:
         """The group is at rest in this generation: rebalances in between are missing."""
         done: list[Entry] = []
         if 0 <= generation < self._settled:
@@ -217,7 +217,7 @@ class Standing:
         elif first >= 0 and generation > first:
             most = generation - first
             if after is not None and not self._at_least:
-                # A record without another one in between is one rebalance; one that others may have been before may be any.
+                # With no lost record in between, a record is one rebalance; otherwise it stands for any number.
                 most = 1 if self._recorded else UNKNOWN
             done.append(
                 Missing(
@@ -239,7 +239,7 @@ class Standing:
         return done
 
     def _recreated(self, at_ms: int) -> list[Entry]:
-        """A generation lower than before: another group of that name. Without its tombstone only that much is known."""
+        """A lower generation than before: a new group with the same name. Without a tombstone nothing else is known."""
         done: list[Entry] = []
         if not self._empty:
             done.append(Missing(self._known_at_ms, at_ms, self._from, UNKNOWN, 0, UNKNOWN))
@@ -253,8 +253,8 @@ class Standing:
 
     # Records.
 
-    def _stored(self, image: Image) -> list[Entry]:
-        sure = self._recorded or image.offset == self._place  # it is of this very group
+    def _stored(self, image: GroupRecord) -> list[Entry]:
+        sure = self._recorded or image.offset == self._place  # the record belongs to this group, not to an earlier one of that name
         if image.epoch > self._newest_epoch:
             self._newest_epoch = image.epoch
             self._loaded = True
@@ -271,7 +271,7 @@ class Standing:
             before = generation <= (then if phase is PREPARING else then - 1)
             later = image.epoch > self._epoch >= 0  # another coordinator wrote this
             if before and sure and not later:
-                # An instance has another member id now; the assignment is that of before.
+                # An instance has a new member id; the assignment is unchanged.
                 self._image = image
                 self._recorded = True
                 if opened.before is not None and opened.before.generation == generation:
@@ -280,7 +280,7 @@ class Standing:
             if later or (image.epoch != self._epoch and UNKNOWN not in (image.epoch, self._epoch)):
                 # Another coordinator wrote this: if the one under way had settled, an earlier record would say so.
                 done += self._close(End.INTERRUPTED if self._recorded else End.UNKNOWN)
-            elif sure and not before:  # the first record that is left may be of another group of that name
+            elif sure and not before:  # the oldest remaining record may belong to an earlier group of that name
                 self._ended(opened, End.STABLE if members else End.EMPTY, image.at_ms, generation)
                 opened.members_after = len(image.stored.members)
                 opened.lost = opened.lost or UNKNOWN
@@ -292,9 +292,9 @@ class Standing:
             last.after = image
             last.members_after = len(image.stored.members)
         elif not sure and (self._settled == generation or (self._settled < 0 and self._at_least)):
-            # No note told of it, and records before it may be gone: perhaps of another group of that name.
+            # It has no note, and earlier records may be compacted, perhaps of an earlier group of that name.
             self._last = None
-            to, after = (generation, image) if generation else (UNKNOWN, None)  # a group that is new was not rebalanced
+            to, after = (generation, image) if generation else (UNKNOWN, None)  # a new group has had no rebalance
             done.append(Missing(self._known_at_ms, image.at_ms, UNKNOWN, to, 0, UNKNOWN, after=after, older=not self._noted))
         else:
             done += self._at_rest(image.at_ms, generation, image)
@@ -307,11 +307,11 @@ class Standing:
         self._known_at_ms = max(self._known_at_ms, image.at_ms)
         return done
 
-    def _tombstone(self, image: Image) -> list[Entry]:
+    def _tombstone(self, image: GroupRecord) -> list[Entry]:
         done: list[Entry] = []
         if self._open is not None:
             done += self._close(End.UNKNOWN)
-        if (self._settled >= 0 or self._at_least) and not self._recorded:  # there may have been records before that compaction took
+        if (self._settled >= 0 or self._at_least) and not self._recorded:  # compaction may have removed earlier records
             done.append(Missing(self._known_at_ms, image.at_ms, self._from, UNKNOWN, 0, UNKNOWN))
         if self._settled > 0 or self._image is not None or not self._recorded:
             done.append(Deleted(image.at_ms, True))

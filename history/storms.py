@@ -1,4 +1,4 @@
-"""Rebalances that follow one another so closely that they are one trouble."""
+"""Storms: rebalances that follow each other closely."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CHAINED_MIN: Final = 3
 
 
 class Stretch(NamedTuple):
-    """When a rebalance began at the latest, and ended (None: not known), and how close the one before has to be."""
+    """The latest begin and the end of a rebalance (None: unknown), and the maximum distance to the previous one in a storm."""
 
     start_ms: int | None
     end_ms: int | None
@@ -18,12 +18,12 @@ class Stretch(NamedTuple):
 
 
 def window_ms(timeouts_ms: Iterable[int]) -> int:
-    """Rebalances closer than that belong together: the longest rebalance timeout, a minute at most."""
+    """The maximum distance of rebalances in a storm: the longest rebalance timeout, at most a minute."""
     return min(max(timeouts_ms, default=WINDOW_MS_MAX), WINDOW_MS_MAX)
 
 
 def storms(stretches: Sequence[Stretch]) -> list[int | None]:
-    """For each the number of the first one of its storm, None for one that is in none."""
+    """For each rebalance the number of the first rebalance of its storm; None outside of storms."""
     found: list[int | None] = [None] * len(stretches)
     first = 0
     for number, one in enumerate(stretches):

@@ -1,38 +1,41 @@
 """The fold: notes and group records of one group, in the order of `order.py`, become the story of the group.
 
-A rebalance opens with the change of state that leaves STABLE or EMPTY, stays open while it is begun anew, and closes when the
-group is STABLE or EMPTY again. Notes about members are told before the change that these caused, within the same step: they
-wait for it, and stand alone when none comes. What lost notes leave open is `standing.py`.
+A rebalance opens with the state change from STABLE or EMPTY, stays open while it is restarted, and closes when the group is
+STABLE or EMPTY again. Notes about members precede the state change that they caused, within the same step: they wait for it,
+and become entries by themselves if none follows. `standing.py` handles missing notes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.notes import Cause, Coordinator, Removal, Replacement, RoundResult
+from coordinator.notes import Cause, Coordinator, Removal, Replacement, RoundResult, StandbyStep
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE, State
-from history.episodes import Came, End, Entry, Late, Lost, Missing, Moved, Refused, Returned, Went
-from history.note_records import Image, NoteRecord, known
+from history.episodes import Away, Barred, Came, End, Entry, Late, Lost, Missing, Moved, Refused, Returned, Standby, Went
+from history.note_records import GroupRecord, NoteRecord, known
 from history.order import Order, point_before
 from history.standing import UNKNOWN, Standing, Waiting, put
 from protocol.messages.coordinator_notes import (
     CommitRefused,
     CoordinatorChange,
     Heartbeats,
+    JoinRefused,
+    MemberAway,
     MemberGone,
     MemberJoin,
     NoteHeader,
     RoundEnd,
+    StandbyChange,
     StateChange,
     StaticReplaced,
 )
 
 
 class Story(Standing):
-    """`add` gives what is complete with this event; `finish` what is left. What `now_open` gives is still under way."""
+    """`add` returns the entries that this event completes, `finish` the remaining ones. `now_open` returns the open rebalance."""
 
-    def add(self, event: NoteRecord | Image) -> list[Entry]:
-        if isinstance(event, Image):
+    def add(self, event: NoteRecord | GroupRecord) -> list[Entry]:
+        if isinstance(event, GroupRecord):
             return self._stored(event)
         if event.group == self.group:
             return self._note(event.header, event)
@@ -41,7 +44,7 @@ class Story(Standing):
         return []
 
     def finish(self) -> list[Entry]:
-        """There are no more notes: what is open stays so."""
+        """Return the remaining entries after the last note; an open rebalance stays open."""
         done = self._alone()
         if self._closing:
             done += self._close()
@@ -52,10 +55,10 @@ class Story(Standing):
 
     # Notes.
 
-    def _note(self, header: NoteHeader, told: NoteRecord) -> list[Entry]:
-        body = told.body
+    def _note(self, header: NoteHeader, record: NoteRecord) -> list[Entry]:
+        body = record.body
         done: list[Entry] = []
-        state, generation = point_before(told)
+        state, generation = point_before(record)
         known_before = self._count is not None
         lost, anew = self._missed(header)
         if self._waiting and (anew or self._waiting[-1].at_ms != header.ts or (state, generation) != self._waiting_at):
@@ -64,18 +67,18 @@ class Story(Standing):
             done += self._close()
         deleted = self._deleted and self._created_in in (UNKNOWN, header.coordinator_epoch)
         explained = deleted or self._reloaded_in == header.coordinator_epoch
-        # The group is new, and its first member joined another coordinator, of which no note tells: that rebalance came to nothing.
+        # The group is new. Its first member joined at an earlier coordinator, whose notes are missing and whose rebalance did not complete.
         made_before = self._created_in not in (UNKNOWN, header.coordinator_epoch)
         if lost or (anew and self._noted and not explained):
             self._members = None
             self._gap_before_ms = header.ts
-        if anew:  # loaded anew, or another group of that name
+        if anew:  # reloaded, or a new group with the same name
             done += self._close(End.INTERRUPTED if self._recorded else End.UNKNOWN)
         elif lost and self._open is not None:
             self._open.lost = max(self._open.lost, 0) + lost
         untold = generation > 0 or (self._settled <= 0 and (lost or known_before))
         if anew and not self._recorded and (lost or not explained or not self._orderly) and untold:
-            # It may be another group of that name, and this one may have gone on for long.
+            # It may be a new group with the same name, after a long time.
             done.append(Missing(self._known_at_ms, header.ts, self._from, UNKNOWN, 0, UNKNOWN, lost or UNKNOWN, older=not self._noted))
             self._settled, self._at_least = (generation if state in (STABLE, EMPTY) else UNKNOWN), False
             self._last = self._image = None
@@ -100,8 +103,8 @@ class Story(Standing):
         return done + found + then
 
     def _missed(self, header: NoteHeader) -> tuple[int, bool]:
-        """How many notes are missing before this one, as far as they were counted; and whether counting began anew in between."""
-        if header.number < 0:  # of a version that did not count
+        """The number of missing notes before this one, and whether the note counter restarted in between."""
+        if header.number < 0:  # written by a version without the counter
             return header.dropped, False
         before, self._count = self._count, (header.counted_from, header.number)
         if before is None:
@@ -140,23 +143,31 @@ class Story(Standing):
                 self._round_ended(header, body)
             case Heartbeats():
                 return [Late(at, tuple((one.member_key, one.max_gap_ms, one.count) for one in body.members))]
+            case MemberAway():
+                return [Away(at, body.member_id, body.instance_id, body.back, body.away_ms)]
+            case StandbyChange():
+                step = known(StandbyStep, body.step)
+                standby = Standby(at, body.member_id, body.instance_id, step, body.from_member_id, body.from_instance_id, body.after_ms)
+                return [*self._without_rebalance(standby), standby]
+            case JoinRefused():
+                return [Barred(at, body.instance_id, body.client_id, body.host, body.listed)]
             case CommitRefused():
                 return [Refused(at, body.error_code, body.member_id, body.instance_id, body.count, body.since_ms)]
         return []
 
     def _coordinator(self, header: NoteHeader, body: CoordinatorChange) -> list[Entry]:
-        """A coordinator that begins anew knows the group as it was stored: a rebalance under way is no more."""
+        """A loaded coordinator knows the stored group only: an open rebalance is interrupted."""
         done = self._alone()
         if self._closing:
             done += self._close()
         what = known(Coordinator, body.what)
         if self._open is not None and what is not None:
             if what is not Coordinator.LOADED and header.coordinator_epoch == self._epoch:
-                self._open.ended_ms = header.ts  # otherwise the coordinator before it crashed, at a moment that nobody knows
-            # The record of its end would have come before. Without records nobody knows.
+                self._open.ended_ms = header.ts  # otherwise the previous coordinator crashed at an unknown time
+            # A completed rebalance would have left a record before this note. Without records the end is unknown.
             done += self._close(End.INTERRUPTED if self._recorded else End.UNKNOWN)
         begins = what in (Coordinator.LOADED, Coordinator.RESUMED)
-        # An epoch of which nothing is told belongs to a coordinator of which all notes are missing.
+        # An epoch without notes belongs to a coordinator whose notes are all missing.
         follows = self._newest_epoch < 0 or header.coordinator_epoch <= self._newest_epoch + 1
         orderly = None if not begins or self._loaded is None else not self._loaded and follows
         self._newest_epoch = max(self._newest_epoch, header.coordinator_epoch)
@@ -170,6 +181,16 @@ class Story(Standing):
         return [*done, Moved(header.ts, what, body.load_ms, body.groups, orderly, header.dropped)]
 
     # Members.
+
+    def _without_rebalance(self, standby: Standby) -> list[Entry]:
+        """The entry for the member that joined or left just before this note of a standby; no rebalance followed."""
+        id = standby.from_id if standby.step is StandbyStep.TAKES_OVER else standby.member_id
+        kind = Came if standby.step is StandbyStep.WAITS else Went
+        found = next((one for one in self._waiting if isinstance(one, kind) and one.member_id == id), None)
+        if found is None:
+            return []
+        self._waiting.remove(found)
+        return [found._replace(again=False) if isinstance(found, Came) else found]
 
     def _take(self, one: Waiting, header: NoteHeader) -> list[Entry]:
         if self._open is not None and not self._closing:
@@ -197,7 +218,7 @@ class Story(Standing):
         cause = known(Cause, body.reason)
         before = known(State, body.from_state)
         opened = self._open
-        if opened is not None:  # COMPLETING came to nothing
+        if opened is not None:  # COMPLETING was aborted
             if cause is not None:
                 opened.also.append(cause)
             opened.rounds += 1
@@ -210,7 +231,8 @@ class Story(Standing):
         if before is EMPTY:
             self._members = {one.member_id for one in waiting if isinstance(one, Came)}
         for one in waiting:
-            if isinstance(one, Came) and (before is EMPTY or (cause is Cause.NEW_MEMBER and names(body.reason_text, one.member_id))):
+            # Newcomers that waited for each other are noted just before the rebalance that takes them.
+            if isinstance(one, Came) and (before is EMPTY or cause in (Cause.EXPANSION, Cause.ROSTER_COMPLETE) or (cause is Cause.NEW_MEMBER and names(body.reason_text, one.member_id))):
                 one = one._replace(again=False)
             put(opened, one)
         if before is EMPTY:
@@ -234,12 +256,12 @@ class Story(Standing):
             self._closing = True
 
 def names(about: str | None, member_id: str) -> bool:
-    """Whether a cause is about this member: its id, and behind it perhaps what its client said."""
+    """Whether a cause names this member: its id, perhaps followed by the client's reason."""
     return about is not None and (about == member_id or about.startswith(f"{member_id}: "))
 
 
-def story_of(group: str, notes: Iterable[NoteRecord], images: Iterable[Image] = (), *, whole: bool = False, recorded: bool = False) -> list[Entry]:
-    """The whole story, as far as notes and group records tell it; each in the order of its log."""
+def story_of(group: str, notes: Iterable[NoteRecord], images: Iterable[GroupRecord] = (), *, whole: bool = False, recorded: bool = False) -> list[Entry]:
+    """The whole story from notes and group records, each in log order."""
     story = Story(group, whole=whole, recorded=recorded)
     order = Order()
     entries: list[Entry] = []

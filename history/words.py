@@ -1,4 +1,4 @@
-"""What happened, in words: one sentence for why, and short ones for who."""
+"""Describe entries in words: one sentence for the cause, and short ones for the members."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coordinator.notes import Cause, Removal, Replacement
 from coordinator.states import State
 from history.episodes import Came, End, Rebalance, Returned, Went
 
-# What clients make of a client id: they append a UUID, which tells people nothing.
+# Member ids are the client id with a UUID, which readers do not need.
 _UUID = re.compile(r"-([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
 NAMED_MAX = 4
 
@@ -23,9 +23,12 @@ HOW = {
     Removal.SYNC_TIMEOUT: "did not ask for its assignment in time",
     Removal.OVER_MAX_SIZE: "was over the group's maximum size",
     Removal.REPLACED: "was replaced",
+    Removal.NOT_LISTED: "was not in the strict list of instances",
+    Removal.STAYED_AWAY: "stayed away longer than registration.timeout.ms",
+    Removal.SEAT_TAKEN: "was away, and a standby took its seat",
 }
 
-# Where the story does not say about whom it was. A cause says no more than its note carries.
+# Titles for causes without a known member.
 PLAIN = {
     Cause.NEW_MEMBER: "a new member joined",
     Cause.LEADER_REJOINED: "the leader joined again and asked for new assignments",
@@ -45,6 +48,14 @@ PLAIN = {
     Cause.JOIN_TIMEOUT: "members did not rejoin in time",
     Cause.EVERYONE_JOINED: "everybody had joined",
     Cause.ASSIGNED: "the leader assigned partitions",
+    Cause.ABSENCES_ENDED: "members stayed away longer than registration.timeout.ms",
+    Cause.EXPANSION: "members that had waited for each other joined at once",
+    Cause.ROSTER_COMPLETE: "all instances of the list were there",
+    Cause.ROSTER_CHANGED: "members were taken off the strict list of instances",
+    Cause.TOPICS_CHANGED: "topics that members list were created or deleted, or got partitions",
+    Cause.TARGET_CHANGED: "target.group.size asks for another number of active members",
+    Cause.STANDBY_LATE: "a standby did not take over the seat it got in time, and no other was free",
+    Cause.REQUESTED: "an operator asked for a rebalance",
 }
 
 
@@ -54,7 +65,7 @@ def called(member_id: str, instance_id: str | None = None) -> str:
 
 
 def duration(ms: int) -> str:
-    """As precise as it is useful."""
+    """A duration for readers, rounded to a useful precision."""
     if ms < 0:
         return "?"
     if ms < 1000:
@@ -69,7 +80,7 @@ def duration(ms: int) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Not more than a line has room for."""
+    """Join names, cut to the length of a line."""
     all = list(names)
     if len(all) > NAMED_MAX + 1:
         return f"{', '.join(all[:NAMED_MAX])} and {len(all) - NAMED_MAX} more"
@@ -77,12 +88,24 @@ def listed(names: Iterable[str]) -> str:
 
 
 def title(rebalance: Rebalance) -> str:
-    """Why it was, in a sentence without a full stop."""
+    """The cause, as a sentence without a full stop."""
     cause = rebalance.cause
     if cause is None:
         return "its cause is not known: the notes of its beginning are missing"
+    if cause in (Cause.EXPANSION, Cause.ROSTER_COMPLETE) and rebalance.joined:
+        return f"{_joined(rebalance)} at once"
+    if cause is Cause.ABSENCES_ENDED:
+        names = [called(one.member_id, one.instance_id) for one in rebalance.went if one.how is Removal.STAYED_AWAY]
+        return f"{listed(names)} stayed away longer than registration.timeout.ms" if names else PLAIN[cause]
+    if cause is Cause.ROSTER_CHANGED:
+        names = [called(one.member_id, one.instance_id) for one in rebalance.went if one.how is Removal.NOT_LISTED]
+        return f"{PLAIN[cause]}: {listed(names)}" if names else PLAIN[cause]
+    if cause is Cause.TOPICS_CHANGED:
+        return f"{PLAIN[cause]} ({rebalance.about})" if rebalance.about else PLAIN[cause]
     if cause is Cause.NEW_MEMBER:
         return _joined(rebalance)
+    if cause is Cause.REQUESTED and rebalance.about:
+        return f'{PLAIN[cause]}: "{rebalance.about}"'
     who = mover(rebalance)
     if who is None:
         return PLAIN[cause]
@@ -101,7 +124,7 @@ def title(rebalance: Rebalance) -> str:
 
 
 def mover(rebalance: Rebalance) -> str | None:
-    """The member that was the cause, by the name that people know it by."""
+    """The member that caused the rebalance, by its short name."""
     id = rebalance.mover
     if id is None:
         return None
@@ -129,7 +152,7 @@ def _joined(rebalance: Rebalance) -> str:
 
 
 def named(rebalance: Rebalance) -> list[Went]:
-    """Those whose going was the cause, and whom the title names."""
+    """The departed members that caused the rebalance and that the title names."""
     if rebalance.cause not in (Cause.MEMBER_LEFT, Cause.ADMIN_REMOVED, Cause.SESSION_EXPIRED, Cause.SYNC_TIMEOUT):
         return []
     if rebalance.mover is None or not rebalance.whole:
@@ -147,7 +170,7 @@ def _went(rebalance: Rebalance, cause: Cause, who: str) -> str:
         silent = next((one for one in first if one.member_id == rebalance.mover), None)
         if silent is None:
             return f"{who} was not heard of within its session timeout"
-        # Others whose sessions ended in the same moment did so by themselves: they are told below.
+        # Members whose sessions ended at the same moment are listed below the title.
         return f"{who} was not heard of for {duration(silent.since_heartbeat_ms)} (session timeout {duration(silent.session_ms)})"
     if cause is Cause.SYNC_TIMEOUT:
         return f"{listed(names)} did not ask for an assignment in time"
@@ -166,14 +189,14 @@ def went(one: Went) -> str:
 
 
 def returned(one: Returned) -> str:
-    """Only where it made no rebalance is it worth a sentence of its own."""
+    """A sentence for a static member that returned without a rebalance."""
     away = duration(one.since_heartbeat_ms)
     text = f"{one.instance_id} came back after {away} ({one.client_id or 'no client id'} on {host(one.host)})"
     return f"{text} and kept its seat: no rebalance" if one.outcome is Replacement.NO_REBALANCE else text
 
 
 def ended(rebalance: Rebalance) -> str:
-    """What there is to say of its end besides how long it took."""
+    """Describe the end of the rebalance, except for its duration."""
     match rebalance.end:
         case End.EMPTY:
             return "nobody is left"
@@ -187,7 +210,7 @@ def ended(rebalance: Rebalance) -> str:
 
 
 def reasons(rebalance: Rebalance) -> list[str]:
-    """What clients gave as reasons (KIP-800), each once, with who said it."""
+    """The reasons that clients sent (KIP-800), each once, with the members that sent it."""
     said: dict[str, str] = {}
     members: list[Came | Went] = [*rebalance.went, *rebalance.came]
     for one in members:

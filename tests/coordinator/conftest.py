@@ -1,4 +1,4 @@
-"""`play`: one shard of groups, in a time of its own. playbook.py says what a test can do with it."""
+"""`play`: one shard of groups in virtual time. playbook.py describes its methods."""
 
 from __future__ import annotations
 

@@ -10,18 +10,18 @@
 
 **Actors** are names. The first `join` of an actor sends no member id; the id it is given (`ib-b'`: the fresh part is the actor's
 name) is sent by its later requests. A name that never joined stands for itself (`play.heartbeat("x")`: an unknown id).
-What an actor offered last (instance, protocols, timeouts, type) is what it offers again unless told otherwise, and a restarted
-one (`b'`, `b''`) takes after `b`. `instance=None` leaves the instance id out, `id="x"` sends that id.
+An actor's offer (instance, protocols, timeouts, type) is repeated by its next join unless the test passes another; a restarted
+process (`b'`, `b''`) starts with the offer of `b`. `instance=None` leaves the instance id out, `id="x"` sends that id.
 
 **Set-ups** of the catalogue: `d1 d2 s1 s2 s3 c2 c2b p2 f2 f2s`; `d2(session={"b": 6_000}, rebalance=5_000, protocols=[...])`;
 `settled(*names, static=, synced=, ...)` and `joined(*names, static=, ...)` (Completing) make others. `configure(...)` comes
 before anything else. Moments count from the end of the set-up.
 
-**Time**: `at(5_000)` after the set-up, `after(5_000)` from now; on the way `advance` runs at each `wake_at`, and whoever is named
-by `alive("a", "b")` heartbeats every 2 s with the group's generation (`silent("a")` ends that). A timer of 0 ms needs `after(0)`.
+**Time**: `at(5_000)` after the set-up, `after(5_000)` from now; on the way `advance` runs at each `wake_at`, and members named
+by `alive("a", "b")` heartbeat every 2 s with the group's generation (`silent("a")` ends that). A timer of 0 ms needs `after(0)`.
 
-**Requests** (all take `group="g"`): `join sync heartbeat leave commit fetch describe listed delete offset_delete`. Each returns what it
-asked, and that is asked in turn: `.expect(error, ...)` (it was answered so; `at=`: at that moment), `.parks()` (no answer yet).
+**Requests** (all take `group="g"`): `join sync heartbeat leave commit fetch describe listed delete offset_delete`. Each returns an
+object to check the reply with: `.expect(error, ...)` (the reply; `at=`: its moment), `.parks()` (no reply yet).
 `play.expect("a", ...)` is about the actor's last request. `answers` lists requests in the order in which they were answered.
 
 **Records**: `wrote("W2", "W5")` is everything written since the set-up or the last `wrote`, in order (`wrote()`: nothing), and
@@ -29,11 +29,11 @@ returns the records; W1 to W7 as in the rules, "W6" an offset's tombstone, "W6 g
 
 **State**: `group_is(...)`, `no_group()`, `session_left("a")`, `phase_left()`, `play.group()` (the core's own object).
 
-**The log** confirms at once. `hold_appends()` leaves facts in flight until `confirm()`; `log_fails(16)` suspends: what is held gets the
-code, what is parked 16, what is not durable is void, and the shard is replayed. `failover()` (`written=True`: what is in flight is
-in the log all the same), `unload()`, `load()`.
+**The log** confirms at once. `hold_appends()` leaves facts in flight until `confirm()`; `log_fails(16)` suspends: held replies get the
+code, parked replies 16, facts that are not durable are void, and the shard is replayed. `failover()` (`written=True`: appends in
+flight reached the log), `unload()`, `load()`.
 
-After each step the group is checked for sense, after each playbook (and at each failover) against a fresh shard that replays the
+After each step the group's invariants are checked, after each playbook (and at each failover) against a fresh shard that replays the
 log: truths.py.
 """
 
@@ -48,9 +48,9 @@ from coordinator.group import Group
 from coordinator.states import State
 from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
 from protocol.records import with_version
-from tests.coordinator.asked import AskedJoin, AskedSync
-from tests.coordinator.asking import Asking, Offered
+from tests.coordinator.requests import Offered, Requests
 from tests.coordinator.scenarios import row, scenario
+from tests.coordinator.sent_requests import SentJoin, SentSync
 from tests.coordinator.stage import BEGIN_MS, T0, T0_T1, subscription
 
 __all__ = ["BEGIN_MS", "T0", "T0_T1", "Play", "image", "row", "scenario", "subscription"]
@@ -66,7 +66,7 @@ def image(
     return with_version(GroupMetadataValue(type, generation, protocol if members else None, leader, state_ms, list(members)), 3)
 
 
-class Play(Asking):
+class Play(Requests):
     # State.
 
     def group(self, group: str = "g") -> Group:
@@ -95,7 +95,7 @@ class Play(Asking):
         if leader is not None:
             assert found.leader == self.id_of(leader)
         if members is not None:
-            assert list(found.members) == [self.id_of(one) for one in members]
+            assert list(found.members) == [self.id_of(member) for member in members]
         if pending is not None:
             assert list(found.pending) == [self.id_of(one) for one in pending]
         if protocol is not None:
@@ -109,7 +109,7 @@ class Play(Asking):
         return None if one.deadline == NEVER else one.deadline - self.now
 
     def phase_left(self, group: str = "g") -> int | None:
-        """Milliseconds until the join phase ends or those who have not synced are removed. None: no such timer."""
+        """Milliseconds until the join phase ends or members without a sync are removed. None: no such timer."""
         deadline = self.group(group).deadline
         return None if deadline == NEVER else deadline - self.now
 
@@ -134,7 +134,7 @@ class Play(Asking):
         metadata: bytes | None = None,
         group: str = "g",
     ) -> Self:
-        """Generation 1 has just joined, nobody has synced. The first is the leader; static members (all, or those) are a/ia, b/ib, ..."""
+        """Generation 1 has just joined and no member has synced. The first is the leader; static members (all, or the named) are a/ia, b/ib, ..."""
         statics = (names if static else ()) if isinstance(static, bool) else static
         for name in names:
             self.join(
@@ -156,7 +156,7 @@ class Play(Asking):
         return self._ready()
 
     def settled(self, *names: str, group: str = "g", synced: Sequence[str] | None = None, **how: Any) -> Self:
-        """Stable in generation 1; assignments 01, 02, ... `synced`: who has asked for its own, with the leader; all unless told."""
+        """Stable in generation 1; assignments 01, 02, ... `synced`: the members that synced, the leader among them; by default all."""
         self.joined(*names, group=group, **how)
         self.sync(names[0], {name: number for number, name in enumerate(names, 1)}, group=group)
         for name in names[1:] if synced is None else [name for name in synced if name != names[0]]:
@@ -182,7 +182,7 @@ class Play(Asking):
     def c2(self, *, static: bool = True, **how: Any) -> Self:
         return self.joined("a", "b", static=static, **how)
 
-    def c2b(self, *, static: bool = True, **how: Any) -> AskedSync:
+    def c2b(self, *, static: bool = True, **how: Any) -> SentSync:
         """Returns b's parked SyncGroup."""
         self.c2(static=static, **how)
         parked = self.sync("b")
@@ -190,7 +190,7 @@ class Play(Asking):
         self._ready()
         return parked
 
-    def p2(self, **how: Any) -> AskedJoin:
+    def p2(self, **how: Any) -> SentJoin:
         """Returns a's parked JoinGroup."""
         self.s2(**how)
         parked = self.join("a")

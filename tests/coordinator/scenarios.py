@@ -17,7 +17,7 @@ T = TypeVar("T", bound=Callable[..., Any])
 
 
 def scenario(*numbers: str) -> Callable[[T], T]:
-    """The test below is what these rows of the catalogue say."""
+    """The test below covers these rows of the catalogue."""
 
     def numbered(test: T) -> T:
         test.scenarios = numbers  # type: ignore[attr-defined]
@@ -27,5 +27,5 @@ def scenario(*numbers: str) -> Callable[[T], T]:
 
 
 def row(number: str, *values: object) -> Any:
-    """One row of a parametrised test. The same number may stand in several rows."""
+    """One row of a parametrised test. A number may occur in several rows."""
     return pytest.param(*values, id=f"{number} {' '.join(str(value) for value in values)}"[:60])

@@ -6,21 +6,23 @@ from collections.abc import Hashable
 from typing import Any, Self, TypeVar
 
 from coordinator import Fact, GroupConfig, JoinRequest, Note, Shard, SyncRequest
+from coordinator.calls import Closable
 from coordinator.deadlines import NEVER
 from coordinator.group import Group
 from coordinator.notes import Kind
+from coordinator.policies import GroupPolicies
 from coordinator.repeats import RepeatedCommit, RepeatedHeartbeat
 from protocol.batch import facts_of
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import StateChange
-from tests.coordinator.asked import Asked
-from tests.coordinator.truths import Record, as_record, check_group, check_told, compare_with_log, what_answers_depend_on
+from simulator.truths import Record, as_record, check_group, check_told, compare_with_log, what_answers_depend_on
+from tests.coordinator.sent_requests import SentRequest
 
 BEGIN_MS = 1_700_000_000_037  # on no tick's edge
 BEAT_MS = 2_000
 UNCHANGED: Any = object()
 
-A = TypeVar("A", bound=Asked)
+A = TypeVar("A", bound=SentRequest)
 
 
 def subscription(*topics: str) -> bytes:
@@ -30,11 +32,11 @@ def subscription(*topics: str) -> bytes:
 
 
 T0 = subscription("t0")
-T0_T1 = subscription("t0", "t1")  # what a member offers that has changed its mind
+T0_T1 = subscription("t0", "t1")  # the subscription of a member that changed its topics
 
 
 class Offer:
-    """What an actor says of itself when it joins."""
+    """An actor's fields of a JoinGroup request."""
 
     def __init__(self) -> None:
         self.instance: str | None = None
@@ -50,16 +52,17 @@ class Stage:
         self.ids: dict[str, str] = {}
         self.log: list[Fact] = []
         self.in_flight: list[Fact] = []
-        self.answers: list[Asked] = []
+        self.answers: list[SentRequest] = []
         self.notes: list[Note] = []
         self._told: list[list[Note]] = []
         self._offers: dict[str, Offer] = {}
-        self._last: dict[str, Asked] = {}
+        self._last: dict[str, SentRequest] = {}
         self._alive: list[tuple[str, str]] = []
         self._next_beat = NEVER
         self._newest: list[Record] = []
         self._newcomer = ""
         self.skew_ms = 0
+        self.connection: Closable | None = None  # on which the next JoinGroups come
         self.steady_ms = self.began  # as Shard.advance wants it
         self._holds = False
         self._gathers = False
@@ -74,8 +77,8 @@ class Stage:
     def _new_shard(self) -> None:
         self.shard: Shard | None = Shard(self.config, self._fresh_id, self._take_notes)
         self.beats: dict[tuple[Any, ...], RepeatedHeartbeat] = {}
-        self.repeats: dict[Hashable, RepeatedCommit] | None = {}  # commits that were stored; None: each goes the whole way
-        self.repeated = 0  # commits that went the short way
+        self.repeats: dict[Hashable, RepeatedCommit] | None = {}  # commits that were stored; None: each takes the usual path
+        self.repeated = 0  # commits that took the fast path
         self.joins: dict[tuple[Any, ...], JoinRequest] = {}  # requests that are used again as the same objects
         self.syncs: dict[tuple[Any, ...], SyncRequest] = {}
         self._stood: dict[object, Hashable] = {}
@@ -117,11 +120,30 @@ class Stage:
         assert self.shard is not None, "the shard is not loaded"
         return self.shard
 
+    def policy(self, texts: dict[str, str] | None = None, request: str | None = None, group: str = "g") -> list[str]:
+        """Replace the policies of a group; the sentences of a refusal."""
+        wrong = self._serving.set_policies(group, texts or {}, self.now, self.wall, request)
+        self._end_step("policy")
+        return wrong
+
+    def texts(self, group: str = "g") -> dict[str, str]:
+        """The policies of a group as they were written."""
+        return dict(self._serving.policy_texts(group))
+
+    def policies(self, group: str = "g") -> GroupPolicies:
+        return self._serving.policies_of(group)
+
+    def newcomers(self, group: str = "g") -> list[str]:
+        """Instance ids, or member ids, of clients that wait to become members."""
+        found = self._of(group)
+        assert found is not None
+        return [name for _, name in found.policy.newcomers] if found.policy is not None else []
+
     # The log.
 
-    def _end_step(self, during: str, actor: str = "", asked: Asked | None = None) -> None:
-        if asked is not None:
-            self._last[actor] = asked
+    def _end_step(self, during: str, actor: str = "", sent: SentRequest | None = None) -> None:
+        if sent is not None:
+            self._last[actor] = sent
         shard = self._serving
         if not self._gathers:
             self._append(during)
@@ -155,7 +177,7 @@ class Stage:
         self._gathers = True
 
     def confirm(self) -> None:
-        """What is in flight is durable, and from now on everything is at once."""
+        """Make the appends in flight durable; later appends are durable at once."""
         self._holds = False
         if self._gathers:
             self._gathers = False
@@ -163,7 +185,7 @@ class Stage:
         self._confirm()
 
     def log_fails(self, error: int = ErrorCode.NOT_COORDINATOR) -> None:
-        """An append failed: the shard is suspended, and at once replayed from what is durable."""
+        """An append failed: the shard is suspended, and replayed at once from the durable facts."""
         shard = self._serving
         self.in_flight = []
         self._holds = self._gathers = False
@@ -181,7 +203,7 @@ class Stage:
         self._end_step("open")
 
     def failover(self, *, written: bool = False) -> None:
-        """The coordinator dies without a word; another one opens the log. `written`: what was in flight had reached it."""
+        """The coordinator crashes; another opens the log. `written`: the appends in flight had reached it."""
         if self.shard is not None:
             compare_with_log(self.shard, self.log + self.in_flight, self.now)
         if written:
@@ -191,7 +213,7 @@ class Stage:
         self.load()
 
     def unload(self) -> None:
-        """An orderly end: the flush in flight is waited for, then whoever is parked is sent away."""
+        """An orderly end: wait for the flush in flight, then refuse the parked requests."""
         shard = self._serving
         self._confirm()
         compare_with_log(shard, self.log, self.now)
@@ -200,16 +222,16 @@ class Stage:
         self.shard = None
 
     def load(self, *facts: Fact) -> None:
-        """Open the log, with these facts behind what it has."""
+        """Open the log, with these facts appended."""
         self.log += facts
         self._new_shard()
         self._open()
 
-    def _replied(self, during: str, actor: str, asked: A) -> A:
-        """What the handler does with a code: it goes to the hold, behind whatever it could have seen."""
-        self._serving.hold.reply(asked)
-        self._end_step(during, actor, asked)
-        return asked
+    def _replied(self, during: str, actor: str, sent: A) -> A:
+        """As a handler does, give the error code to the hold, to leave after the replies before it."""
+        self._serving.hold.reply(sent)
+        self._end_step(during, actor, sent)
+        return sent
 
     # Records and notes.
 
@@ -225,21 +247,21 @@ class Stage:
         return records
 
     def noted(self, kind: Kind, **body: Any) -> Note:
-        """There is a note of this kind since the set-up whose body has these values (actors by name); the newest such one."""
+        """Return the newest note of this kind since the set-up whose body has these values (actors by name)."""
         wanted = {name: self.id_of(value) if isinstance(value, str) else value for name, value in body.items()}
         of_kind = [note for note in self.notes if note.kind == kind]
         for note in reversed(of_kind):
             if all(getattr(note.body, name) == value for name, value in wanted.items()):
                 return note
         names: tuple[str, ...] = type(of_kind[0].body).__slots__ if of_kind else ()
-        seen = [{one: getattr(note.body, one) for one in names} for note in of_kind]
+        seen = [{name: getattr(note.body, name) for name in names} for note in of_kind]
         raise AssertionError(f"no note {kind.name} {wanted}, only {seen}")
 
     # Time.
 
     @property
     def wall(self) -> int:
-        """What is stored as the time; a test moves it away from `now` by `skew_ms`."""
+        """The wall-clock time; a test moves it away from `now` by `skew_ms`."""
         return self.now + self.skew_ms
 
     def at(self, ms: int) -> Self:
@@ -280,10 +302,10 @@ class Stage:
         self._end_step("time")
 
     def _beat(self, actor: str, group: Group) -> None:
-        asked = Asked(self, f"heartbeat {actor}")
+        sent = SentRequest(self, f"heartbeat {actor}")
         instance = self._instance(actor, UNCHANGED)
-        asked.reply = self._code_of_heartbeat(group.id, group.generation, self.id_of(actor), instance)
-        self._replied("heartbeat", "", asked)
+        sent.reply = self._code_of_heartbeat(group.id, group.generation, self.id_of(actor), instance)
+        self._replied("heartbeat", "", sent)
 
     def _code_of_heartbeat(self, *words: Any) -> int:
         """Take the fast path for a repeated heartbeat where the broker would; the reply is the same."""

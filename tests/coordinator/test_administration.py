@@ -1,6 +1,6 @@
 """OffsetDelete, DeleteGroups, DescribeGroups, ListGroups: section 18 of the conformance catalogue.
 
-What is about rights, versions, filters and several coordinators: tests/broker.
+Authorization, versions, filters and several coordinators are tested in tests/broker.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadat
 from protocol.records import with_version
 from tests.coordinator.playbook import T0, Play, row, scenario, subscription
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @scenario("AD-01")
-def test_a_group_that_is_not_there_has_no_offsets_to_delete(play: Play) -> None:
+def test_offset_delete_for_an_unknown_group_is_refused(play: Play) -> None:
     play.offset_delete(("t0", 0)).expect(ErrorCode.GROUP_ID_NOT_FOUND, each=[])
     play.offset_delete(("t0", 0), group="").expect(ErrorCode.INVALID_GROUP_ID, each=[])
     play.wrote()
@@ -37,7 +37,7 @@ def test_offsets_of_topics_that_consumers_subscribe_to_stay(play: Play) -> None:
 
 
 @scenario("AD-03")
-def test_offsets_of_others_than_consumers_stay_while_the_group_lives(play: Play) -> None:
+def test_offset_delete_is_refused_for_a_live_group_of_another_protocol_type(play: Play) -> None:
     play.d1(type="connect")
     play.commit("a")
     play.offset_delete(("t0", 0)).expect(ErrorCode.NON_EMPTY_GROUP, each=[])
@@ -58,7 +58,7 @@ def test_offsets_of_an_empty_group_can_be_deleted_even_when_missing(play: Play, 
 
 
 @scenario("AD-04")
-def test_any_offset_of_a_group_that_was_loaded_empty_may_go(play: Play) -> None:
+def test_all_offsets_of_a_group_loaded_empty_can_be_deleted(play: Play) -> None:
     play.d1()
     play.commit("a", {("t0", 0): 5})
     play.leave("a").expect(ErrorCode.NONE)
@@ -112,15 +112,15 @@ def test_a_deleted_group_takes_its_offsets_along(play: Play) -> None:
 
 
 @scenario("AD-07")
-def test_an_id_that_was_handed_out_does_not_protect_its_group(play: Play) -> None:
+def test_a_pending_member_id_does_not_prevent_group_deletion(play: Play) -> None:
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.delete().expect(ErrorCode.NONE)
     play.join("p").expect(ErrorCode.UNKNOWN_MEMBER_ID)
-    play.after(10_000)  # nothing is left of its deadline
+    play.after(10_000)  # the deadline has no time left
 
 
 @scenario("AD-11")
-def test_a_group_that_is_not_there_is_dead(play: Play) -> None:
+def test_an_unknown_group_is_described_as_dead(play: Play) -> None:
     assert play.describe() == Description("Dead", "", "", ())
 
 
@@ -129,46 +129,46 @@ def shown(play: Play, actor: str, metadata: bytes, assignment: bytes) -> Describ
 
 
 @scenario("AD-12")
-def test_a_stable_group_shows_its_protocol_and_what_its_members_have(play: Play) -> None:
+def test_describe_of_a_stable_group_has_protocol_metadata_and_assignments(play: Play) -> None:
     play.s2()
     assert play.describe() == Description("Stable", "consumer", "range", (shown(play, "a", T0, b"\1"), shown(play, "b", T0, b"\2")))
 
 
 @scenario("AD-13")
-def test_a_group_that_gathers_shows_old_assignments_and_no_protocol(play: Play) -> None:
+def test_describe_during_the_join_phase_has_old_assignments_and_no_protocol(play: Play) -> None:
     play.p2()
     members = (shown(play, "a", b"", b"\1"), shown(play, "b", b"", b"\2"))
     assert play.describe() == Description("PreparingRebalance", "consumer", "", members)
 
 
 @scenario("AD-14")
-def test_a_group_that_waits_for_its_first_assignments_shows_none(play: Play) -> None:
+def test_describe_before_the_first_assignment_shows_no_assignments(play: Play) -> None:
     play.c2()
     members = (shown(play, "a", b"", b""), shown(play, "b", b"", b""))
     assert play.describe() == Description("CompletingRebalance", "consumer", "", members)
 
 
 @scenario("AD-15")
-def test_a_group_that_everybody_left_shows_its_type(play: Play) -> None:
+def test_describe_of_an_empty_group_has_its_protocol_type(play: Play) -> None:
     play.d1().leave("a").expect(ErrorCode.NONE)
     assert play.describe() == Description("Empty", "consumer", "", ())
 
 
 @scenario("AD-16")
 def test_a_describe_of_an_unlogged_group_waits_for_the_log(play: Play) -> None:
-    """Z17: Kafka says that the group is not there; here the answer waits behind what it could have seen."""
+    """Z17: Kafka says that the group does not exist; here the reply waits for the facts it could have seen."""
     play.hold_appends()
     play.join("a", instance="ia").parks()
     assert play.describe().state == "PreparingRebalance"
     assert play.listed() == [ListedGroup("g", "consumer", "PreparingRebalance")]
-    held = play.heartbeat("nobody", group="another")  # as every reply
+    held = play.heartbeat("nobody", group="another")  # like every reply
     held.parks()
     play.confirm()
     held.expect(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 @scenario("AD-23")
-def test_an_id_that_was_handed_out_is_not_a_member(play: Play) -> None:
+def test_a_pending_member_id_is_not_described_as_a_member(play: Play) -> None:
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     assert play.describe() == Description("Empty", "", "", ())
 
@@ -196,7 +196,7 @@ def test_subscriptions_are_those_of_the_newest_generation(play: Play) -> None:
     play.offset_delete(("t0", 0), ("t1", 0)).expect(each=[ErrorCode.NONE, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC])
 
 
-def test_a_leader_that_is_not_the_first_member_stays_the_leader_when_another_one_leaves(play: Play) -> None:
+def test_a_leader_stored_as_second_member_stays_leader_when_a_follower_leaves(play: Play) -> None:
     members = [MemberMetadata(name, None, "c", "/127.0.0.1", 5_000, 10_000, T0, b"") for name in ("m0", "m1", "m2")]
     stored = GroupMetadataValue("consumer", 7, "range", "m1", play.now, members)
     play.load((group_key("g"), with_version(stored, 3)))
@@ -207,11 +207,11 @@ def test_a_leader_that_is_not_the_first_member_stays_the_leader_when_another_one
     play.group_is(State.PREPARING, leader="m2", members=["m2"])
 
 
-def test_a_group_that_is_not_there_is_described_by_its_state_alone(play: Play) -> None:
+def test_describe_of_an_unknown_group_has_only_a_state(play: Play) -> None:
     assert play.describe("nobody") == Description("Dead", "", "", ())
 
 
-def test_limits_are_kafkas_unless_told_otherwise() -> None:
+def test_default_limits_are_kafkas() -> None:
     assert Shard(GroupConfig(), str)._config == GroupConfig(
         group_min_session_timeout_ms=6_000,
         group_max_session_timeout_ms=1_800_000,

@@ -1,7 +1,7 @@
-"""The log refuses: section 13 of the conformance catalogue.
+"""The log refuses an append: section 13 of the conformance catalogue.
 
-Z17 throughout: nothing is patched. What is held gets the code, what is parked 16, and the shard is opened anew from what is
-durable. Only what is too large for a batch is refused before anything is applied, and leaves the group where it is.
+Z17 throughout: no state is rolled back by hand. Held replies get the error code, parked ones 16, and the shard is reopened from the
+durable facts. Only facts too large for a batch are refused before they are applied, and leave the group unchanged.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0_T1, Play, row, scenario
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
-# What an append's failure is called: whatever the disk says and a fenced append 16, an undecided one 15.
+# Error codes of a failed append: 16 for a disk error or a fenced append, 15 for an undecided append.
 FAILURES = [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
 
 def assigning(play: Play) -> None:
-    """Generation 8 of a group whose generation 7 is in the log: the follower waits, the leader's assignments are in flight."""
+    """Generation 8 of a group whose generation 7 is in the log: the follower is parked, the leader's assignments are in flight."""
     play.f2s()
     play.join("m0").parks()
     play.join("m1").expect(generation=8)
@@ -52,7 +52,7 @@ def too_much_assigned(play: Play) -> None:
 
 
 @scenario("AF-02", "E2E-15")
-def test_assignments_that_are_too_large_for_a_batch_are_refused_and_everybody_joins_again(play: Play) -> None:
+def test_assignments_too_large_for_a_batch_are_refused_and_all_members_rejoin(play: Play) -> None:
     too_much_assigned(play)
     play.expect("b", ErrorCode.UNKNOWN_SERVER_ERROR)
     play.group_is(State.PREPARING, generation=1, members=["a", "b"])
@@ -68,7 +68,7 @@ def test_assignments_that_are_too_large_for_a_batch_are_refused_and_everybody_jo
 def test_after_assignments_that_were_too_large_members_have_a_full_rebalance_timeout(play: Play) -> None:
     too_much_assigned(play)
     assert play.phase_left() == 20_000
-    assert [one.assignment for one in play.describe().members] == [b"", b""]
+    assert [member.assignment for member in play.describe().members] == [b"", b""]
     assert (play.session_left("a"), play.session_left("b")) == (10_000, 10_000)
 
 
@@ -86,7 +86,7 @@ def test_a_group_that_the_log_refuses_is_created_again_by_the_next_join(play: Pl
 
 
 @scenario("AF-05")
-def test_an_id_is_handed_out_once_its_group_is_in_the_log(play: Play) -> None:
+def test_a_member_id_is_sent_after_its_group_is_durable(play: Play) -> None:
     play.hold_appends()
     held = play.join("p")
     held.parks()
@@ -217,8 +217,8 @@ def test_operations_of_one_batch_fail_together(play: Play) -> None:
 
 
 @scenario("AF-01")
-def test_a_request_behind_an_append_is_answered_as_if_it_had_succeeded(play: Play) -> None:
-    """Z17: "in flight" is not a state: the request is answered as if the append had succeeded before it, once it has."""
+def test_a_request_after_an_append_in_flight_is_answered_as_if_it_had_succeeded(play: Play) -> None:
+    """Z17: "in flight" is not a state: the request is answered after the append, as if the append had succeeded before it."""
     assigning(play)
     assert play.group().state == State.STABLE
     beat = play.heartbeat("m1", 8)
@@ -234,7 +234,7 @@ def test_a_request_behind_an_append_is_answered_as_if_it_had_succeeded(play: Pla
 
 
 @scenario("AF-01")
-def test_a_newcomer_that_waited_when_the_log_failed_is_sent_away_and_its_id_is_unknown(play: Play) -> None:
+def test_a_parked_newcomer_gets_not_coordinator_and_an_unknown_id_when_the_log_fails(play: Play) -> None:
     assigning(play)
     play.join("p").parks()  # its id waits for the log too
     play.log_fails()

@@ -1,6 +1,6 @@
-"""Every number of the catalogue of scenarios is tested, points to others that are, or is left out for a reason that is written down.
+"""Every scenario number of the catalogue is tested, points to tested scenarios, or is left out with a reason.
 
-scenario_numbers.txt has all numbers; scenarios.py says how a test carries its own.
+scenario_numbers.txt has all numbers; scenarios.py has the decorators that attach a number to a test.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def _exceptions() -> dict[str, Any]:
 
 @cache
 def carried() -> dict[str, str]:
-    """The numbers that calls of `scenario` and `row` have, and in which file the last one stands."""
+    """The numbers in calls of `scenario` and `row`, each with the last file that has it."""
     found: dict[str, str] = {}
     for path in sorted(TESTS.rglob("*.py")):
         source = path.read_text()
-        if path.is_relative_to(TESTS / "pipeline") or not any(f"{mark}(" in source for mark in MARKS):  # it has scenarios of its own
+        if path.is_relative_to(TESTS / "pipeline") or not any(f"{mark}(" in source for mark in MARKS):  # this file uses numbers of its own as examples
             continue
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MARKS:
@@ -48,7 +48,7 @@ def carried() -> dict[str, str]:
     return found
 
 
-def test_numbers_stand_once() -> None:
+def test_scenario_numbers_are_unique() -> None:
     assert len(set(numbers())) == len(numbers()) > 400
     assert len(set(left_out())) == len(left_out())
 
@@ -58,11 +58,11 @@ def test_tests_carry_numbers_of_the_catalogue() -> None:
     assert not set(left_out()) - set(numbers())
 
 
-def test_what_is_left_out_is_not_tested_all_the_same() -> None:
+def test_scenarios_listed_as_left_out_have_no_tests() -> None:
     assert not {number: carried()[number] for number in left_out() if number in carried()}
 
 
-def test_pointers_point_to_what_is_tested() -> None:
+def test_pointers_lead_to_tested_scenarios() -> None:
     for number, targets in _exceptions()["pointers"].items():
         assert number in numbers()
         assert targets

@@ -1,4 +1,4 @@
-"""OffsetCommit: section 14 of the conformance catalogue. What needs topics, rights or versions: tests/broker."""
+"""OffsetCommit: section 14 of the conformance catalogue. Topics, authorization and versions are tested in tests/broker."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.coordinator.playbook import Play, row, scenario
 T00 = ("t0", 0)
 
 
-def asks(play: Play, generation: int, member: str, instance: str | None, version: int = 9) -> int:
-    """The code of a commit with exactly these."""
+def commit_error(play: Play, generation: int, member: str, instance: str | None, version: int = 9) -> int:
+    """The error code of a commit with exactly these fields."""
     topics = [("t0", [OffsetCommitRequestPartition(0, 1)])]
     commit = Commit("g", generation, play.id_of(member), instance, topics, missing_group_error=69 if version >= 9 else 22)
-    asked = play.commit_as_is(commit)
-    assert asked.answered
-    return int(asked.reply)
+    sent = play.commit_as_is(commit)
+    assert sent.answered
+    return int(sent.reply)
 
 
 @scenario("OC-01")
@@ -34,24 +34,24 @@ def test_a_commit_without_a_generation_makes_a_simple_group(play: Play) -> None:
 
 @pytest.mark.parametrize(("version", "code"), [row("OC-02", 9, ErrorCode.GROUP_ID_NOT_FOUND), row("OC-02", 8, ErrorCode.ILLEGAL_GENERATION)])
 def test_a_commit_with_a_generation_does_not_make_a_group(play: Play, version: int, code: int) -> None:
-    assert asks(play, 5, "m", None, version) == code
+    assert commit_error(play, 5, "m", None, version) == code
     play.no_group()
     play.wrote()
 
 
 @scenario("OC-04")
-def test_without_a_generation_ids_count_for_nothing_in_an_empty_group(play: Play) -> None:
+def test_a_commit_without_a_generation_to_an_empty_group_ignores_member_ids(play: Play) -> None:
     play.d1().leave("a").expect(ErrorCode.NONE)
-    assert asks(play, -1, "m", None) == ErrorCode.NONE
-    assert asks(play, -1, "", "i") == ErrorCode.NONE
-    assert asks(play, -1, "a", "ia") == ErrorCode.NONE
+    assert commit_error(play, -1, "m", None) == ErrorCode.NONE
+    assert commit_error(play, -1, "", "i") == ErrorCode.NONE
+    assert commit_error(play, -1, "a", "ia") == ErrorCode.NONE
 
 
 @scenario("OC-05")
 def test_a_commit_with_a_generation_to_an_empty_group_is_refused(play: Play) -> None:
     play.d1().leave("a").expect(ErrorCode.NONE)
-    assert asks(play, 0, "m", None) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert asks(play, 2, "a", None) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit_error(play, 0, "m", None) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit_error(play, 2, "a", None) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_commit_with_a_generation_to_an_empty_group_is_refused(play: Play) -> 
 def test_commits_during_the_join_phase(play: Play, generation: int, member: str, instance: str | None, code: int) -> None:
     play.join("m", instance="i").parks()
     play.group_is(State.PREPARING, generation=0)
-    assert asks(play, generation, member, instance) == code
+    assert commit_error(play, generation, member, instance) == code
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_commits_between_join_and_sync_are_refused(
 ) -> None:
     play.join("m", instance="i").parks()
     play.after(3_000).group_is(State.COMPLETING, generation=1)
-    assert asks(play, generation, member, instance) == code
+    assert commit_error(play, generation, member, instance) == code
     assert play.fetch_all() == {}
 
 
@@ -113,7 +113,7 @@ def test_commits_to_a_stable_group(play: Play, generation: int, member: str, ins
     play.join("m", instance="i").parks()
     play.after(3_000).sync("m", {"m": 1}).expect(ErrorCode.NONE)
     play.group_is(State.STABLE, generation=1)
-    assert asks(play, generation, member, instance) == code
+    assert commit_error(play, generation, member, instance) == code
     assert play.fetch_all() == ({T00: 1} if code == ErrorCode.NONE else {})
 
 
@@ -146,7 +146,7 @@ def test_metadata_is_counted_in_utf_16(play: Play, text: str, count: int, fits: 
 
 
 @scenario("OC-12")
-def test_one_partition_with_too_much_metadata_does_not_keep_the_others_from_being_written(play: Play) -> None:
+def test_oversized_metadata_fails_only_its_own_partition(play: Play) -> None:
     play.commit(None, {("t0", 0): 5, ("t0", 1): 6}, metadata={("t0", 0): "m" * 4_097}).expect(ErrorCode.NONE, too_large=[("t0", 0)])
     (record,) = play.wrote("W5")
     assert (record.topic, record.partition) == ("t0", 1)
@@ -172,8 +172,8 @@ def test_a_retention_is_stored_with_the_offset(play: Play) -> None:
 @scenario("OC-14")
 @pytest.mark.parametrize("retention", [(1 << 63) - 1, -(1 << 63), 0, -2])
 def test_any_retention_can_be_stored(play: Play, retention: int) -> None:
-    """Kafka adds as Java does: what would end after the last moment ended long ago, and goes with the next sweep."""
-    play.load()  # sweeps are planned when it serves
+    """As with Java's overflow in Kafka: an offset that would expire after the last moment expires with the next sweep."""
+    play.load()  # sweeps are scheduled once the shard serves
     play.commit(None, {T00: 5}, retention=retention).expect(ErrorCode.NONE)
     play.wrote("W5")
     play.after(play.config.offsets_retention_check_interval_ms)
@@ -181,7 +181,7 @@ def test_any_retention_can_be_stored(play: Play, retention: int) -> None:
 
 
 @pytest.mark.parametrize("retention", [1, 1_000])
-def test_an_offset_that_expires_and_has_no_metadata_has_empty_ones(play: Play, retention: int) -> None:
+def test_an_offset_with_a_retention_and_null_metadata_is_stored_with_empty_metadata(play: Play, retention: int) -> None:
     play.commit(None, {T00: 5}, retention=retention, metadata=None)
     play.fetch().expect(5, metadata="", expire_ms=play.now + retention)
 
@@ -225,21 +225,21 @@ def test_the_last_of_several_offsets_for_one_partition_counts(play: Play) -> Non
 
 
 @scenario("OC-22", "HB-14")
-def test_a_commit_is_a_sign_of_life(play: Play) -> None:
+def test_a_commit_renews_the_session(play: Play) -> None:
     play.s1()
     play.at(9_999).commit("a").expect(ErrorCode.NONE)
     assert play.session_left("a") == 10_000
 
 
 @scenario("OC-22")
-def test_a_commit_of_which_nothing_is_kept_is_a_sign_of_life_too(play: Play) -> None:
+def test_a_commit_whose_offsets_are_all_refused_still_renews_the_session(play: Play) -> None:
     play.s1()
     play.at(9_999).commit("a", {T00: 5}, metadata="m" * 4_097).expect(ErrorCode.NONE, too_large=[T00])
     assert play.session_left("a") == 10_000
 
 
 @scenario("OC-23")
-def test_a_commit_between_joining_and_assignment_is_no_sign_of_life(play: Play) -> None:
+def test_a_commit_between_join_and_sync_does_not_renew_the_session(play: Play) -> None:
     play.c2(session=10_000)
     play.at(5_000).commit("a").expect(ErrorCode.REBALANCE_IN_PROGRESS)
     assert play.session_left("a") == 5_000
@@ -256,8 +256,8 @@ def test_an_administrator_resets_the_offsets_of_a_group_that_is_empty(play: Play
 
 
 @scenario("OF-09")
-def test_a_fetch_behind_a_commit_waits_for_the_log_and_shows_the_new_offset(play: Play) -> None:
-    """Z17: every fetch waits, whether or not it asks for stable offsets."""
+def test_an_offset_fetch_after_a_commit_in_flight_waits_and_returns_the_new_offset(play: Play) -> None:
+    """Z17: every fetch waits, whether or not it commit_error for stable offsets."""
     play.commit(None, {T00: 5})
     play.hold_appends()
     play.commit(None, {T00: 6}).parks()
@@ -280,7 +280,7 @@ def test_a_commit_fills_a_batch_to_the_byte_and_one_that_is_larger_is_refused_wh
         other.close()
 
 
-def test_a_partition_whose_metadata_is_too_large_is_named_beside_others_of_the_same_commit(play: Play) -> None:
+def test_oversized_metadata_and_other_errors_of_one_commit_are_reported_per_partition(play: Play) -> None:
     long = "m" * 4_097
     wrong = [("t0", 0), ("t0", 2), ("u", 0)]
     play.commit(None, {("t0", 0): 5, ("t0", 1): 6, ("t0", 2): 7, ("u", 0): 8}, metadata=dict.fromkeys(wrong, long)).expect(ErrorCode.NONE, too_large=wrong)

@@ -1,4 +1,4 @@
-"""Deadlines, compared with a plain list of all items."""
+"""The deadline wheel, compared with a plain list of all items."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 
 from coordinator.deadlines import NEVER, TICK_MS, Deadlines, Timed
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 ITEMS = 5
 BEGIN = 1_000_037
 
-# HeartbeatGaps on the edges of ticks, around them, and far away.
+# Intervals at the edges of ticks, around them, and far away.
 gaps = st.one_of(st.integers(0, 3 * TICK_MS), st.sampled_from([0, 1, TICK_MS - 1, TICK_MS, TICK_MS + 1, 10_000]))
 items = st.integers(0, ITEMS - 1)
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("set"), items, gaps),
-        st.tuples(st.just("lives"), items, gaps),  # as a heartbeat does it: without asking unless it is due earlier
+        st.tuples(st.just("lives"), items, gaps),  # as a heartbeat does: no check unless the deadline moves earlier
         st.tuples(st.just("remove"), items, st.just(0)),
         st.tuples(st.just("advance"), st.just(0), gaps),
     ),
@@ -27,8 +27,8 @@ steps = st.lists(
 )
 
 
-class Both:
-    """The wheel, and the list it must agree with."""
+class WheelAndList:
+    """The wheel, and the list that it must agree with."""
 
     def __init__(self) -> None:
         self.now = BEGIN
@@ -57,11 +57,11 @@ class Both:
         assert all(item.deadline != NEVER for item in scheduled_at), "scheduled_at without a deadline"
 
     def advance(self, until: int) -> None:
-        """As a loop does it: woken at `wake_at`, and each time until nothing is due."""
+        """As a loop does: wake at `wake_at`, each time until nothing is due."""
         while True:
             while (item := self.wheel.pop(self.now)) is not None:
                 who = self.items.index(item)
-                # Woken at each `wake_at`, nobody is late by a millisecond either.
+                # If woken at each `wake_at`, every item fires to the millisecond.
                 assert self.plain[who] == self.now, "too early, too late, or a second time"
                 self.fired.append(who)
                 self.plain[who] = NEVER
@@ -73,9 +73,9 @@ class Both:
 
 
 @given(steps)
-@example([("set", 0, 102), ("advance", 0, 101), ("set", 0, 2)])  # moved to within the tick that has begun
+@example([("set", 0, 102), ("advance", 0, 101), ("set", 0, 2)])  # moved to within the current tick
 def test_every_deadline_fires_once_and_in_time(todo: list[tuple[str, int, int]]) -> None:
-    both = Both()
+    both = WheelAndList()
     for step in todo:
         both.do(*step)
     waiting = [who for who, deadline in enumerate(both.plain) if deadline != NEVER]
@@ -139,7 +139,7 @@ def test_a_deadline_that_moves_earlier_lowers_the_moment_to_wake() -> None:
 
 
 @pytest.mark.plain
-def test_of_those_due_at_once_sessions_come_before_phases_and_each_in_the_order_of_filing() -> None:
+def test_simultaneous_deadlines_fire_sessions_before_phases_in_filing_order() -> None:
     class Phase(Timed):
         rank = 1
 
@@ -147,7 +147,7 @@ def test_of_those_due_at_once_sessions_come_before_phases_and_each_in_the_order_
     items = [Phase(), Timed(), Phase(), Timed(), Timed()]
     for item in items:
         wheel.set(item, BEGIN)
-    assert wheel.pop(BEGIN - 1) is None  # they are looked at by the millisecond from here on
+    assert wheel.pop(BEGIN - 1) is None  # from here on they are checked by the millisecond
     popped = [wheel.pop(BEGIN) for _ in items]
     assert popped == [items[1], items[3], items[4], items[0], items[2]]
 
@@ -163,7 +163,7 @@ def test_distant_deadlines_stay_in_their_slot() -> None:
 
 
 def test_an_item_without_a_deadline_is_not_filed_again() -> None:
-    """As a member's that is parked."""
+    """Such as a parked member's."""
     wheel, item = Deadlines(), Timed()
     wheel.set(item, BEGIN)
     item.deadline = NEVER

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from coordinator import Commit, GroupConfig, Shard, expiry
@@ -18,7 +20,7 @@ from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from protocol.records import with_version
 from tests.coordinator.playbook import Play, scenario
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 RETENTION = 100_000
 SWEEP = 10_000
@@ -27,14 +29,14 @@ DAY = 24 * 3_600_000
 
 @pytest.fixture
 def kept(play: Play) -> Play:
-    """Offsets are kept for 100 s and looked at every 10 s, counted from the loading of the shard; sessions hardly ever end."""
+    """Offsets are kept for 100 s and swept every 10 s, counted from the loading of the shard; sessions hardly ever end."""
     play.configure(offsets_retention_ms=RETENTION, offsets_retention_check_interval_ms=SWEEP, group_max_session_timeout_ms=DAY)
     play.load()
     return play
 
 
 def age(play: Play, ms: int) -> Play:
-    """So long after now, and then as far as to the end of the sweep that is next."""
+    """Advance by so much, then to the end of the next sweep."""
     play.after(ms)
     return play.after(SWEEP)
 
@@ -59,7 +61,7 @@ def test_offsets_of_a_group_are_kept_until_it_has_been_empty_for_the_retention(k
 @scenario("EX-01")
 @pytest.mark.parametrize(("early_ms", "expires"), [(1, False), (0, True)])
 def test_the_retention_ends_to_the_millisecond(kept: Play, early_ms: int, expires: bool) -> None:
-    """The sweep comes `early_ms` before the end."""
+    """The sweep runs `early_ms` before the end of the retention."""
     kept.at(0)
     kept.after(early_ms)
     kept.commit(None, {("t0", 0): 5})
@@ -71,7 +73,7 @@ def test_the_retention_ends_to_the_millisecond(kept: Play, early_ms: int, expire
 
 
 @scenario("EX-02")
-def test_a_fresh_commit_to_a_group_that_was_empty_for_long_is_gone_with_the_next_sweep(kept: Play) -> None:
+def test_a_new_offset_of_a_group_empty_past_its_retention_expires_with_the_next_sweep(kept: Play) -> None:
     kept.d1(session=DAY)
     kept.leave("a").expect(ErrorCode.NONE)
     kept.commit(None, {("t0", 0): 5})
@@ -94,7 +96,7 @@ def test_a_simple_group_lives_as_long_as_its_newest_commit(kept: Play) -> None:
 
 
 def old_offsets(play: Play, **how: object) -> Play:
-    """A Stable group whose member subscribes to t0, with offsets of t0 and t1 that are as old as the retention."""
+    """A Stable group whose member subscribes to t0, with offsets of t0 and t1 as old as the retention."""
     play.d1(session=DAY, rebalance=DAY, **how)
     play.commit("a", {("t0", 0): 5, ("t1", 0): 6})
     play.wrote("W5", "W5")
@@ -131,7 +133,7 @@ def test_nothing_expires_between_joining_and_assignment(kept: Play) -> None:
 
 
 @scenario("EX-06")
-def test_nothing_expires_while_a_group_of_others_than_consumers_lives(kept: Play) -> None:
+def test_nothing_expires_in_a_live_group_of_another_protocol_type(kept: Play) -> None:
     age(old_offsets(kept, type="connect"), RETENTION)
     kept.wrote()
 
@@ -144,7 +146,7 @@ def test_nothing_expires_while_subscriptions_are_unknown(kept: Play) -> None:
 
 @scenario("EX-08")
 @pytest.mark.parametrize("topic", ["t0", "t1"])
-def test_a_retention_of_its_own_ends_an_offset_unless_its_topic_is_subscribed(kept: Play, topic: str) -> None:
+def test_an_offset_with_its_own_retention_expires_unless_its_topic_is_subscribed(kept: Play, topic: str) -> None:
     kept.d1(session=DAY)
     kept.commit("a", {(topic, 0): 5}, retention=1_000)
     kept.after(SWEEP)
@@ -152,7 +154,7 @@ def test_a_retention_of_its_own_ends_an_offset_unless_its_topic_is_subscribed(ke
 
 
 @scenario("EX-08")
-def test_a_retention_of_its_own_keeps_an_offset_beyond_that_of_all(kept: Play) -> None:
+def test_an_offsets_own_retention_may_exceed_the_default(kept: Play) -> None:
     kept.commit(None, {("t0", 0): 5}, retention=2 * RETENTION)
     kept.at(RETENTION + SWEEP)
     assert kept.fetch_all() == {("t0", 0): 5}
@@ -171,18 +173,18 @@ def test_an_empty_group_without_offsets_ends_with_the_first_sweep(kept: Play) ->
 
 
 @scenario("EX-10", "JR-10")
-def test_an_id_that_was_handed_out_does_not_keep_its_group(kept: Play) -> None:
+def test_a_pending_member_id_does_not_keep_a_group_from_expiring(kept: Play) -> None:
     kept.join("p", session=60_000).expect(ErrorCode.MEMBER_ID_REQUIRED)
     kept.wrote("W1")
     kept.after(SWEEP)
     kept.wrote("W6 group")
     kept.no_group()
     kept.join("p").expect(ErrorCode.UNKNOWN_MEMBER_ID)
-    kept.after(60_000)  # nothing is left of its deadline
+    kept.after(60_000)  # the deadline has no time left
 
 
 @scenario("EX-11")
-def test_a_group_stays_while_one_offset_is_left(kept: Play) -> None:
+def test_a_group_stays_until_its_last_offset_expires(kept: Play) -> None:
     kept.commit(None, {("t0", 0): 5}, retention=1_000)
     kept.commit(None, {("t0", 1): 6})
     kept.wrote("W5", "W5")
@@ -194,7 +196,7 @@ def test_a_group_stays_while_one_offset_is_left(kept: Play) -> None:
 
 @scenario("EX-12")
 @pytest.mark.parametrize("version", [0, 1])
-def test_where_a_record_does_not_tell_since_when_a_group_is_empty_the_commit_counts(kept: Play, version: int) -> None:
+def test_without_a_stored_empty_since_time_retention_counts_from_the_commit(kept: Play, version: int) -> None:
     image = with_version(GroupMetadataValue("consumer", 3, None, None, -1, []), version)
     prefix = offset_key_prefix("g", "t0")
     kept.load(
@@ -207,7 +209,7 @@ def test_where_a_record_does_not_tell_since_when_a_group_is_empty_the_commit_cou
 
 
 @scenario("EX-13")
-def test_a_deleted_topic_takes_its_offsets_along_in_all_groups(play: Play) -> None:
+def test_a_deleted_topics_offsets_are_removed_from_all_groups(play: Play) -> None:
     play.d1()
     play.commit("a", {("t0", 0): 1, ("t0", 1): 2, ("t1", 0): 3})
     play.commit(None, {("t0", 0): 4}, group="simple")
@@ -221,7 +223,7 @@ def test_a_deleted_topic_takes_its_offsets_along_in_all_groups(play: Play) -> No
 
 
 def test_a_commit_after_a_topic_deletion_belongs_to_the_new_topic(play: Play) -> None:
-    """A partition that was not loaded learns of the deletion late, perhaps a second time."""
+    """A partition that was not loaded is notified of the deletion late, perhaps twice."""
     play.d1()
     play.commit("a", {("t0", 0): 1, ("t0", 1): 2})
     play.wrote("W5", "W5")
@@ -240,15 +242,15 @@ GROUP_TOMBSTONE_BYTES = facts_bytes([(group_key("g"), None)])
 
 
 def batches_of(shard: Shard) -> list[int]:
-    """How many facts each batch has that the log is given now."""
+    """The number of facts in each batch that the log gets now."""
     batches = []
     while shard.hold.untaken:
         batches.append(len(list(facts_of(bytes(shard.hold.take(0))))))
     return batches
 
 
-def with_offsets(batch_bytes_max: int, partitions: int, **config: int) -> Shard:
-    """A group with offsets of so many partitions, half of them of each topic, all committed at 1,000."""
+def with_offsets(batch_bytes_max: int, partitions: int, **config: Any) -> Shard:
+    """A group with so many offsets, half of them of each topic, all committed at 1,000."""
     shard = Shard(GroupConfig(batch_bytes_max=batch_bytes_max, **config), lambda: "id")
     shard.clear()
     for _ in shard.open_groups(lambda: (0, 0)):
@@ -279,11 +281,11 @@ def test_expired_offsets_fill_batches_to_the_byte_and_the_group_ends_last(spare:
 
 
 def test_an_unfinished_sweep_continues_a_millisecond_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part ends with the group that fills it, by the number of groups or of offsets."""
+    """A part ends with the group that reaches its limit of groups or of offsets."""
     config = GroupConfig(offsets_retention_ms=5_000, offsets_retention_check_interval_ms=10_000)
     monkeypatch.setattr(expiry, "GROUPS_AT_ONCE", 3)
     monkeypatch.setattr(expiry, "OFFSETS_AT_ONCE", 4)
-    for offsets, seen in ((1, 3), (2, 2), (3, 2), (4, 1)):  # of each group; groups of a part
+    for offsets, seen in ((1, 3), (2, 2), (3, 2), (4, 1)):  # offsets of each group; groups of a part
         shard = Shard(config, lambda: "id")
         shard.clear()
         for _ in shard.open_groups(lambda: (0, 0)):
@@ -334,7 +336,7 @@ def test_a_sweep_ignores_groups_with_members_and_no_offsets(kept: Play, state: s
     kept.group_is({"stable": State.STABLE, "completing": State.COMPLETING, "preparing": State.PREPARING}[state])
 
 
-def test_a_group_that_ends_between_two_parts_of_a_sweep_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_deleted_between_two_parts_of_a_sweep_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expiry, "GROUPS_AT_ONCE", 1)
     config = GroupConfig(offsets_retention_ms=5_000, offsets_retention_check_interval_ms=10_000)
     shard = Shard(config, lambda: "id")
@@ -354,7 +356,7 @@ def test_a_group_that_ends_between_two_parts_of_a_sweep_is_passed_over(monkeypat
 
 @scenario("EX-14")
 def test_an_expiry_that_the_log_refuses_happens_with_the_next_sweep(kept: Play) -> None:
-    """Z17: the shard is opened anew, and its sweeps with it."""
+    """Z17: the shard is reopened, and with it its sweeps."""
     kept.commit(None, {("t0", 0): 5}, retention=1_000)
     kept.hold_appends()
     kept.after(SWEEP)
@@ -368,7 +370,7 @@ def test_an_expiry_that_the_log_refuses_happens_with_the_next_sweep(kept: Play) 
     kept.no_group()
 
 
-def test_a_sweep_looks_at_many_groups_some_at_a_time_and_at_each_once(kept: Play) -> None:
+def test_a_sweep_over_many_groups_runs_in_parts_and_visits_each_group_once(kept: Play) -> None:
     names = [f"g{number}" for number in range(2 * GROUPS_AT_ONCE + 500)]
     kept.load(*[(offset_key(offset_key_prefix(name, "t0"), 0), expiring_offset_value(1, b"", 0, kept.now + 1)) for name in names])
     kept.after(SWEEP)
@@ -380,7 +382,7 @@ def test_a_sweep_looks_at_many_groups_some_at_a_time_and_at_each_once(kept: Play
     assert len(kept.wrote(*["W6", "W6 group"] * len(names))) == 2 * len(names)
 
 
-# A wall clock that is wrong.
+# A wrong wall clock.
 
 
 def test_nothing_expires_while_the_wall_clock_is_unsteady(kept: Play) -> None:
@@ -395,7 +397,7 @@ def test_nothing_expires_while_the_wall_clock_is_unsteady(kept: Play) -> None:
     kept.no_group()
 
 
-def test_a_clock_that_was_wrong_for_a_moment_costs_no_offset(kept: Play) -> None:
+def test_a_briefly_wrong_clock_expires_no_offset(kept: Play) -> None:
     kept.commit(None, {("t0", 0): 5})
     kept.steady_ms = -1
     for skew_ms in (8 * DAY, -8 * DAY):
@@ -411,8 +413,8 @@ def test_a_clock_that_was_wrong_for_a_moment_costs_no_offset(kept: Play) -> None
 
 
 @pytest.mark.parametrize("retention", [-1, RETENTION])
-def test_an_offset_from_the_future_ages_from_when_the_clock_was_put_right(kept: Play, retention: int) -> None:
-    """Neither for ever, nor from the start of the broker."""
+def test_an_offset_from_the_future_ages_from_the_correction_of_the_clock(kept: Play, retention: int) -> None:
+    """The offset neither stays for ever nor ages from the start of the broker."""
     kept.after(10 * RETENTION)
     kept.skew_ms = 8 * DAY
     kept.commit(None, {("t0", 0): 5}, retention=retention, version=2 if retention > 0 else 9)
@@ -425,7 +427,7 @@ def test_an_offset_from_the_future_ages_from_when_the_clock_was_put_right(kept: 
     kept.no_group()
 
 
-def test_a_group_that_became_empty_in_the_future_ages_from_when_the_clock_was_put_right(kept: Play) -> None:
+def test_a_group_emptied_in_the_future_ages_from_the_correction_of_the_clock(kept: Play) -> None:
     kept.d1(session=DAY)
     kept.commit("a", {("t0", 0): 5})
     kept.after(2 * RETENTION)
@@ -453,7 +455,7 @@ def test_an_offset_from_the_future_ages_after_a_restart_too(kept: Play) -> None:
 
 
 def test_a_commit_slightly_ahead_of_the_clock_keeps_its_timestamp(kept: Play) -> None:
-    """Steps of less than a minute count at once."""
+    """Clock steps of less than a minute are accepted at once."""
     kept.after(10 * RETENTION)
     kept.skew_ms = 60_000
     kept.commit(None, {("t0", 0): 5})
@@ -479,7 +481,7 @@ def test_commits_and_notes_have_the_wall_time_and_durations_do_not(kept: Play) -
     assert gone.body.since_heartbeat_ms == 1_000  # type: ignore[attr-defined]
 
 
-# What is over is forgotten.
+# Finished sweeps are forgotten.
 
 
 def test_a_deleted_group_leaves_the_wheel_at_once(kept: Play) -> None:
@@ -494,7 +496,7 @@ def test_a_deleted_group_leaves_the_wheel_at_once(kept: Play) -> None:
 
 @pytest.mark.parametrize(("ahead_ms", "expires"), [(120_000, False), (120_001, True)])
 def test_a_commit_up_to_two_minutes_ahead_keeps_its_timestamp(kept: Play, ahead_ms: int, expires: bool) -> None:
-    """Beyond that a wrong clock stored it, before this one ran steadily: which it has for longer than the retention."""
+    """A timestamp further ahead comes from a clock that was wrong before this one ran steadily, longer ago than the retention."""
     kept.steady_ms = kept.now - 2 * RETENTION
     sweep_at = kept.now + SWEEP
     kept.load((offset_key(offset_key_prefix("h", "t0"), 0), offset_value(5, -1, b"", sweep_at + ahead_ms)))

@@ -1,4 +1,4 @@
-"""Facts, byte by byte: what Kafka's own serializer makes of one group and one offset, its partitions, its votes, its subscriptions."""
+"""Facts, byte by byte: Kafka's serialization of a group and an offset, partition numbers, protocol votes, subscriptions."""
 
 from __future__ import annotations
 
@@ -24,32 +24,15 @@ from coordinator.subscription import subscribed_topics, topics_of
 from coordinator.voting import java_order, vote
 from protocol.errors import ProtocolError
 from protocol.records import with_version
-from tests.coordinator.truths import replayed
+from simulator.truths import replayed
+from tests.support.kafka_records import GROUP_KEY, GROUP_VALUES, OFFSET_KEY, OFFSET_VALUES
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 MS = 1_700_000_000_000
 
-GROUP_KEY = bytes.fromhex("000200026731")
-GROUP_VALUES = {
-    0: "00000008636f6e73756d657200000003000572616e6765000469312d7800000001000469312d78000163000a2f3132372e302e302e310000afc80000000200010000000102",
-    1: "00010008636f6e73756d657200000003000572616e6765000469312d7800000001000469312d78000163000a2f3132372e302e302e31000493e00000afc80000000200010000000102",
-    2: "00020008636f6e73756d657200000003000572616e6765000469312d780000018bcfe5680000000001000469312d78000163000a2f3132372e302e302e31000493e00000afc80000000200010000000102",
-    3: "00030008636f6e73756d657200000003000572616e6765000469312d780000018bcfe5680000000001000469312d7800026931000163000a2f3132372e302e302e31000493e00000afc80000000200010000000102",
-    4: "000409636f6e73756d6572000000030672616e67650569312d780000018bcfe56800020569312d7803693102630b2f3132372e302e302e31000493e00000afc803000102020000",
-}
 NEW_GROUP = "0003000000000000ffffffff0000018bcfe5680000000000"
 EMPTY_AGAIN = "00030008636f6e73756d657200000004ffffffff0000018bcfe5680000000000"
-
-OFFSET_KEY = bytes.fromhex("00010002673100017400000005")
-OFFSET_VALUES = {
-    0: "0000000000000000002a00016d0000018bcfe56800",
-    1: "0001000000000000002a00016d0000018bcfe568000000018bcfe65260",
-    2: "0002000000000000002a00016d0000018bcfe56800",
-    3: "0003000000000000002a0000000700016d0000018bcfe56800",
-    4: "0004000000000000002a00000007026d0000018bcfe5680000",
-}
-
 
 def the_group() -> Group:
     group = Group("g1", MS, MS)
@@ -60,18 +43,18 @@ def the_group() -> Group:
 
 def test_a_group_is_stored_as_kafka_stores_it() -> None:
     group = the_group()
-    assert group_key("g1") == GROUP_KEY
+    assert group_key("g1") == bytes.fromhex(GROUP_KEY)
     assert group_image(group, group.members.values(), group.leader, group.protocol_name) == bytes.fromhex(GROUP_VALUES[3])
 
 
-def test_assignments_that_are_about_to_be_given_stand_in_for_those_that_members_have() -> None:
+def test_new_assignments_are_stored_in_place_of_the_members_current_assignments() -> None:
     group = the_group()
     group.members["i1-x"].assignment = b"old"
     image = group_image(group, group.members.values(), group.leader, group.protocol_name, {"i1-x": b"\2"})
     assert image == bytes.fromhex(GROUP_VALUES[3])
 
 
-def test_a_new_group_and_one_that_everybody_left_are_stored_as_kafka_stores_them() -> None:
+def test_new_and_empty_groups_are_stored_as_kafka_stores_them() -> None:
     assert group_image(Group("g1", MS, MS), (), None, None) == bytes.fromhex(NEW_GROUP)
     group = the_group()
     group.generation = 4
@@ -103,7 +86,7 @@ def test_a_group_whose_stored_leader_is_no_member_is_led_by_its_first(leader: st
 
 
 def test_an_offset_is_stored_as_kafka_stores_it() -> None:
-    assert offset_key(offset_key_prefix("g1", "t"), 5) == OFFSET_KEY
+    assert offset_key(offset_key_prefix("g1", "t"), 5) == bytes.fromhex(OFFSET_KEY)
     assert offset_value(42, 7, b"m", MS) == bytes.fromhex(OFFSET_VALUES[3])
     assert expiring_offset_value(42, b"m", MS, MS + 60_000) == bytes.fromhex(OFFSET_VALUES[1])
 
@@ -116,7 +99,7 @@ def test_an_offset_of_any_version_is_read(version: int) -> None:
 
 @pytest.mark.parametrize("version", OFFSET_VALUES)
 def test_an_offset_of_any_version_is_replayed(version: int) -> None:
-    shard = replayed([(OFFSET_KEY, bytes.fromhex(OFFSET_VALUES[version]))], MS, GroupConfig())
+    shard = replayed([(bytes.fromhex(OFFSET_KEY), bytes.fromhex(OFFSET_VALUES[version]))], MS, GroupConfig())
     assert read_offset(shard.groups["g1"].offsets["t"].values[5]).offset == 42
 
 
@@ -141,11 +124,11 @@ def test_texts_too_long_for_a_record_are_recognized() -> None:
     assert not storable("a" * 32_768)
     assert storable("\u20ac" * 10_922)
     assert not storable("\u20ac" * 10_923)
-    assert not storable("a", "a" * 32_768)  # one is enough
+    assert not storable("a", "a" * 32_768)  # one member is enough
     assert not storable("a" * 32_768, "a", None)
 
 
-def test_a_member_that_the_leader_forgot_is_assigned_nothing() -> None:
+def test_a_member_missing_from_the_assignments_gets_an_empty_assignment() -> None:
     group = the_group()
     image = read_image(group_image(group, group.members.values(), group.leader, group.protocol_name, {}))
     assert [member.assignment for member in image.members] == [b""]
@@ -163,8 +146,8 @@ def test_an_image_gets_the_ids_that_instances_have_now_and_its_leader_with_them(
 
 
 @pytest.mark.parametrize("metadata", [b"", b"m", b"a longer text, of more than a few bytes", b"\xff\xfe"])
-def test_metadata_is_read_whatever_its_bytes(metadata: bytes) -> None:
-    """Another writer may have stored what is no UTF-8."""
+def test_metadata_of_any_bytes_is_read(metadata: bytes) -> None:
+    """Another writer may have stored bytes that are not UTF-8."""
     stored = read_offset(offset_value(42, 7, metadata, MS))
     assert stored == StoredOffset(42, 7, metadata.decode("utf-8", "replace"), MS, -1)
 
@@ -257,7 +240,7 @@ def test_a_tie_is_broken_as_kafka_breaks_it(one: str, other: str, chosen: str) -
     assert vote([[(other, b""), (one, b"")], [(one, b""), (other, b"")]]) == chosen
 
 
-def test_only_what_all_support_is_voted_for() -> None:
+def test_only_protocols_that_all_members_support_get_votes() -> None:
     offers = [["range", "sticky", "roundrobin"], ["roundrobin", "sticky"], ["sticky", "roundrobin"]]
     assert vote([[(name, b"") for name in offer] for offer in offers]) == "sticky"
 
@@ -268,7 +251,7 @@ def test_only_what_all_support_is_voted_for() -> None:
 @pytest.mark.parametrize(
     "metadata",
     [
-        # Something of fixed size is missing; also the four bytes of the user data's length.
+        # A field of fixed size is missing; also the four bytes of the user data's length.
         "",
         "00",
         "0000",
@@ -298,18 +281,18 @@ def test_a_subscription_that_cannot_be_read_is_unknown(metadata: str) -> None:
         ("000000000000ffffffff", []),
         ("00000000000000000000", []),
         ("0000000000010003616263ffffffff", ["abc"]),
-        ("0003000000010003616263ffffffff", ["abc"]),  # whatever version it says, and whatever follows
+        ("0003000000010003616263ffffffff", ["abc"]),  # whatever the version number and the bytes after it
         ("000000000001000361626300000002beefcafe", ["abc"]),
         ("00000000000200016100016200000000", ["a", "b"]),
         ("0000000000020000000162ffffffff", ["", "b"]),
-        ("0000000000010002c328ffffffff", ["\ufffd("]),  # no UTF-8
+        ("0000000000010002c328ffffffff", ["\ufffd("]),  # not UTF-8
     ],
 )
 def test_a_subscription_is_read_as_version_0(metadata: str, topics: list[str]) -> None:
     assert subscribed_topics(bytes.fromhex(metadata)) == topics
 
 
-def test_a_subscription_is_read_when_its_last_byte_is_there_and_not_before() -> None:
+def test_a_truncated_subscription_is_not_read() -> None:
     whole = bytes.fromhex("000000000002000161000362c3bc00000003757365")
     for size in range(len(whole)):
         assert subscribed_topics(whole[:size]) is None

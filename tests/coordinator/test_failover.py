@@ -1,6 +1,6 @@
 """State and replies after a failover: section 12 of the conformance catalogue.
 
-What a shard answers while it is loading, or is not here: tests/broker/scenarios/test_not_serving.py.
+Replies of a shard that is loading or not here: tests/broker/scenarios/test_not_serving.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadat
 from protocol.records import with_version
 from tests.coordinator.playbook import T0, Play, image, row, scenario
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 KEY = group_key("g")
 
@@ -71,7 +71,7 @@ def test_an_old_client_that_restarts_as_leader_of_a_loaded_group_becomes_a_follo
 
 
 @scenario("FO-07")
-def test_loaded_members_that_stay_away_end_their_group(play: Play) -> None:
+def test_a_loaded_group_empties_when_no_member_returns(play: Play) -> None:
     play.f2(session={"m1": 12_000})
     play.at(9_999).group_is(State.STABLE)
     play.at(10_000).group_is(State.PREPARING, generation=7, leader="m1", members=["m1"])
@@ -92,7 +92,7 @@ def test_a_loaded_empty_group_has_no_members(play: Play) -> None:
 
 
 @scenario("FO-09")
-def test_an_id_that_was_handed_out_before_a_failover_means_nothing_after_it(play: Play) -> None:
+def test_a_pending_member_id_is_unknown_after_a_failover(play: Play) -> None:
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.join("p").parks()
     play.failover()
@@ -111,7 +111,7 @@ def rejoined_but_not_assigned(play: Play) -> None:
 
 
 @scenario("FO-10")
-def test_a_generation_without_assignments_is_forgotten_and_its_number_used_again(play: Play) -> None:
+def test_after_a_failover_the_number_of_an_unassigned_generation_is_used_again(play: Play) -> None:
     rejoined_but_not_assigned(play)
     play.group_is(State.STABLE, generation=7)
     play.sync("m0", generation=8).expect(ErrorCode.ILLEGAL_GENERATION)
@@ -136,7 +136,7 @@ def test_a_newcomer_of_a_forgotten_generation_is_unknown(play: Play) -> None:
 
 @scenario("FO-12")
 def test_a_static_member_that_restarted_during_a_forgotten_rebalance_is_not_fenced(play: Play) -> None:
-    """Z13: its new id is in the log before its answer is out (W7); Kafka fences the process that lives."""
+    """Z13: its new id is in the log before its reply is sent (W7); Kafka fences the live process."""
     play.f2s()
     play.join("m0").parks()
     play.join("m1'").expect(generation=8, id="m1'")
@@ -208,7 +208,7 @@ def test_a_static_members_new_id_survives_a_failover(play: Play) -> None:
 
 
 @scenario("FO-17")
-def test_a_static_members_return_that_never_reached_the_log_is_asked_again(play: Play) -> None:
+def test_a_static_rejoin_lost_in_a_failover_must_be_repeated(play: Play) -> None:
     play.s2()
     play.hold_appends()
     held = play.join("b'")
@@ -269,7 +269,7 @@ def test_an_offset_that_was_committed_after_its_group_had_ended_is_not_lost(play
 
 
 @pytest.mark.parametrize("version", [row("FO-22", version) for version in range(3, 16)])
-def test_records_of_other_kinds_of_groups_are_not_looked_at(play: Play, version: int) -> None:
+def test_records_of_consumer_share_and_streams_groups_are_ignored(play: Play, version: int) -> None:
     play.load((KEY, image(3)), (version.to_bytes(2, "big") + b"\0\1g", b"whatever it says"))
     assert list(play.shard.groups) == ["g"]  # type: ignore[union-attr]
 
@@ -292,14 +292,14 @@ def test_records_that_cannot_be_understood_are_an_error(play: Play, key: bytes, 
 
 
 @scenario("FO-26")
-def test_a_parked_join_is_sent_away_with_its_own_id_when_the_shard_is_unloaded(play: Play) -> None:
+def test_unloading_a_shard_refuses_a_parked_join_with_its_own_member_id(play: Play) -> None:
     parked = play.p2()
     play.unload()
     parked.expect(ErrorCode.NOT_COORDINATOR, id="a")
 
 
 @scenario("FO-27")
-def test_a_parked_sync_is_sent_away_when_the_shard_is_unloaded(play: Play) -> None:
+def test_unloading_a_shard_refuses_a_parked_sync(play: Play) -> None:
     parked = play.c2b()
     play.unload()
     parked.expect(ErrorCode.NOT_COORDINATOR)
@@ -307,8 +307,8 @@ def test_a_parked_sync_is_sent_away_when_the_shard_is_unloaded(play: Play) -> No
 
 @scenario("FO-28")
 @pytest.mark.parametrize("orderly", [True, False])
-def test_a_leader_whose_assignments_are_on_their_way_is_answered_once_when_the_shard_goes(play: Play, orderly: bool) -> None:
-    """Z17: an orderly end waits for the log and tells of success; a log that is lost answers 16."""
+def test_a_leader_with_assignments_in_flight_is_answered_once_when_the_shard_is_unloaded(play: Play, orderly: bool) -> None:
+    """Z17: an orderly unload waits for the log and reports success; a failing log answers 16."""
     play.c2()
     play.hold_appends()
     held = play.sync("a", {"a": 1, "b": 2})
@@ -322,7 +322,7 @@ def test_a_leader_whose_assignments_are_on_their_way_is_answered_once_when_the_s
 
 
 @scenario("FO-30")
-def test_after_unloading_and_loading_time_begins_anew(play: Play) -> None:
+def test_after_unloading_and_loading_sessions_start_again(play: Play) -> None:
     play.s2()
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.at(9_000).unload()
@@ -333,7 +333,7 @@ def test_after_unloading_and_loading_time_begins_anew(play: Play) -> None:
 
 
 @scenario("FO-31")
-def test_a_loaded_member_that_is_heard_in_time_stays_and_the_other_goes(play: Play) -> None:
+def test_a_loaded_member_that_heartbeats_in_time_stays_and_a_silent_member_expires(play: Play) -> None:
     play.f2()
     play.at(9_999).heartbeat("m0").expect(ErrorCode.NONE)
     play.at(10_000).group_is(State.PREPARING, members=["m0"])

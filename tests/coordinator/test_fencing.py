@@ -8,14 +8,14 @@ from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play, row, scenario
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 FENCED, UNKNOWN = ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.fixture
 def restarted(play: Play) -> Play:
-    """S2, in which b has been replaced by b'."""
+    """S2, in which b' has replaced b."""
     play.s2()
     play.join("b'").expect(generation=1)
     play.wrote("W4")
@@ -36,7 +36,7 @@ def test_the_old_process_cannot_sync(restarted: Play, instance: str | None, erro
     ("id", "instance", "generation", "error"),
     [
         row("FE-05", "b", "ib", 1, FENCED),
-        row("FE-06", "b", "ib", 0, FENCED),  # identity comes before the generation
+        row("FE-06", "b", "ib", 0, FENCED),  # identity is checked before the generation
         row("FE-07", "", "ib", 1, FENCED),
         row("FE-08", "b'", "zz", 1, UNKNOWN),
         row("FE-09", "b'", "ia", 1, FENCED),

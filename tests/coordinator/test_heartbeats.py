@@ -1,4 +1,4 @@
-"""Catalogue, section 8: heartbeats, and sessions that end without them."""
+"""Catalogue, section 8: heartbeats and expired sessions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_heartbeats_before_the_sync_are_accepted(play: Play) -> None:
 
 
 @scenario("HB-05")
-def test_in_a_join_phase_members_are_called_back(play: Play) -> None:
+def test_heartbeats_in_the_join_phase_are_answered_with_rebalance_in_progress(play: Play) -> None:
     play.p2()
     play.heartbeat("b", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.heartbeat("b", 2).expect(ErrorCode.ILLEGAL_GENERATION)
@@ -65,7 +65,7 @@ def test_a_heartbeat_to_a_missing_group_is_refused(play: Play) -> None:
 
 
 @scenario("HB-09")
-def test_a_static_member_that_is_silent_expires_as_any_other(play: Play) -> None:
+def test_a_silent_static_member_expires_after_its_session(play: Play) -> None:
     play.s2()
     play.alive("a").at(9_999).group_is(State.STABLE, members=["a", "b"])
     play.at(10_000).group_is(State.PREPARING, generation=1, members=["a"])
@@ -103,7 +103,7 @@ def test_a_heartbeat_in_the_last_moment_is_in_time(play: Play) -> None:
 
 
 @scenario("HB-13")
-def test_a_heartbeat_behind_a_commit_in_flight_is_answered_with_it(play: Play) -> None:
+def test_a_heartbeat_after_a_commit_in_flight_is_answered_together_with_it(play: Play) -> None:
     play.s2()
     play.hold_appends()
     commit = play.commit("a").parks()
@@ -115,7 +115,7 @@ def test_a_heartbeat_behind_a_commit_in_flight_is_answered_with_it(play: Play) -
 
 
 @scenario("HB-14")
-def test_a_member_that_commits_lives(play: Play) -> None:
+def test_commits_alone_keep_a_member_alive(play: Play) -> None:
     play.s2()
     play.alive("a")
     for ms in (9_000, 18_000, 27_000):
@@ -125,7 +125,7 @@ def test_a_member_that_commits_lives(play: Play) -> None:
 
 
 @scenario("HB-15")
-def test_fetching_and_syncing_are_no_signs_of_life(play: Play) -> None:
+def test_offset_fetch_and_sync_do_not_renew_the_session(play: Play) -> None:
     play.s2()
     play.alive("a")
     for ms in (3_000, 6_000, 9_000):
@@ -144,7 +144,7 @@ def test_a_replaced_members_session_expires_no_member(play: Play) -> None:
     assert [note.body.member_id for note in play.notes if isinstance(note.body, MemberGone)] == [play.id_of("b'")]
 
 
-def test_a_refused_heartbeat_is_no_sign_of_life(play: Play) -> None:
+def test_a_refused_heartbeat_does_not_renew_the_session(play: Play) -> None:
     play.s1()
     play.at(9_000).heartbeat("a", 0).expect(ErrorCode.ILLEGAL_GENERATION)
     play.at(10_000).group_is(State.EMPTY)
@@ -156,10 +156,10 @@ def test_a_slow_log_gives_each_member_one_more_session(play: Play) -> None:
     play.shard.stalled = True
     play.at(10_000).group_is(State.STABLE, members=["a", "b"])
     assert play.session_left("a") == play.session_left("b") == 10_000
-    play.at(20_000).group_is(State.EMPTY)  # once: what is slow may stay so
+    play.at(20_000).group_is(State.EMPTY)  # only once: the log may stay slow
 
 
-def test_a_member_that_gave_a_sign_of_life_gets_another_session_on_a_slow_log(play: Play) -> None:
+def test_a_member_heard_during_a_log_stall_gets_another_session(play: Play) -> None:
     play.s2()
     assert play.shard is not None
     play.shard.stalled = True
@@ -189,7 +189,7 @@ def test_a_slow_log_extends_the_life_of_pending_ids(play: Play) -> None:
 
 
 @pytest.mark.parametrize("skew_ms", [-691_200_000, 691_200_000])
-def test_a_wall_clock_that_is_set_ends_no_session_and_keeps_none(play: Play, skew_ms: int) -> None:
+def test_setting_the_wall_clock_neither_ends_nor_extends_sessions(play: Play, skew_ms: int) -> None:
     play.s2()
     play.at(3_000)
     play.skew_ms = skew_ms
@@ -197,7 +197,7 @@ def test_a_wall_clock_that_is_set_ends_no_session_and_keeps_none(play: Play, ske
     play.at(10_000).group_is(State.EMPTY)
 
 
-def test_a_suspended_shard_gives_everybody_a_full_session(play: Play) -> None:
+def test_a_suspended_shard_gives_each_member_a_full_session(play: Play) -> None:
     play.s2()
     play.at(9_000)
     play.log_fails(ErrorCode.NOT_COORDINATOR)

@@ -1,4 +1,4 @@
-"""The hold rule, proved on a toy shard: a register that is set and read."""
+"""The hold rule, proved on a toy shard with one value to write and read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coordinator.hold import BATCH_OVERHEAD_BYTES
 from protocol.batch import facts_of
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 ROOMY = 1 << 20
 
@@ -25,7 +25,7 @@ def taken(hold: Hold) -> list[Fact]:
 
 
 class Reply:
-    """A held reply that remembers how it left, and when among the others."""
+    """A held reply that records its error and its place in the order of replies."""
 
     def __init__(self, seen: list[Reply], value: bytes = b"") -> None:
         self.seen = seen
@@ -42,7 +42,7 @@ class Reply:
 
 
 class Register:
-    """The smallest shard: one value. A write is a fact; whoever reads sees the newest value at once."""
+    """The smallest shard: one value. A write is a fact; a read returns the newest value at once."""
 
     def __init__(self, batch_bytes_max: int = ROOMY) -> None:
         self.hold = Hold(batch_bytes_max)
@@ -69,7 +69,7 @@ def test_a_reply_leaves_at_once_when_nothing_is_on_its_way_to_the_log(register: 
     assert register.read().error == 0
 
 
-def test_a_write_is_answered_when_its_fact_is_durable_and_not_before(register: Register) -> None:
+def test_a_write_is_not_answered_before_its_fact_is_durable(register: Register) -> None:
     reply = register.write(b"1")
     assert reply.error is None
     taken(register.hold)
@@ -78,7 +78,7 @@ def test_a_write_is_answered_when_its_fact_is_durable_and_not_before(register: R
     assert reply.error == 0
 
 
-def test_a_reader_sees_the_newest_value_but_hears_of_it_only_when_it_is_durable(register: Register) -> None:
+def test_a_read_of_the_newest_value_is_answered_only_when_that_value_is_durable(register: Register) -> None:
     register.write(b"1")
     reader = register.read()
     assert reader.value == b"1"
@@ -119,10 +119,10 @@ def test_the_facts_of_one_operation_share_a_batch() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=5), min_size=1, max_size=20), st.integers(100, 600), st.data())
-def test_batches_have_whole_operations_in_their_order_and_as_many_as_fit(steps: list[list[int]], most: int, data: st.DataObject) -> None:
+def test_a_batch_takes_as_many_whole_operations_as_fit_in_order(steps: list[list[int]], most: int, data: st.DataObject) -> None:
     hold = Hold(most)
     emitted: list[Fact] = []
-    operations: list[tuple[int, int]] = []  # of those that are not in a batch: facts, bytes
+    operations: list[tuple[int, int]] = []  # facts and bytes of those outside a batch
     batches: list[list[Fact]] = []
 
     def take() -> None:
@@ -157,7 +157,7 @@ def test_an_operation_larger_than_a_batch_is_taken_alone() -> None:
     assert taken(register.hold) == []
 
 
-def test_a_reply_that_raises_is_the_callers_unless_it_says_otherwise(register: Register) -> None:
+def test_an_exception_in_a_reply_propagates_unless_a_handler_is_given(register: Register) -> None:
     class Broken(Reply):
         def release(self) -> None:
             raise ZeroDivisionError
@@ -186,7 +186,7 @@ def test_a_refused_append_fails_every_held_reply_and_voids_the_rest(register: Re
     assert register.read().error == 0
 
 
-def test_a_late_append_is_answered_with_the_code_and_goes_on(register: Register) -> None:
+def test_an_append_with_an_undecided_outcome_is_answered_with_its_code_and_continues(register: Register) -> None:
     late = register.write(b"1")
     taken(register.hold)
     behind = register.write(b"2")
@@ -202,7 +202,7 @@ def test_a_late_append_is_answered_with_the_code_and_goes_on(register: Register)
 
 def test_a_reply_given_while_replies_are_released_comes_after_them(register: Register) -> None:
     class Chatty(Reply):
-        """The client behind this reply asks again as soon as it hears."""
+        """Its client sends the next request as soon as the reply leaves."""
 
         def release(self) -> None:
             super().release()
@@ -220,7 +220,7 @@ def test_a_reply_given_while_replies_are_released_comes_after_them(register: Reg
 
 def test_untaken_facts_are_dropped_when_the_log_refuses() -> None:
     register = Register(BATCH_OVERHEAD_BYTES + facts_bytes([(b"register", b"1")]))
-    for value in (b"1", b"2", b"3"):  # a batch of its own each
+    for value in (b"1", b"2", b"3"):  # each in its own batch
         register.write(value)
     register.hold.fail(56)
     assert not register.hold.untaken
@@ -235,7 +235,7 @@ def test_untaken_facts_are_dropped_when_the_log_refuses() -> None:
 
 @pytest.mark.parametrize(("spare", "batches"), [(0, [2, 1]), (-1, [1, 1, 1]), (29, [2, 1]), (30, [3])])
 def test_a_batch_is_filled_to_the_byte(spare: int, batches: list[int]) -> None:
-    """A record takes 28 bytes at most besides key and value, and the batch 61."""
+    """Besides key and value a record takes at most 28 bytes, and the batch 61."""
     hold = Hold(61 + 2 * (28 + 2) + spare)
     for _ in range(3):
         hold.emit([(b"k", b"v")])
@@ -248,7 +248,7 @@ def test_a_batch_is_filled_to_the_byte(spare: int, batches: list[int]) -> None:
 
 @pytest.mark.parametrize(("spare", "batches"), [(0, 1), (-1, 2)])
 def test_commits_share_a_batch_to_the_byte(spare: int, batches: int) -> None:
-    """What a commit takes is counted as it is stored."""
+    """Commits are counted with their stored size."""
     sizes: list[int] = []
     for room in (1 << 20, None):
         shard = Shard(GroupConfig(batch_bytes_max=room if room is not None else 61 + 2 * sizes[0] + spare), lambda: "id")

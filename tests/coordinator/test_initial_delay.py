@@ -8,7 +8,7 @@ from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0_T1, Play, row, scenario
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @scenario("IR-01")
@@ -21,7 +21,7 @@ def test_a_member_alone_waits_for_the_initial_delay(play: Play) -> None:
 
 
 @scenario("IR-02")
-def test_the_delay_is_extended_while_members_keep_coming_up_to_the_rebalance_timeout(play: Play) -> None:
+def test_new_members_extend_the_delay_up_to_the_rebalance_timeout(play: Play) -> None:
     first = play.join("a", rebalance=7_000, version=3)
     for name, ms in (("b", 100), ("c", 3_100), ("d", 6_100)):
         play.at(ms).join(name, version=3).parks()
@@ -38,7 +38,7 @@ def test_a_short_rebalance_timeout_neither_shortens_nor_extends_the_delay(play: 
 
 
 @scenario("IR-04")
-def test_one_more_member_extends_the_delay_once(play: Play) -> None:
+def test_each_new_member_extends_the_initial_delay_once(play: Play) -> None:
     first = play.join("a", version=3)
     second = play.at(100).join("b", version=3)
     play.at(20_000)
@@ -47,7 +47,7 @@ def test_one_more_member_extends_the_delay_once(play: Play) -> None:
 
 
 @scenario("IR-05")
-def test_without_a_delay_members_of_one_moment_are_still_one_generation(play: Play) -> None:
+def test_without_a_delay_simultaneous_joins_form_one_generation(play: Play) -> None:
     play.configure(group_initial_rebalance_delay_ms=0)
     a = play.join("a", instance="ia").parks()
     b = play.join("b", instance="ib").parks()
@@ -57,7 +57,7 @@ def test_without_a_delay_members_of_one_moment_are_still_one_generation(play: Pl
 
 
 @scenario("IR-06")
-def test_an_id_that_was_handed_out_extends_nothing_and_survives(play: Play) -> None:
+def test_a_pending_member_id_does_not_extend_the_delay_and_stays_valid(play: Play) -> None:
     first = play.join("a", instance="ia")
     play.at(100).join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.at(3_000)
@@ -66,7 +66,7 @@ def test_an_id_that_was_handed_out_extends_nothing_and_survives(play: Play) -> N
 
 
 @scenario("IR-07")
-def test_an_id_that_expires_ends_the_phase_when_everybody_else_is_there(play: Play) -> None:
+def test_an_expired_pending_id_ends_the_phase_if_all_members_have_joined(play: Play) -> None:
     play.configure(group_initial_rebalance_delay_ms=10_000)
     play.join("p", session=6_000)
     first = play.join("a", instance="ia")
@@ -75,7 +75,7 @@ def test_an_id_that_expires_ends_the_phase_when_everybody_else_is_there(play: Pl
 
 
 @scenario("IR-08")
-def test_an_id_that_leaves_does_not_end_the_phase(play: Play) -> None:
+def test_a_leaving_pending_id_does_not_end_the_initial_phase(play: Play) -> None:
     play.configure(group_initial_rebalance_delay_ms=10_000)
     play.join("p", session=6_000)
     first = play.join("a", instance="ia")
@@ -96,7 +96,7 @@ def test_a_member_that_is_removed_changes_nothing_about_the_delay(play: Play) ->
 
 
 @scenario("IR-10")
-def test_a_phase_that_everybody_left_ends_all_the_same(play: Play) -> None:
+def test_a_join_phase_without_members_ends(play: Play) -> None:
     play.join("a", instance="ia")
     play.wrote("W1")
     play.leave(("", "ia")).expect()
@@ -107,7 +107,7 @@ def test_a_phase_that_everybody_left_ends_all_the_same(play: Play) -> None:
 
 
 @scenario("IR-11")
-def test_a_new_initial_phase_begins_after_everybody_left(play: Play) -> None:
+def test_a_new_initial_phase_begins_after_all_members_left(play: Play) -> None:
     play.join("a", instance="ia")
     play.leave(("", "ia"))
     play.at(3_000)
@@ -117,7 +117,7 @@ def test_a_new_initial_phase_begins_after_everybody_left(play: Play) -> None:
 
 
 @scenario("IR-12")
-def test_a_phase_that_could_not_be_extended_any_more_extends_the_next_one(play: Play) -> None:
+def test_an_initial_phase_that_used_up_its_extensions_does_not_shorten_the_next(play: Play) -> None:
     play.configure(group_initial_rebalance_delay_ms=1_000)
     play.joined("a", "b", rebalance=1_000)
     play.leave("a", "b").expect(0, 0)

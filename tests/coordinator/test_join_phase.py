@@ -10,11 +10,11 @@ from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import MemberJoin, RoundEnd
 from tests.coordinator.playbook import T0_T1, Play, scenario
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @scenario("RB-01")
-def test_a_dynamic_member_that_only_heartbeats_is_out_when_the_join_phase_ends(play: Play) -> None:
+def test_a_dynamic_member_that_does_not_rejoin_is_removed_at_the_end_of_the_join_phase(play: Play) -> None:
     play.d2()
     b = play.join("b", metadata=T0_T1).parks()
     assert play.phase_left() == 20_000
@@ -38,13 +38,13 @@ def absent_leader(play: Play) -> Play:
 
 
 @scenario("RB-02")
-def test_a_static_member_that_only_heartbeats_stays(play: Play) -> None:
+def test_a_static_member_that_does_not_rejoin_stays(play: Play) -> None:
     absent_leader(play)
     play.group_is(State.COMPLETING, generation=2, leader="b", members=["a", "b"])
     play.sync("b", {"a": 7, "b": 8}).expect(assignment=8)
     (record,) = play.wrote("W2")
     assert record.image is not None
-    assert [one.assignment for one in record.image.members] == [b"\7", b"\10"]
+    assert [member.assignment for member in record.image.members] == [b"\7", b"\10"]
 
 
 def test_the_leader_stays_when_a_follower_leaves(play: Play) -> None:
@@ -61,7 +61,7 @@ def test_the_leader_stays_when_a_follower_leaves(play: Play) -> None:
 
 
 def test_only_the_first_join_phase_of_a_group_is_extended(play: Play) -> None:
-    """It may end before its time, when the last id that was handed out is not used; what it had left counts for no later phase."""
+    """It may end early, when the last pending id is not used; its remaining time does not count for a later phase."""
     play.join("p", session=6_000, rebalance=60_000).expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.at(100).join("a", version=3, rebalance=60_000)
     b = play.at(2_900).join("b", version=3, rebalance=60_000)
@@ -79,7 +79,7 @@ def test_only_the_first_join_phase_of_a_group_is_extended(play: Play) -> None:
 
 
 @scenario("RB-03")
-def test_a_static_member_that_missed_a_generation_finds_its_way_back_into_it(play: Play) -> None:
+def test_a_static_member_that_missed_the_join_phase_can_rejoin_its_generation(play: Play) -> None:
     absent_leader(play)
     play.sync("b", {"a": 7, "b": 8})
     play.heartbeat("a", 1).expect(ErrorCode.ILLEGAL_GENERATION)
@@ -121,7 +121,7 @@ def test_a_newcomers_rebalance_timeout_counts_for_the_rebalance_it_begins(play: 
 
 
 @scenario("RB-08")
-def test_static_members_of_whom_none_came_back_have_until_their_sessions_end(play: Play) -> None:
+def test_if_no_static_member_rejoins_they_have_until_their_sessions_end(play: Play) -> None:
     play.s3(rebalance=5_000, session=12_000)
     play.leave("c")
     play.at(5_000).group_is(State.PREPARING, generation=1, members=["a", "b"])
@@ -134,7 +134,7 @@ def test_static_members_of_whom_none_came_back_have_until_their_sessions_end(pla
 
 
 @scenario("RB-09")
-def test_an_id_that_was_handed_out_is_waited_for_until_it_expires(play: Play) -> None:
+def test_the_join_phase_waits_for_a_pending_id_until_it_expires(play: Play) -> None:
     play.d1(rebalance=30_000)
     play.join("p", session=6_000).expect(ErrorCode.MEMBER_ID_REQUIRED)
     a = play.join("a").parks()
@@ -143,7 +143,7 @@ def test_an_id_that_was_handed_out_is_waited_for_until_it_expires(play: Play) ->
 
 
 @scenario("RB-10")
-def test_an_id_that_was_handed_out_does_not_hold_the_join_phase_beyond_its_end(play: Play) -> None:
+def test_a_pending_id_does_not_extend_the_join_phase_past_its_timeout(play: Play) -> None:
     play.d1(rebalance=3_000)
     play.join("p", session=6_000)
     a = play.join("a").parks()
@@ -179,7 +179,7 @@ def test_a_member_that_gives_signs_of_life_is_waited_for_until_the_join_phase_en
 
 
 @scenario("RB-13")
-def test_the_last_one_missing_leaves(play: Play) -> None:
+def test_the_join_phase_ends_when_the_last_missing_member_leaves(play: Play) -> None:
     play.d2()
     b = play.join("b", metadata=T0_T1)
     play.leave("a").expect()
@@ -196,7 +196,7 @@ def test_a_member_that_leaves_while_it_is_parked_is_answered(play: Play) -> None
 
 
 @scenario("RB-15")
-def test_an_id_that_leaves_was_the_last_one_waited_for(play: Play) -> None:
+def test_the_join_phase_ends_when_the_last_awaited_pending_id_leaves(play: Play) -> None:
     play.d1()
     play.join("p")
     play.join("q")
@@ -208,7 +208,7 @@ def test_an_id_that_leaves_was_the_last_one_waited_for(play: Play) -> None:
 
 
 @scenario("RB-16")
-def test_a_group_of_which_only_an_id_is_left_becomes_empty_at_once(play: Play) -> None:
+def test_a_group_with_only_a_pending_id_left_becomes_empty_at_once(play: Play) -> None:
     play.d1()
     play.join("p", session=30_000)
     play.leave("a").expect()
@@ -221,7 +221,7 @@ def test_a_group_of_which_only_an_id_is_left_becomes_empty_at_once(play: Play) -
 
 
 @scenario("RB-17")
-def test_a_newcomer_that_is_parked_is_given_up_after_five_minutes(play: Play) -> None:
+def test_a_parked_newcomer_is_removed_after_five_minutes(play: Play) -> None:
     play.d1(rebalance=600_000, session=600_000)
     b = play.join("b", version=3)
     play.alive("a").at(299_999)
@@ -264,7 +264,7 @@ def test_a_dynamic_member_that_restarts_leaves_a_ghost_until_its_session_ends(pl
 
 @scenario("RB-21")
 @pytest.mark.parametrize("rebalance", [0, -1])
-def test_without_a_rebalance_timeout_nobody_has_time_to_sync(play: Play, rebalance: int) -> None:
+def test_without_a_rebalance_timeout_no_member_has_time_to_sync(play: Play, rebalance: int) -> None:
     a = play.join("a", instance="ia", rebalance=rebalance)
     b = play.join("b", instance="ib", rebalance=rebalance)
     play.wrote("W1")
@@ -277,8 +277,8 @@ def test_without_a_rebalance_timeout_nobody_has_time_to_sync(play: Play, rebalan
 
 
 @scenario("RB-22")
-def test_a_join_whose_answer_was_lost_is_repeated(play: Play) -> None:
-    play.p2()  # its connection closes, which nobody here notices
+def test_a_join_is_repeated_after_its_reply_was_lost(play: Play) -> None:
+    play.p2()  # its connection closes, which the coordinator does not notice
     play.join("b").expect(generation=2)
     play.join("a").expect(generation=2, leader="a", members=["a", "b"])
     play.group_is(State.COMPLETING, generation=2)
@@ -300,7 +300,7 @@ def test_two_pending_newcomers_expiring_together_leave_one_to_join(play: Play) -
 
 
 @scenario("RB-24")
-def test_a_leader_that_leaves_while_assignments_are_awaited_is_followed_by_another(play: Play) -> None:
+def test_another_member_leads_when_the_leader_leaves_before_assigning(play: Play) -> None:
     play.joined("a", "b", "c", static=True)
     b = play.sync("b").parks()
     play.leave("a").expect()
@@ -313,7 +313,7 @@ def test_a_leader_that_leaves_while_assignments_are_awaited_is_followed_by_anoth
     play.noted(Kind.ROUND_END, result=RoundResult.SUPERSEDED)
 
 
-def test_a_state_change_tells_why(play: Play) -> None:
+def test_a_state_change_note_has_its_cause(play: Play) -> None:
     play.d2()
     play.leave("b")
     play.noted(Kind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.MEMBER_LEFT)
@@ -325,7 +325,7 @@ def test_a_state_change_tells_why(play: Play) -> None:
     play.noted(Kind.STATE_CHANGE, from_state=State.STABLE, to_state=State.PREPARING, reason=Cause.SESSION_EXPIRED, reason_text="a")
 
 
-def test_an_id_that_leaves_is_told_apart_from_a_member_that_does(play: Play) -> None:
+def test_a_leaving_id_is_distinguished_from_a_leaving_member(play: Play) -> None:
     play.d1()
     play.join("p")
     play.leave("p")
@@ -333,7 +333,7 @@ def test_an_id_that_leaves_is_told_apart_from_a_member_that_does(play: Play) -> 
     play.noted(Kind.MEMBER_GONE, member_id="p", how=Removal.LEFT)
 
 
-def test_a_member_that_leaves_together_with_an_id_is_the_cause(play: Play) -> None:
+def test_a_member_that_leaves_together_with_a_pending_id_is_named_as_the_cause(play: Play) -> None:
     play.d2()
     play.join("p")
     play.leave("b", "p").expect(0, 0)
@@ -358,7 +358,7 @@ def test_a_round_note_has_the_durations_of_its_phases_and_the_late_members(play:
     assert note.body.laggards == [play.id_of("a")]
 
 
-def test_a_round_that_is_overtaken_tells_how_far_it_came(play: Play) -> None:
+def test_the_note_of_a_superseded_round_has_the_members_joined_so_far(play: Play) -> None:
     play.c2()
     play.after(700).join("b", metadata=T0_T1)
     play.noted(Kind.ROUND_END, result=RoundResult.SUPERSEDED, join_ms=6_000, sync_ms=700)
@@ -369,12 +369,12 @@ def test_a_round_that_is_overtaken_tells_how_far_it_came(play: Play) -> None:
 def test_a_subscription_hash_fits_into_a_note(play: Play) -> None:
     for number in range(20):
         play.join(f"m{number}", metadata=bytes([number]) * 3, version=3)
-    told = {note.body.subscription_hash for note in play.notes if isinstance(note.body, MemberJoin)}
-    assert len(told) == 20
-    assert all(-(1 << 63) <= one < 1 << 63 for one in told)
+    hashes = {note.body.subscription_hash for note in play.notes if isinstance(note.body, MemberJoin)}
+    assert len(hashes) == 20
+    assert all(-(1 << 63) <= one < 1 << 63 for one in hashes)
 
 
-def test_joining_again_is_a_sign_of_life(play: Play) -> None:
+def test_a_rejoin_renews_the_session(play: Play) -> None:
     play.d2(session=60_000)
     play.after(5_000).join("b", metadata=T0_T1)
     play.after(2_000).leave("b")

@@ -1,4 +1,4 @@
-"""LeaveGroup: section 9 of the conformance catalogue. What is about versions or about a shard that does not serve: tests/broker."""
+"""LeaveGroup: section 9 of the conformance catalogue. Versions and shards that do not serve: tests/broker."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play, scenario
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @scenario("LV-01")
-def test_the_others_are_called_back_when_a_member_leaves(play: Play) -> None:
+def test_a_leaving_member_causes_a_rebalance(play: Play) -> None:
     play.d2()
     play.leave("b").expect(ErrorCode.NONE)
     play.group_is(State.PREPARING, generation=1, members=["a"])
@@ -44,7 +44,7 @@ def test_another_member_leads_when_the_leader_leaves(play: Play) -> None:
 
 
 @scenario("LV-03")
-def test_the_last_to_leave_hears_of_it_when_the_empty_group_is_in_the_log(play: Play) -> None:
+def test_the_last_leave_is_answered_when_the_empty_group_is_durable(play: Play) -> None:
     play.d1()
     play.hold_appends()
     left = play.leave("a")
@@ -58,10 +58,10 @@ def test_the_last_to_leave_hears_of_it_when_the_empty_group_is_in_the_log(play: 
 
 
 @scenario("LV-04")
-def test_who_leaves_in_one_request_leaves_one_after_the_other_and_causes_one_rebalance(play: Play) -> None:
+def test_members_that_leave_in_one_request_cause_one_rebalance(play: Play) -> None:
     play.s3()
-    asked = play.leave(("", "ia"), ("b", None), ("x", "ib"), ("", "zz"), ("", None), ("c", "ib"), ("gone", None))
-    asked.expect(ErrorCode.NONE, ErrorCode.NONE, *[ErrorCode.UNKNOWN_MEMBER_ID] * 5)  # once b has left its instance id belongs to nobody
+    sent = play.leave(("", "ia"), ("b", None), ("x", "ib"), ("", "zz"), ("", None), ("c", "ib"), ("gone", None))
+    sent.expect(ErrorCode.NONE, ErrorCode.NONE, *[ErrorCode.UNKNOWN_MEMBER_ID] * 5)  # once b has left its instance id is free
     play.group_is(State.PREPARING, generation=1, leader="c", members=["c"])
     play.wrote()
     play.join("c").expect(generation=2, leader="c", members=["c"])
@@ -86,7 +86,7 @@ def test_a_static_member_leaves_under_its_own_instance_id_or_none(play: Play) ->
 
 
 @scenario("LV-07")
-def test_a_stranger_cannot_leave_for_an_instance(play: Play) -> None:
+def test_a_leave_with_a_foreign_member_id_for_an_instance_is_refused(play: Play) -> None:
     play.s2()
     play.leave(("x", "ib")).expect(ErrorCode.FENCED_INSTANCE_ID)
     play.group_is(State.STABLE, members=["a", "b"])
@@ -102,14 +102,14 @@ def test_an_administrator_removes_an_instance_without_knowing_its_member_id(play
 
 
 @scenario("LV-09")
-def test_nobody_leaves_a_group_that_is_not_there(play: Play) -> None:
+def test_a_leave_of_an_unknown_group_is_refused(play: Play) -> None:
     play.leave(("x", None), ("y", "iy")).expect(ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID)
     play.no_group()
     play.wrote()
 
 
 @scenario("LV-10")
-def test_nobody_leaves_an_empty_group(play: Play) -> None:
+def test_a_leave_of_an_empty_group_is_refused(play: Play) -> None:
     play.d1().leave("a")
     play.wrote("W3")
     play.leave("a").expect(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -136,7 +136,7 @@ def test_the_instance_id_of_a_pending_id_is_not_looked_at(play: Play) -> None:
 
 @scenario("LV-13")
 def test_a_departure_that_the_log_refuses_is_undone(play: Play) -> None:
-    """Z17: nothing is patched; the shard is opened anew from a log in which the member has not left."""
+    """Z17: no state is rolled back by hand: the shard is reopened from a log in which the member has not left."""
     play.d1()
     play.hold_appends()
     left = play.leave("a")
@@ -157,7 +157,7 @@ def test_a_parked_join_is_answered_when_an_administrator_removes_its_member(play
 
 
 @scenario("LV-18")
-def test_an_administrator_removes_everybody(play: Play) -> None:
+def test_an_administrator_removes_all_members(play: Play) -> None:
     play.s2()
     play.join("d", version=3).parks()
     play.join("a").parks()
@@ -189,7 +189,7 @@ def test_a_static_member_that_closes_sends_nothing_and_keeps_its_place_until_its
         ([("", "ix"), ("", "ic"), ("", None)], Cause.ADMIN_REMOVED, "ic"),
     ],
 )
-def test_of_several_that_leave_at_once_the_last_member_is_the_cause(
+def test_the_last_member_of_a_batched_leave_is_named_as_the_cause(
     play: Play, leavers: list[str | tuple[str, str | None]], cause: Cause, about: str
 ) -> None:
     play.settled("a", "b", "c", static={"c"})
@@ -198,7 +198,7 @@ def test_of_several_that_leave_at_once_the_last_member_is_the_cause(
     play.noted(Kind.STATE_CHANGE, reason=cause, reason_text=about)
 
 
-def test_an_id_that_leaves_before_it_joined_is_told_of_without_a_session(play: Play) -> None:
+def test_an_id_that_leaves_before_it_joined_is_noted_without_a_session(play: Play) -> None:
     play.d1()
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.at(2_000).leave("p", reason="not needed").expect(ErrorCode.NONE)
@@ -218,8 +218,8 @@ def test_departures_beyond_the_note_limit_are_counted(play: Play) -> None:
         pass
     dropped = play.group().notes_dropped
     play.leave("p").expect(ErrorCode.NONE)
-    assert play.group().notes_dropped == dropped + 2  # who left, and the change of state
-    play.at(10_000)  # q's time is over
+    assert play.group().notes_dropped == dropped + 2  # the departure, and the change of state
+    play.at(10_000)  # the time of q is over
     assert play.group().notes_dropped == dropped + 3
     play.leave("b").expect(ErrorCode.NONE)
     assert play.group().notes_dropped == dropped + 4

@@ -71,13 +71,13 @@ def test_a_second_join_replaces_a_parked_join_z2(play: Play) -> None:
     play.join("p", version=4)
     first = play.join("p")
     second = play.join("p").parks()
-    first.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="", at=0)  # Z2: Kafka never answers it
+    first.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="", at=0)  # Z2: Kafka never answers this request
     play.at(3_000)
     second.expect(generation=1, members=["p"], at=3_000)
 
 
 @scenario("DJ-08")
-def test_an_id_that_has_not_joined_is_no_member(play: Play) -> None:
+def test_a_pending_id_is_unknown_before_it_joins(play: Play) -> None:
     play.join("p", version=4)
     play.heartbeat("p", 0).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.sync("p", generation=0).expect(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -85,7 +85,7 @@ def test_an_id_that_has_not_joined_is_no_member(play: Play) -> None:
 
 
 @scenario("DJ-09")
-def test_an_id_that_has_not_joined_is_no_member_of_a_stable_group_either(play: Play) -> None:
+def test_a_pending_id_is_unknown_to_a_stable_group(play: Play) -> None:
     play.d1()
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.heartbeat("p", 1).expect(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -118,7 +118,7 @@ def test_a_join_without_a_protocol_type_is_refused(play: Play) -> None:
 
 
 @scenario("DJ-13")
-def test_an_empty_group_may_become_one_of_another_type(play: Play) -> None:
+def test_an_empty_group_may_change_its_protocol_type(play: Play) -> None:
     play.d1()
     play.leave("a").expect()
     play.wrote("W3")
@@ -128,7 +128,7 @@ def test_an_empty_group_may_become_one_of_another_type(play: Play) -> None:
 
 
 @scenario("DJ-14")
-def test_another_type_is_refused_while_members_are_there(play: Play) -> None:
+def test_another_protocol_type_is_refused_while_the_group_has_members(play: Play) -> None:
     play.d1()
     play.join("b", type="connect").expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
 
@@ -154,7 +154,7 @@ def test_a_newcomer_starts_a_rebalance_with_the_present_members(play: Play) -> N
 
 
 @scenario("DJ-17")
-def test_the_record_of_a_generation_has_the_time_at_which_everybody_had_joined(play: Play) -> None:
+def test_the_record_of_a_generation_has_the_end_of_its_join_phase(play: Play) -> None:
     play.d1()
     play.join("b", version=3)
     play.after(500)
@@ -169,7 +169,7 @@ def test_the_record_of_a_generation_has_the_time_at_which_everybody_had_joined(p
     (record,) = play.wrote("W2")
     assert record.image is not None
     assert (record.image.generation, record.image.current_state_timestamp) == (2, joined_ms)
-    assert [(one.member_id, one.assignment) for one in record.image.members] == [(play.id_of("a"), b"\1"), (play.id_of("b"), b"\2")]
+    assert [(member.member_id, member.assignment) for member in record.image.members] == [(play.id_of("a"), b"\1"), (play.id_of("b"), b"\2")]
 
 
 @scenario("DJ-18")
@@ -199,14 +199,14 @@ def test_a_follower_with_other_metadata_begins_a_rebalance(play: Play) -> None:
 
 
 @scenario("DJ-21")
-def test_another_order_of_protocols_is_a_change(play: Play) -> None:
+def test_a_changed_order_of_protocols_causes_a_rebalance(play: Play) -> None:
     play.d2(protocols=["range", "roundrobin"])
     play.join("b", protocols=["roundrobin", "range"]).parks()
     play.group_is(State.PREPARING)
 
 
 @scenario("DJ-22")
-def test_members_that_lost_their_answer_are_told_the_generation_again(play: Play) -> None:
+def test_members_that_lost_their_answer_get_the_generation_again(play: Play) -> None:
     play.c2(static=False)
     play.join("a").expect(generation=1, leader="a", members=["a", "b"], at=0)
     play.join("b").expect(generation=1, leader="a", members=[], at=0)
@@ -214,7 +214,7 @@ def test_members_that_lost_their_answer_are_told_the_generation_again(play: Play
 
 
 @scenario("DJ-23")
-def test_changed_metadata_while_assignments_are_awaited_calls_everybody_back(play: Play) -> None:
+def test_changed_metadata_while_assignments_are_awaited_begins_a_rebalance(play: Play) -> None:
     waiting = play.c2b(static=False)
     b = play.join("b", metadata=T0_T1)
     waiting.expect(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -232,18 +232,18 @@ def test_a_member_that_left_cannot_come_back_under_its_id(play: Play) -> None:
 
 
 @scenario("DJ-25")
-def test_of_two_joins_of_a_member_the_second_is_answered_with_the_generation_z2(play: Play) -> None:
+def test_a_second_parked_join_replaces_the_first_and_gets_the_generation_z2(play: Play) -> None:
     play.d2()
     play.join("c", version=3).parks()
     first = play.join("b")
     second = play.join("b", metadata=T0_T1)
-    first.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="")  # Z2: Kafka never answers it
+    first.expect(ErrorCode.UNKNOWN_MEMBER_ID, id="")  # Z2: Kafka never answers this request
     play.join("a")
     second.expect(generation=2)
 
 
 @scenario("DJ-26")
-def test_a_members_own_old_offer_counts_when_it_changes_protocols(play: Play) -> None:
+def test_a_members_previous_protocols_count_when_it_changes_them(play: Play) -> None:
     play.d1()
     play.join("a", protocols=["roundrobin"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="a")
 
@@ -255,7 +255,7 @@ def test_a_member_alone_changes_protocols_by_offering_both(play: Play) -> None:
 
 
 @scenario("DJ-28")
-def test_ids_that_were_handed_out_are_waited_for(play: Play) -> None:
+def test_the_join_phase_waits_for_pending_ids(play: Play) -> None:
     play.d1()
     play.join("p")
     play.join("q")
@@ -293,7 +293,7 @@ def test_an_unchanged_follower_cannot_change_its_timeouts(play: Play) -> None:
 
 
 @scenario("DJ-32")
-def test_a_leader_takes_its_new_timeouts_into_the_next_generation(play: Play) -> None:
+def test_a_rejoining_leaders_new_timeouts_apply_to_the_next_generation(play: Play) -> None:
     play.d1()
     play.join("a", session=30_000, rebalance=7_000).expect(generation=2, at=0)
     assert play.session_left("a") == 30_000
@@ -322,7 +322,7 @@ def test_a_dynamic_member_that_claims_an_instance_is_unknown(play: Play) -> None
 
 
 @scenario("DJ-35")
-def test_an_id_handed_out_while_assignments_are_awaited_disturbs_nobody(play: Play) -> None:
+def test_a_pending_id_before_the_assignment_causes_no_rebalance(play: Play) -> None:
     waiting = play.c2b()
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.group_is(State.COMPLETING, generation=1)
@@ -330,7 +330,7 @@ def test_an_id_handed_out_while_assignments_are_awaited_disturbs_nobody(play: Pl
 
 
 @scenario("DJ-36")
-def test_a_newcomer_while_assignments_are_awaited_calls_everybody_back(play: Play) -> None:
+def test_a_new_member_while_assignments_are_awaited_begins_a_rebalance(play: Play) -> None:
     waiting = play.c2b()
     play.join("p")
     p = play.join("p").parks()
@@ -342,12 +342,12 @@ def test_a_newcomer_while_assignments_are_awaited_calls_everybody_back(play: Pla
 
 
 @scenario("DJ-37")
-def test_a_second_sync_takes_the_place_of_the_first_which_is_called_back_z2(play: Play) -> None:
+def test_a_second_sync_replaces_the_first_which_gets_rebalance_in_progress_z2(play: Play) -> None:
     first = play.c2b()
     play.join("b").expect(generation=1, at=0)
     first.parks()
     second = play.sync("b").parks()
-    first.expect(ErrorCode.REBALANCE_IN_PROGRESS)  # Z2: Kafka never answers it
+    first.expect(ErrorCode.REBALANCE_IN_PROGRESS)  # Z2: Kafka never answers this request
     play.sync("a", {"a": 1, "b": 2}).expect(assignment=1)
     second.expect(assignment=2)
 
@@ -371,7 +371,7 @@ def test_the_bounds_of_session_timeouts_are_allowed(play: Play, session: int) ->
 def test_a_group_without_a_name_cannot_be_joined(play: Play) -> None:
     play.join("p", group="").expect(ErrorCode.INVALID_GROUP_ID, id="")
     play.join("x", id="x", group="").expect(ErrorCode.INVALID_GROUP_ID, id="x")
-    play.join("x", id="x", group="", session=1).expect(ErrorCode.INVALID_GROUP_ID, id="x")  # before its session timeout is looked at
+    play.join("x", id="x", group="", session=1).expect(ErrorCode.INVALID_GROUP_ID, id="x")  # before its session timeout is checked
     assert not play.listed()
 
 
@@ -382,7 +382,7 @@ def test_a_client_without_a_name_gets_an_id_that_begins_with_a_dash(play: Play) 
     assert joining.member_id == "-p"
 
 
-def test_an_instance_id_is_looked_at_before_the_group_is_called_back(play: Play) -> None:
+def test_an_instance_id_is_checked_before_a_rebalance_begins(play: Play) -> None:
     play.s2()
     play.join("x", id="x", instance="ia").expect(ErrorCode.FENCED_INSTANCE_ID, id="x")
     play.group_is(State.STABLE, generation=1)

@@ -1,4 +1,4 @@
-"""The numbers in stored notes, which other versions must read, and how notes are counted."""
+"""The numbers in stored notes, which other versions must read, and the counting of notes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement, Ro
 from coordinator.states import State
 from protocol.messages.coordinator_notes import StateChange
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 BODY = StateChange(0, 1, 0, None, 1, 0)
 
@@ -32,7 +32,7 @@ STORED: dict[type[IntEnum], str] = {
 
 @pytest.mark.parametrize("kind", STORED)
 def test_numbers_in_stored_notes_stay(kind: type[IntEnum]) -> None:
-    """What is added later comes behind these."""
+    """New numbers are added at the end."""
     known = dict(one.split("=") for one in STORED[kind].split())
     assert {name: int(kind[name]) for name in known} == {name: int(number) for name, number in known.items()}
 
@@ -41,12 +41,12 @@ def test_states_are_shown_with_kafkas_names() -> None:
     assert [state.shown for state in State] == ["Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"]
 
 
-def test_notes_are_numbered_from_the_first_on_with_those_that_were_dropped() -> None:
+def test_note_numbers_count_dropped_notes() -> None:
     group = Group("g", 0, 0)
-    told = [note(group, Kind.STATE_CHANGE, wall, BODY) for wall in (0, 7)]
+    notes = [note(group, Kind.STATE_CHANGE, wall, BODY) for wall in (0, 7)]
     group.notes_dropped = 3
-    told += [note(group, Kind.STATE_CHANGE, wall, BODY) for wall in (9, 11)]
-    assert [(one.at_ms, one.dropped, one.counted_from, one.number) for one in told] == [(0, 0, 0, 0), (7, 0, 0, 1), (9, 3, 0, 5), (11, 0, 0, 6)]
+    notes += [note(group, Kind.STATE_CHANGE, wall, BODY) for wall in (9, 11)]
+    assert [(one.at_ms, one.dropped, one.counted_from, one.number) for one in notes] == [(0, 0, 0, 0), (7, 0, 0, 1), (9, 3, 0, 5), (11, 0, 0, 6)]
     assert group.notes_dropped == 0
 
 
@@ -71,7 +71,7 @@ def test_texts_of_clients_are_cut_in_notes() -> None:
 
 
 @pytest.mark.parametrize("members", [0, 50, 51, 300])
-def test_each_newcomer_lets_its_group_tell_more_within_what_its_size_allows(members: int) -> None:
+def test_each_newcomer_raises_the_note_budget_up_to_the_limit_of_the_group_size(members: int) -> None:
     group = Group("g", 0, 0)
     for number in range(members):
         group.add(Member("g", f"m{number}", None, "", "", 0, 0, (("range", b""),)))

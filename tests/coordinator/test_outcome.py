@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from coordinator import GroupConfig
@@ -9,12 +11,12 @@ from coordinator.group import Group
 from coordinator.member import Member
 from coordinator.outcome import Outcome
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 KEPT = 4_096
 
 
-def outcome(**config: int) -> Outcome:
+def outcome(**config: Any) -> Outcome:
     return Outcome(GroupConfig(**config), lambda: "id")
 
 

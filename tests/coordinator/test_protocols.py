@@ -1,4 +1,4 @@
-"""Which protocol is chosen, who leads, and what is read of subscriptions: section 11 of the conformance catalogue."""
+"""Protocol selection, leadership and parsed subscriptions: section 11 of the conformance catalogue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0_T1, Play, row, scenario
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @scenario("PR-01")
@@ -19,23 +19,23 @@ def test_most_votes_win_over_the_leaders_preference(play: Play) -> None:
 
 
 @scenario("PR-02")
-def test_a_vote_goes_to_the_first_that_everybody_supports(play: Play) -> None:
+def test_a_vote_goes_to_the_first_protocol_that_all_members_support(play: Play) -> None:
     play.joined("a", "b", "c", protocols={"a": ["range", "sticky", "rr"], "b": ["rr", "sticky"], "c": ["sticky", "rr"]})
     play.group_is(State.COMPLETING, protocol="sticky")
 
 
-def test_a_leader_is_told_what_each_member_says_of_the_selected_protocol(play: Play) -> None:
+def test_the_leader_gets_the_metadata_of_each_member_for_the_selected_protocol(play: Play) -> None:
     a = play.join("a", protocols=[("range", b"a range"), ("rr", b"a rr")], version=3)
     b = play.join("b", protocols=[("rr", b"b rr"), ("sticky", b"b sticky")], version=3)
     play.at(6_000)
     a.expect(generation=1, leader="a", members=["a", "b"])
     b.expect(generation=1)
-    assert [told[2] for told in a.reply.members] == [b"a rr", b"b rr"]
+    assert [member[2] for member in a.reply.members] == [b"a rr", b"b rr"]
     assert play.group().members[play.id_of("b")].metadata("range") == b""
 
 
 def test_a_pending_member_may_join_after_all_others_left(play: Play) -> None:
-    """A group that prepares and has no member has no protocol that everybody supports either."""
+    """A preparing group without members has no protocol in common either."""
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.join("a", protocols=["range"], version=3).parks()
     play.leave("a")
@@ -46,7 +46,7 @@ def test_a_pending_member_may_join_after_all_others_left(play: Play) -> None:
 
 
 @scenario("PR-03")
-def test_a_newcomer_must_know_a_protocol_that_everybody_supports(play: Play) -> None:
+def test_a_new_member_must_support_a_protocol_of_all_members(play: Play) -> None:
     play.joined("a", "b", protocols={"a": ["range", "sticky"], "b": ["sticky", "rr"]})
     play.join("c", protocols=["range", "rr"], version=3).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
     play.group_is(State.COMPLETING, members=["a", "b"], protocol="sticky")
@@ -77,7 +77,7 @@ def the_leader_knows_one_more(play: Play) -> None:
 
 
 @scenario("PR-05")
-def test_the_first_of_a_rolling_upgrade_to_a_protocol_disturbs_nobody(play: Play) -> None:
+def test_the_first_member_of_a_rolling_protocol_upgrade_causes_no_rebalance(play: Play) -> None:
     the_leader_knows_one_more(play)
     play.wrote("W4")
     play.group_is(State.STABLE, generation=1, protocol="range")
@@ -89,7 +89,7 @@ def all_know_one_more(play: Play) -> None:
 
 
 @scenario("PR-06")
-def test_the_last_of_a_rolling_upgrade_to_a_protocol_causes_a_rebalance(play: Play) -> None:
+def test_the_last_member_of_a_rolling_protocol_upgrade_causes_a_rebalance(play: Play) -> None:
     all_know_one_more(play)
     play.wrote("W4")
     play.group_is(State.PREPARING, generation=1, members=["a'", "b'"])
@@ -103,7 +103,7 @@ def test_once_all_know_a_protocol_the_old_one_may_be_dropped(play: Play) -> None
 
 
 @scenario("PR-08")
-def test_when_the_leader_leaves_one_of_the_others_leads(play: Play) -> None:
+def test_another_member_leads_after_the_leader_left(play: Play) -> None:
     play.settled("a", "b", "c")
     play.leave("a").expect(ErrorCode.NONE)
     others = {play.id_of("b"), play.id_of("c")}
@@ -146,7 +146,7 @@ def test_a_leader_that_missed_the_join_phase_does_not_lead_again_when_it_is_back
 
 @scenario("PR-11")
 def test_a_protocol_that_is_offered_twice_is_refused(play: Play) -> None:
-    """Z7: Kafka finds out when the join phase ends, and leaves the group without an answer."""
+    """Z7: Kafka notices at the end of the join phase, and never answers the group."""
     play.d1()
     play.join("b", protocols=[("range", b"one"), ("range", b"two")], version=3).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="")
     play.join("a", protocols=["range", "range"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, id="a")
@@ -165,7 +165,7 @@ NOTHING_READ = "subscription unknown: deletion is refused"
         row("PR-12b", bytes.fromhex("000000000000"), NOTHING_READ),
         row("PR-12b", bytes.fromhex("000000000000ffffffff"), ""),
         row("PR-12c", bytes.fromhex("0000000000010003616263"), NOTHING_READ),
-        # Z7: in Kafka the join phase ends in an error, with the generation raised and nobody answered.
+        # Z7: in Kafka the join phase ends in an error, with the generation raised and no member answered.
         row("PR-13", bytes.fromhex("000000000001"), NOTHING_READ),
         row("PR-13", bytes.fromhex("00000000000100036162"), NOTHING_READ),
         row("PR-13", bytes.fromhex("000000000001ffff"), NOTHING_READ),
@@ -174,7 +174,7 @@ NOTHING_READ = "subscription unknown: deletion is refused"
         row("PR-13", bytes.fromhex("000000000001000361626300000009"), NOTHING_READ),
     ],
 )
-def test_whatever_a_consumer_says_of_its_topics_the_join_phase_ends(play: Play, metadata: bytes, unknown: str) -> None:
+def test_the_join_phase_ends_for_any_subscription(play: Play, metadata: bytes, unknown: str) -> None:
     play.d1(metadata=metadata)
     expected = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if unknown else ErrorCode.NONE
     play.offset_delete(("t0", 0), ("t1", 0)).expect(ErrorCode.NONE, each=[expected, expected])
@@ -191,7 +191,7 @@ def test_metadata_of_other_protocol_types_is_not_parsed(play: Play, metadata: by
 
 
 @scenario("PR-15")
-def test_when_the_first_member_of_a_new_group_leaves_one_of_those_who_wait_leads(play: Play) -> None:
+def test_when_the_first_member_of_a_new_group_leaves_a_parked_member_leads(play: Play) -> None:
     for name in ("a", "b", "c"):
         play.join(name, instance=f"i{name}").parks()
     play.leave("a").expect(ErrorCode.NONE)

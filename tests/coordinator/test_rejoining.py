@@ -1,4 +1,4 @@
-"""Rejoining members: changed subscriptions, notes, and what a rebalance keeps."""
+"""Rejoining members: changed subscriptions, notes, and state kept over a rebalance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0_T1, Play
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @pytest.mark.parametrize(("session", "rebalance"), [(30_000, 20_000), (10_000, 40_000), (30_000, 40_000), (10_000, 20_000)])
@@ -22,9 +22,9 @@ def test_each_timeout_of_a_member_that_joins_again_counts_from_then_on(play: Pla
 
 
 @pytest.mark.plain
-def test_a_join_that_another_one_replaced_is_not_taken_for_the_last_one(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replaced_parked_join_does_not_complete_the_join_phase(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     play.d1()
-    play.join("a").expect(generation=2)  # from here on this request comes as the same object
+    play.join("a").expect(generation=2)  # from here on this request is the same object
     monkeypatch.setattr(type(play.shard), "will_repeat", lambda shard, request: False)
     play.join("a", metadata=T0_T1).expect(generation=3)
     monkeypatch.undo()
@@ -88,7 +88,7 @@ def test_a_newcomer_in_a_later_rebalance_does_not_prolong_the_first_phase_of_the
     joined.expect(generation=3)
 
 
-def test_of_those_who_have_not_synced_when_one_is_restarted_the_others_are_still_expected(play: Play) -> None:
+def test_after_a_restart_the_other_members_that_have_not_synced_are_still_expected(play: Play) -> None:
     play.s3(synced=["a"])
     play.join("b'").expect(generation=1)
     play.sync("b'").expect(ErrorCode.NONE, 2)
@@ -106,7 +106,7 @@ def test_a_static_member_may_restart_before_the_group_has_an_image(play: Play) -
     joined.expect(generation=1, leader="a'", members=["a'"])
 
 
-def test_the_leader_of_a_group_of_another_type_is_told_of_all_in_each_generation(play: Play) -> None:
+def test_the_leader_of_a_group_of_another_type_gets_all_members_in_each_generation(play: Play) -> None:
     play.d2(type="connect")
     for generation in (2, 3):
         play.join("a").parks()
@@ -116,7 +116,7 @@ def test_the_leader_of_a_group_of_another_type_is_told_of_all_in_each_generation
         play.sync("b").expect(ErrorCode.NONE, 2)
 
 
-def test_an_id_that_is_never_used_does_not_end_the_join_phase_of_others(play: Play) -> None:
+def test_an_unused_pending_id_does_not_end_the_join_phase(play: Play) -> None:
     play.d2()
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.alive("b")

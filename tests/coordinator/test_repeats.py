@@ -1,4 +1,4 @@
-"""Commits and heartbeats that come again by the short way, and whom it is not for. (Every playbook takes it where it may.)"""
+"""Repeated commits and heartbeats on the fast path, and the cases that it must refuse. (Every playbook uses it where possible.)"""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from protocol.batch import facts_of, validate
 from protocol.batch_writing import RecordForm, form_of, moment_end, write_facts
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import Heartbeats
-from tests.coordinator.asking import DroppedReply
 from tests.coordinator.playbook import Play, subscription
+from tests.coordinator.requests import DroppedReply
 
 Setting = Callable[[Play], object]
 
 
 def committed(play: Play, actor: str | None, short: bool, offsets: dict[tuple[str, int], int], **how: object) -> list[Fact]:
-    """The facts of one commit, by the short way or not."""
+    """The facts of one commit, by the fast path or not."""
     repeats, before = play.repeats, len(play.log)
     if not short:
         play.repeats = None
@@ -44,7 +44,7 @@ SEVERAL = {("t0", 0): 5, ("t0", 300): 6, ("t1", 2): 1 << 40}
 @pytest.mark.parametrize("actor", ["a", None])
 @pytest.mark.parametrize("metadata", ["", None, "some", {("t0", 0): "one", ("t1", 2): None}])
 @pytest.mark.parametrize("epoch", [-1, 7])
-def test_both_ways_leave_the_same(
+def test_fast_path_and_usual_path_leave_the_same_state(
     play: Play, wanted: dict[tuple[str, int], int], actor: str | None, metadata: str | dict[tuple[str, int], str | None] | None, epoch: int
 ) -> None:
     if actor:
@@ -59,9 +59,9 @@ def test_both_ways_leave_the_same(
     assert play.fetch_all() == later
 
 
-def refused_short(play: Play, change: Setting, actor: str | None = "a", **how: object) -> None:
-    """What went the short way does so no longer once `change` has happened."""
-    for _ in range(2):  # the second one goes the short way, and is known to be allowed
+def refused_by_fast_path(play: Play, change: Setting, actor: str | None = "a", **how: object) -> None:
+    """After `change` the fast path refuses a commit that it accepted before."""
+    for _ in range(2):  # the second commit takes the fast path
         committed(play, actor, True, SEVERAL, **how)
     assert play.repeated
     (repeat,) = (play.repeats or {}).values()
@@ -74,7 +74,7 @@ def refused_short(play: Play, change: Setting, actor: str | None = "a", **how: o
     assert deadlines == {member.id: member.deadline for group in shard.groups.values() for member in group.members.values()}
 
 
-def test_not_while_the_group_completes_a_rebalance(play: Play) -> None:
+def test_a_repeated_commit_is_refused_while_assignments_are_awaited(play: Play) -> None:
     play.s2()
 
     def completing(play: Play) -> None:
@@ -82,12 +82,12 @@ def test_not_while_the_group_completes_a_rebalance(play: Play) -> None:
         play.join("b")
         group = play._serving.groups["g"]
         assert group.state.name == "COMPLETING"
-        group.generation = 1  # nothing but the state says no
+        group.generation = 1  # only the state forbids it
 
-    refused_short(play, completing)
+    refused_by_fast_path(play, completing)
 
 
-def test_not_with_an_older_generation(play: Play) -> None:
+def test_a_repeated_commit_of_an_older_generation_is_refused(play: Play) -> None:
     play.s1()
 
     def moved(play: Play) -> None:
@@ -96,21 +96,21 @@ def test_not_with_an_older_generation(play: Play) -> None:
         group = play._serving.groups["g"]
         assert (group.state.name, group.generation) == ("STABLE", 2)
 
-    refused_short(play, moved)
+    refused_by_fast_path(play, moved)
 
 
 @pytest.mark.parametrize("others", [(), ("b",)])
-def test_not_for_a_member_that_left(play: Play, others: tuple[str, ...]) -> None:
+def test_a_repeated_commit_of_a_departed_member_is_refused(play: Play, others: tuple[str, ...]) -> None:
     play.settled("a", *others)
-    refused_short(play, lambda play: play.leave("a"))
+    refused_by_fast_path(play, lambda play: play.leave("a"))
 
 
-def test_not_for_a_member_that_was_replaced(play: Play) -> None:
+def test_a_repeated_commit_of_a_replaced_member_is_refused(play: Play) -> None:
     play.s1()
-    refused_short(play, lambda play: play.join("a'", instance="ia"))
+    refused_by_fast_path(play, lambda play: play.join("a'", instance="ia"))
 
 
-def test_not_for_another_instance(play: Play) -> None:
+def test_a_repeated_commit_is_refused_when_the_instance_id_changed(play: Play) -> None:
     play.s1()
 
     def renamed(play: Play) -> None:
@@ -119,34 +119,34 @@ def test_not_for_another_instance(play: Play) -> None:
         member.instance_id = "another"
         group.members_changed()
 
-    refused_short(play, renamed)
+    refused_by_fast_path(play, renamed)
     (member,) = play._serving.groups["g"].members.values()
     member.instance_id = "ia"
 
 
-def test_not_without_a_generation_once_somebody_joined(play: Play) -> None:
-    refused_short(play, lambda play: play.s1(), None)
+def test_a_commit_without_a_generation_is_refused_once_a_member_joined(play: Play) -> None:
+    refused_by_fast_path(play, lambda play: play.s1(), None)
 
 
-def test_not_for_a_group_that_is_gone(play: Play) -> None:
-    refused_short(play, lambda play: play.delete(), None)
+def test_a_repeated_commit_to_a_deleted_group_is_refused(play: Play) -> None:
+    refused_by_fast_path(play, lambda play: play.delete(), None)
 
 
-def test_not_in_a_group_that_was_opened_anew(play: Play) -> None:
+def test_a_repeated_commit_to_a_reloaded_group_is_refused(play: Play) -> None:
     play.s1()
 
     def open_again(play: Play) -> None:
         play.log_fails()
         play.leave("a")
 
-    refused_short(play, open_again)
+    refused_by_fast_path(play, open_again)
 
 
 GONE = [[("t1", 2)], [("t0", 0), ("t0", 300)], [("t0", 0), ("t0", 300), ("t1", 2)]]
 
 
 @pytest.mark.parametrize("gone", GONE)
-def test_what_was_deleted_meanwhile_is_there_again(play: Play, gone: list[tuple[str, int]]) -> None:
+def test_a_repeated_commit_restores_offsets_deleted_in_between(play: Play, gone: list[tuple[str, int]]) -> None:
     committed(play, None, True, SEVERAL)
     committed(play, None, True, {place: offset + 1 for place, offset in SEVERAL.items()})
     play.offset_delete(*gone)
@@ -178,8 +178,8 @@ def test_repeated_commits_of_one_batch_are_stamped_with_their_own_times(play: Pl
     assert [read_offset(value or b"").commit_ms - play.began for _, value in play.log[before:]] == [10, 20, 20, 30]
 
 
-def test_a_commit_that_is_repeated_once_more_is_newer_than_those_in_between(play: Play) -> None:
-    """Nothing reads the offsets meanwhile, so all three are kept unread."""
+def test_a_later_repeat_of_a_commit_wins_over_commits_in_between(play: Play) -> None:
+    """Nothing reads the offsets in between, so all three are kept undecoded."""
     play.s2()
     for actor in "ab":
         play.commit(actor, {("t0", 0): 1, ("t1", 0): 1}).expect()
@@ -188,7 +188,7 @@ def test_a_commit_that_is_repeated_once_more_is_newer_than_those_in_between(play
     play.commit("a", {("t0", 0): 4, ("t1", 0): 4}).expect()
     assert play.repeated == 3
     assert play.fetch_all() == {("t0", 0): 4, ("t1", 0): 4}
-    play.commit("b", {("t0", 0): 5, ("t1", 0): 5}).expect()  # the same objects again, after they were read
+    play.commit("b", {("t0", 0): 5, ("t1", 0): 5}).expect()  # the same objects again, after they were decoded
     play.commit("a", {("t0", 0): 6, ("t1", 0): 6}).expect()
     play.commit("b", {("t0", 0): 7, ("t1", 0): 7}).expect()
     assert play.repeated == 6
@@ -198,30 +198,30 @@ def test_a_commit_that_is_repeated_once_more_is_newer_than_those_in_between(play
     assert play.fetch_all() == {("t0", 0): 9, ("t1", 0): 9}
 
 
-def test_a_repeated_commit_that_was_read_does_not_come_back(play: Play) -> None:
+def test_a_repeated_commit_does_not_overwrite_a_later_usual_commit(play: Play) -> None:
     play.s2()
     for actor, place in (("a", ("t0", 0)), ("b", ("t1", 0))):
         play.commit(actor, {place: 1}).expect()
         play.commit(actor, {place: 2}).expect()
-    play.commit("b", {("t0", 0): 3}).expect()  # goes the usual way, which reads what was kept
+    play.commit("b", {("t0", 0): 3}).expect()  # takes the usual path, which decodes the kept commits
     play.commit("b", {("t1", 0): 4}).expect()
     assert play.repeated == 3
     assert play.fetch_all() == {("t0", 0): 3, ("t1", 0): 4}
 
 
 PLACES = [("t0", 0), ("t0", 1), ("t1", 0), ("t1", 1)]
-Expected = dict[tuple[str, int], tuple[int, int]]  # offset and moment of the newest commit
+Expected = dict[tuple[str, int], tuple[int, int]]  # offset and time of the newest commit
 
 
 class Committing:
-    """Two members that commit all the time, among everything else that happens to a group, and what has to be there."""
+    """Two members that commit all the time, among all other events of a group, and a model of the expected offsets."""
 
     def __init__(self, batch_bytes_max: int) -> None:
         self.play = Play()
         self.play.configure(batch_bytes_max=batch_bytes_max)
         self.play.settled("a", "b", static=True).alive("a", "b")
         self.expected: Expected = {}
-        self.durable: Expected | None = None  # while the log keeps its writers waiting
+        self.durable: Expected | None = None  # while the log stalls its writers
         self.number = self.repeated = 0
 
     def commit(self, actor: str, places: set[tuple[str, int]], short: bool) -> None:
@@ -283,7 +283,7 @@ class Committing:
         self.look()
 
 
-KINDS = [{PLACES[0]}, set(PLACES[:2]), set(PLACES[1:]), set(PLACES)]  # of commits: few, so that each comes again often
+KINDS = [{PLACES[0]}, set(PLACES[:2]), set(PLACES[1:]), set(PLACES)]  # of commits: few, so that each is often repeated
 OTHERS: list[tuple[Any, ...]] = [
     ("look",), ("rebalance",), ("delete",), ("forget",), ("hold", True), ("hold", False), ("confirm",), ("confirm",), ("fail",), ("wait", 1), ("wait", 3_000),
 ]  # fmt: skip
@@ -291,7 +291,7 @@ OTHERS: list[tuple[Any, ...]] = [
 
 @pytest.mark.parametrize("batch_bytes_max", [400, 1 << 20])
 @pytest.mark.parametrize("seed", range(10))
-def test_the_newest_commit_counts_whatever_happens_between_repeats(seed: int, batch_bytes_max: int) -> None:
+def test_the_newest_commit_counts_between_repeats(seed: int, batch_bytes_max: int) -> None:
     """The same objects take every commit of their kind, from the first to the last step."""
     random = Random(seed)
     group = Committing(batch_bytes_max)
@@ -305,7 +305,7 @@ def test_the_newest_commit_counts_whatever_happens_between_repeats(seed: int, ba
     assert group.repeated > 40
 
 
-def test_it_is_read_once(play: Play) -> None:
+def test_offsets_of_repeated_commits_are_decoded_once(play: Play) -> None:
     for offset in range(5):
         committed(play, None, True, {("t0", 0): offset})
     group = play._serving.groups["g"]
@@ -316,7 +316,7 @@ def test_it_is_read_once(play: Play) -> None:
     assert marks[0] is not marks[1] is marks[2]
 
 
-def test_it_keeps_a_member_alive(play: Play) -> None:
+def test_a_commit_by_the_fast_path_renews_the_session(play: Play) -> None:
     play.s1()
     play.commit("a", {("t0", 0): 1})
     for second in range(9, 60, 9):
@@ -325,7 +325,7 @@ def test_it_keeps_a_member_alive(play: Play) -> None:
     play.heartbeat("a").expect()
 
 
-def test_a_member_that_only_commits_the_short_way_stays(play: Play) -> None:
+def test_repeated_commits_alone_keep_a_member_alive(play: Play) -> None:
     play.s1(session=10_000)
     play.commit("a", {("t0", 0): 0}).expect()
     for second in range(3, 60, 3):
@@ -348,10 +348,10 @@ def frame_of(offset: int) -> bytes:
 
 @pytest.mark.parametrize(("gap_ms", "noted"), [(3_000, False), (3_001, True)])
 @pytest.mark.parametrize("what", ["commit", "heartbeat"])
-def test_who_was_silent_for_more_than_a_third_of_its_session_is_looked_at_more_closely(
+def test_a_member_silent_for_a_third_of_its_session_takes_the_usual_path(
     play: Play, what: str, gap_ms: int, noted: bool
 ) -> None:
-    """By either way, and the silence is noted."""
+    """By heartbeat or commit, and the silence is noted."""
     play.s1(session=9_000)
     beat = RepeatedHeartbeat("g", 1, play.id_of("a"), "ia")
     shard = play._serving
@@ -376,25 +376,25 @@ def test_who_was_silent_for_more_than_a_third_of_its_session_is_looked_at_more_c
         assert beat.accept_slow(shard, play.now) == ErrorCode.NONE
     play._end_step(what)
     play.alive("a").at(70_000)
-    found = [(one.max_gap_ms, one.count) for note in play.notes if isinstance(note.body, Heartbeats) for one in note.body.members]
+    found = [(member.max_gap_ms, member.count) for note in play.notes if isinstance(note.body, Heartbeats) for member in note.body.members]
     assert found == ([(gap_ms, 1)] if noted else [])
 
 
-def test_what_a_commit_that_comes_again_takes_in_a_batch_is_counted_to_the_byte(play: Play) -> None:
+def test_the_batch_size_of_a_repeated_commit_is_exact(play: Play) -> None:
     facts = committed(play, None, True, SEVERAL, metadata={("t0", 0): "one", ("t1", 2): None}, epoch=7)
     assert repeat_of(play).size == facts_bytes(facts)
 
 
 @pytest.mark.parametrize(("spare", "batches"), [(0, [2, 1]), (-1, [1, 1, 1])])
-def test_commits_that_come_again_share_a_batch_while_they_fit(play: Play, spare: int, batches: list[int]) -> None:
-    """And of one batch only the first asks for a turn."""
+def test_repeated_commits_share_a_batch_while_they_fit(play: Play, spare: int, batches: list[int]) -> None:
+    """And only the first commit of a batch schedules the end of the turn."""
     size = RECORD_OVERHEAD_BYTES + len(offset_key(offset_key_prefix("g", "t0"), 0)) + len(offset_value(0, -1, b"", 0))
     play.configure(batch_bytes_max=BATCH_OVERHEAD_BYTES + 2 * size + spare)
     committed(play, None, True, {("t0", 0): 0})
     shard = play._serving
     repeat = repeat_of(play)
-    asked = [repeat.try_accept(shard, frame_of(offset), DroppedReply(), play.now, play.wall) for offset in range(3)]
-    assert asked == [STORED_FIRST if number in (0, *accumulate(batches)) else STORED for number in range(3)]
+    outcomes = [repeat.try_accept(shard, frame_of(offset), DroppedReply(), play.now, play.wall) for offset in range(3)]
+    assert outcomes == [STORED_FIRST if number in (0, *accumulate(batches)) else STORED for number in range(3)]
     found = []
     while shard.hold.untaken:
         found.append(list(facts_of(bytes(shard.hold.take(0)))))
@@ -403,14 +403,14 @@ def test_commits_that_come_again_share_a_batch_while_they_fit(play: Play, spare:
     play.log += [fact for facts in found for fact in facts]
 
 
-def test_a_static_member_that_commits_without_its_instance_id_goes_the_short_way_too(play: Play) -> None:
+def test_a_static_members_commit_without_instance_id_uses_the_fast_path(play: Play) -> None:
     play.s1()
     for offset in range(3):
         play.commit("a", {("t0", 0): offset}, instance=None).expect()
     assert play.repeated == 2
 
 
-def test_a_session_that_has_become_shorter_is_counted_from_the_next_commit(play: Play) -> None:
+def test_a_shortened_session_applies_from_the_next_repeated_commit(play: Play) -> None:
     play.s2(session=30_000)
     for offset in range(2):
         play.commit("b", {("t0", 0): offset}).expect()
@@ -421,14 +421,14 @@ def test_a_session_that_has_become_shorter_is_counted_from_the_next_commit(play:
     assert member.scheduled_at <= member.deadline == play.now + 6_000
 
 
-def test_a_connection_that_ends_reads_no_commits_but_its_own(play: Play) -> None:
+def test_closing_a_connection_decodes_only_its_own_commits(play: Play) -> None:
     play.s2()
     for actor, place in (("a", ("t0", 0)), ("b", ("t1", 0))):
         play.commit(actor, {place: 1}).expect()
         play.commit(actor, {place: 2}).expect()
     assert play.repeats is not None
     a, b = play.repeats.values()
-    a.close()  # reads both, as they have an order
+    a.close()  # decodes both, as they are ordered
     assert play.fetch_all() == {("t0", 0): 2, ("t1", 0): 2}
     play.commit("b", {("t1", 0): 3}).expect()
     group = play.group()
@@ -440,33 +440,33 @@ def test_a_connection_that_ends_reads_no_commits_but_its_own(play: Play) -> None
     assert play.fetch_all() == {("t0", 0): 2, ("t1", 0): 3}
 
 
-def beaten(play: Play, actor: str) -> None:
-    """Its next heartbeat will go the short way."""
+def two_heartbeats(play: Play, actor: str) -> None:
+    """The actor's next heartbeat will take the fast path."""
     for _ in range(2):
         play.heartbeat(actor).expect()
 
 
-def test_a_heartbeat_is_refused_once_the_group_rebalances_though_nobody_changed(play: Play) -> None:
+def test_a_heartbeat_is_refused_during_a_rebalance_without_changes(play: Play) -> None:
     play.s2()
-    beaten(play, "b")
+    two_heartbeats(play, "b")
     generation = play.group().generation
-    play.join("a", version=8)  # the leader, with the same words
+    play.join("a", version=8)  # the leader, with an unchanged JoinGroup
     play.heartbeat("b", generation).expect(ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 def test_a_heartbeat_is_refused_once_its_member_was_replaced_without_a_rebalance(play: Play) -> None:
     play.s2()
-    beaten(play, "b")
+    two_heartbeats(play, "b")
     play.join("b'", instance="ib").expect()
     play.group_is(play.group().state, generation=1)
     play.heartbeat("b").expect(ErrorCode.FENCED_INSTANCE_ID)
 
 
-def test_whoever_waits_for_its_assignment_and_beats_is_looked_at_again(play: Play) -> None:
-    """A session that ends meanwhile is nobody's end, and no longer scheduled_at; the next heartbeat begins another."""
+def test_a_heartbeat_before_the_assignment_takes_the_usual_path(play: Play) -> None:
+    """A deadline scheduled for the old session removes no member; the next heartbeat starts another session."""
     play.c2(session=10_000, rebalance=120_000)
-    beaten(play, "a")
-    beaten(play, "b")
+    two_heartbeats(play, "a")
+    two_heartbeats(play, "b")
     play.sync("b").parks()
     member = play.group().members[play.id_of("b")]
     for second in range(4, 40, 4):
@@ -478,11 +478,11 @@ def test_whoever_waits_for_its_assignment_and_beats_is_looked_at_again(play: Pla
 
 
 HEAD = b"\0\3"
-Alike = tuple[bytes, bytes, bytes]  # key, what was cut out, what comes after it
+Alike = tuple[bytes, bytes, bytes]  # key, the bytes cut out, the bytes after them
 
 
 def form_and_frame(rows: list[Alike]) -> tuple[RecordForm, bytes]:
-    """With something between what is to be cut out, as in a request."""
+    """A form with bytes between the parts to cut out, as in a request."""
     frame, places = b"request", []
     for _, cut, after in rows:
         places.append(len(frame))
@@ -497,7 +497,7 @@ def plain_facts(rows: list[Alike], moment: int) -> list[Fact]:
 @pytest.mark.parametrize("before", [0, 1, 63, 64, 1_000, 1_023, 8_100, 8_191, 8_192, 1_100_000])
 @pytest.mark.parametrize("count", [1, 2, 70, 200])
 @pytest.mark.parametrize("alike", [True, False])
-def test_records_are_those_of_plain_facts_wherever_they_stand_in_a_batch(before: int, count: int, alike: bool) -> None:
+def test_repeated_commits_write_the_same_record_bytes_at_any_place_in_a_batch(before: int, count: int, alike: bool) -> None:
     rows = [(b"key%d" % number, pack(">q", number << 20), b"m" * (0 if alike else number % 3)) for number in range(count)]
     plain: list[bytes] = []
     write_facts(plain, plain_facts(rows, 1_700_000_000_000), before)
@@ -514,8 +514,8 @@ ROWS = st.lists(
 
 
 @given(st.lists(st.tuples(st.booleans(), ROWS), min_size=1, max_size=10))
-def test_a_batch_has_the_facts_in_their_order_however_they_came(steps: list[tuple[bool, list[Alike]]]) -> None:
-    """Up to where offset deltas take two bytes, and beyond."""
+def test_a_batch_keeps_the_order_of_repeated_and_usual_facts(steps: list[tuple[bool, list[Alike]]]) -> None:
+    """Up to and beyond the count at which offset deltas take two bytes."""
     hold = Hold(1 << 30)
     for moment, (short, rows) in enumerate(steps):
         if short:

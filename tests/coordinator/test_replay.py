@@ -1,4 +1,4 @@
-"""Replaying facts: bulk folding gives the same state as one fact after the other."""
+"""Replaying facts: bulk replay gives the same state as replaying one by one."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 from protocol.records import with_version
-from tests.coordinator.truths import replayed
+from simulator.truths import replayed
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 MS = 1_700_000_000_000
-OLD_PREFIX = b"\0\0"  # of keys that Kafka wrote once; they name what those of version 1 name
+OLD_PREFIX = b"\0\0"  # keys that Kafka once wrote; they have the meaning of version 1
 
 
 def folded(facts: list[Fact]) -> dict[tuple[str, str, int], int]:
@@ -39,7 +39,7 @@ def an_offset(group: str, topic: str, partition: int, offset: int | None, metada
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_of_each_partition_the_newest_offset_stays(seed: int) -> None:
+def test_bulk_replay_keeps_the_newest_offset_of_each_partition(seed: int) -> None:
     random = Random(seed)
     expected: dict[tuple[str, str, int], int] = {}
     facts: list[Fact] = []
@@ -58,7 +58,7 @@ def test_of_each_partition_the_newest_offset_stays(seed: int) -> None:
     assert folded(facts) == expected
 
 
-def test_a_group_that_ended_between_two_of_its_offsets_begins_anew() -> None:
+def test_a_group_that_ended_between_two_of_its_offsets_is_a_new_group() -> None:
     erased = [an_offset("g", "t", number, None) for number in (1, 2)]
     facts = [an_offset("g", "t", 1, 10), an_offset("g", "t", 2, 20), *erased, (group_key("g"), None), an_offset("g", "t", 2, 21)]
     assert folded(facts) == {("g", "t", 2): 21}
@@ -66,7 +66,7 @@ def test_a_group_that_ended_between_two_of_its_offsets_begins_anew() -> None:
     assert folded(old) == {("g", "t", 2): 21}
 
 
-def test_the_end_of_a_group_that_is_not_there_says_nothing() -> None:
+def test_a_tombstone_of_an_unknown_group_has_no_effect() -> None:
     """As compaction leaves it."""
     groups: dict[str, Group] = {}
     leftovers: dict[str, dict[str, TopicOffsets]] = {}
@@ -74,7 +74,7 @@ def test_the_end_of_a_group_that_is_not_there_says_nothing() -> None:
     assert (list(groups), leftovers) == (["h"], {})
 
 
-def test_of_a_group_that_has_ended_only_offsets_are_kept_and_are_its_own_again_when_it_returns() -> None:
+def test_offsets_of_a_deleted_group_are_kept_and_return_to_a_group_of_its_name() -> None:
     groups: dict[str, Group] = {}
     leftovers: dict[str, dict[str, TopicOffsets]] = {}
     replay = Replay(groups, leftovers)
@@ -84,31 +84,31 @@ def test_of_a_group_that_has_ended_only_offsets_are_kept_and_are_its_own_again_w
     assert (list(groups), sorted(groups["g"].offsets["t"].values), leftovers) == (["g"], [1, 2], {})
 
 
-def test_a_member_of_an_image_without_a_protocol_has_said_nothing_of_any() -> None:
-    """No coordinator writes it; a log that has it is read all the same."""
+def test_a_stored_member_without_a_protocol_offers_no_protocols() -> None:
+    """No coordinator writes it; a log that has it is read nevertheless."""
     member = MemberMetadata("m", None, "c", "/here", 60_000, 10_000, b"subscription", b"assignment")
     image = with_version(GroupMetadataValue("consumer", 3, None, "m", MS, [member]), 3)
     shard = replayed([(group_key("g"), image)], MS, GroupConfig())
     group = shard.groups["g"]
     assert group.members["m"].protocols == (("", b"subscription"),)
-    assert [one.metadata for one in shard.describe("g").members] == [b""]
+    assert [member.metadata for member in shard.describe("g").members] == [b""]
 
 
 @pytest.mark.parametrize("key", [b"\0\3ab", b"\0\3", b"\0\3a", b"\0\3abcdefgh"])
-def test_a_key_of_a_kind_that_is_not_known_says_nothing_of_those_around_it(key: bytes) -> None:
+def test_a_key_of_an_unknown_kind_does_not_affect_its_neighbours(key: bytes) -> None:
     facts = [(key, b"v" * 24), (key, b""), an_offset("g", "t", 1, 10), (key, b""), (key, b""), an_offset("g", "t", 2, 20), (key, None), an_offset("g", "t", 1, 11)]
     assert folded(facts) == {("g", "t", 1): 11, ("g", "t", 2): 20}
 
 
 @pytest.mark.parametrize("key", [b"", b"\0", b"\xff\xff\0", b"\0\1", b"\0\1\0"])
-def test_a_key_that_says_nothing_is_refused_wherever_it_stands(key: bytes) -> None:
+def test_an_empty_key_is_refused_at_any_position(key: bytes) -> None:
     for before in ([], [an_offset("g", "t", 1, 10)]):
         with pytest.raises(ProtocolError):
             folded([*before, (key, b"v")])
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_value_that_cannot_be_read_is_refused_wherever_it_stands(again: bool) -> None:
+def test_an_unreadable_value_is_refused_at_any_position(again: bool) -> None:
     (key, value) = an_offset("g", "t", 1, 10, b"metadata")
     assert value is not None
     before = [an_offset("g", "t", 0, 1)] if again else []
@@ -129,7 +129,7 @@ def test_replay_counts_known_and_unknown_records_over_all_parts_of_a_log() -> No
 
 
 def test_a_refused_commit_keeps_the_offsets_of_an_ended_group() -> None:
-    """As compaction may leave it: offsets, and behind them the group's tombstone."""
+    """As compaction may leave it: offsets, followed by the group's tombstone."""
     shard = replayed([an_offset("g", "t", 1, 10), (group_key("g"), None)], MS, GroupConfig(offset_metadata_max_bytes=4_000, batch_bytes_max=1_000))
 
     def commit(metadata: str) -> int:

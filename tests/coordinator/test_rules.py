@@ -1,4 +1,4 @@
-"""The table of rules: it has no hole, and each of its cells does what it says."""
+"""The table of rules: every cell is defined and tested."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import T0_T1, Play
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 STATES = [state for state in State if state != State.DEAD]  # no group is ever DEAD
 
@@ -22,16 +22,16 @@ CELLS: dict[tuple[State, str], Case] = {}
 
 
 def cell(state: State, column: str) -> Callable[[Case], Case]:
-    def scheduled_at(case: Case) -> Case:
+    def register(case: Case) -> Case:
         assert (state, column) not in CELLS
         CELLS[state, column] = case
         return case
 
-    return scheduled_at
+    return register
 
 
-def bring(play: Play, state: State) -> None:
-    """Members a (leader) and b, static, in a group of this state; EMPTY: they have left it."""
+def group_in_state(play: Play, state: State) -> None:
+    """Members a (leader) and b, both static, in a group of this state; EMPTY: after they left."""
     if state == State.EMPTY:
         play.s2()
         play.leave("a", "b").expect(0, 0)
@@ -47,21 +47,21 @@ def bring(play: Play, state: State) -> None:
 
 @cell(State.EMPTY, "rejoin")
 @cell(State.EMPTY, "static_return")
-def nobody_is_known_to_come_back(play: Play) -> None:
-    """An empty group knows no member and no instance, so the cell cannot be met; what a client hears is the same."""
+def an_empty_group_has_no_member_to_rejoin(play: Play) -> None:
+    """An empty group knows no member and no instance, so the cell cannot be reached; the reply to a client is the same."""
     assert RULES[State.EMPTY].rejoin == RULES[State.EMPTY].static_return == ErrorCode.UNKNOWN_MEMBER_ID
     play.join("b").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="b")
     play.group_is(State.EMPTY)
 
 
 @cell(State.EMPTY, "sync")
-def nobody_is_there_to_sync(play: Play) -> None:
+def sync_with_an_empty_group_is_refused(play: Play) -> None:
     assert RULES[State.EMPTY].sync == ErrorCode.UNKNOWN_MEMBER_ID
     play.sync("b").expect(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 @cell(State.EMPTY, "heartbeat")
-def nobody_is_there_to_live(play: Play) -> None:
+def heartbeat_to_an_empty_group_is_refused(play: Play) -> None:
     assert RULES[State.EMPTY].heartbeat == ErrorCode.UNKNOWN_MEMBER_ID
     play.heartbeat("b").expect(ErrorCode.UNKNOWN_MEMBER_ID)
 
@@ -74,13 +74,13 @@ def an_id_that_leaves_an_empty_group_changes_nothing(play: Play) -> None:
 
 
 @cell(State.EMPTY, "commit")
-def anybody_commits_to_an_empty_group(play: Play) -> None:
+def any_client_may_commit_to_an_empty_group(play: Play) -> None:
     assert RULES[State.EMPTY].commit == ErrorCode.NONE
     play.commit("x", generation=-1).expect()
 
 
 @cell(State.PREPARING, "rejoin")
-def the_last_one_missing_ends_the_join_phase(play: Play) -> None:
+def the_last_missing_member_ends_the_join_phase(play: Play) -> None:
     play.join("b").expect(generation=2)
     play.group_is(State.COMPLETING)
 
@@ -92,24 +92,24 @@ def a_restarted_member_takes_its_place_in_the_join_phase(play: Play) -> None:
 
 
 @cell(State.PREPARING, "sync")
-def who_syncs_in_a_join_phase_is_called_back(play: Play) -> None:
+def sync_in_the_join_phase_gets_rebalance_in_progress(play: Play) -> None:
     play.sync("b").expect(ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 @cell(State.PREPARING, "heartbeat")
-def who_heartbeats_in_a_join_phase_is_called_back_and_lives(play: Play) -> None:
+def heartbeat_in_the_join_phase_gets_rebalance_in_progress_and_renews_the_session(play: Play) -> None:
     play.after(1_000).heartbeat("b").expect(ErrorCode.REBALANCE_IN_PROGRESS)
     assert play.session_left("b") == 10_000
 
 
 @cell(State.PREPARING, "after_leave")
-def the_last_one_missing_goes(play: Play) -> None:
+def leave_of_the_last_missing_member_ends_the_join_phase(play: Play) -> None:
     play.leave("b").expect()
     play.group_is(State.COMPLETING, generation=2, members=["a"])
 
 
 @cell(State.PREPARING, "commit")
-def members_may_commit_before_they_rejoin_and_live(play: Play) -> None:
+def commit_in_the_join_phase_is_accepted_and_renews_the_session(play: Play) -> None:
     play.after(1_000).commit("b").expect()
     assert play.session_left("b") == 10_000
 
@@ -130,7 +130,7 @@ def a_restart_begins_a_rebalance_while_assignments_are_awaited(play: Play) -> No
 
 
 @cell(State.COMPLETING, "sync")
-def the_leader_settles_it(play: Play) -> None:
+def sync_of_the_leader_makes_the_group_stable(play: Play) -> None:
     b = play.sync("b").parks()
     play.sync("a", {"b": 2}).expect()
     b.expect(assignment=2)
@@ -138,20 +138,20 @@ def the_leader_settles_it(play: Play) -> None:
 
 
 @cell(State.COMPLETING, "heartbeat")
-def who_heartbeats_while_assignments_are_awaited_lives(play: Play) -> None:
+def heartbeat_while_assignments_are_awaited_renews_the_session(play: Play) -> None:
     play.after(1_000).heartbeat("b").expect()
     assert play.session_left("b") == 10_000
 
 
 @cell(State.COMPLETING, "after_leave")
 @cell(State.STABLE, "after_leave")
-def whoever_is_left_is_called_back(play: Play) -> None:
+def leave_causes_a_rebalance_of_the_remaining_members(play: Play) -> None:
     play.leave("b").expect()
     play.group_is(State.PREPARING, members=["a"])
 
 
 @cell(State.COMPLETING, "commit")
-def nobody_commits_while_assignments_are_awaited_nor_lives_by_trying(play: Play) -> None:
+def commit_while_assignments_are_awaited_is_refused_and_renews_no_session(play: Play) -> None:
     play.after(1_000).commit("b").expect(ErrorCode.REBALANCE_IN_PROGRESS)
     assert play.session_left("b") == 9_000
     play.fetch().expect(-1)
@@ -166,27 +166,27 @@ def the_leader_or_a_change_begins_a_rebalance(play: Play) -> None:
 
 
 @cell(State.STABLE, "static_return")
-def a_restart_disturbs_nobody(play: Play) -> None:
+def a_restart_in_a_stable_group_causes_no_rebalance(play: Play) -> None:
     play.join("b'").expect(generation=1, id="b'")
     play.group_is(State.STABLE, generation=1)
     play.wrote("W4")
 
 
 @cell(State.STABLE, "sync")
-def an_assignment_is_told_again(play: Play) -> None:
+def sync_in_a_stable_group_returns_the_assignment_again(play: Play) -> None:
     play.sync("b").expect(assignment=2)
     play.sync("a", {"a": 9, "b": 9}).expect(assignment=1)
     play.wrote()
 
 
 @cell(State.STABLE, "heartbeat")
-def who_heartbeats_lives(play: Play) -> None:
+def heartbeat_in_a_stable_group_renews_the_session(play: Play) -> None:
     play.after(1_000).heartbeat("b").expect()
     assert play.session_left("b") == 10_000
 
 
 @cell(State.STABLE, "commit")
-def members_commit_and_live(play: Play) -> None:
+def commit_in_a_stable_group_renews_the_session(play: Play) -> None:
     play.after(1_000).commit("b").expect()
     assert play.session_left("b") == 10_000
 
@@ -203,15 +203,15 @@ def test_every_cell_of_the_table_has_a_case() -> None:
 
 
 @pytest.mark.parametrize(("state", "column"), list(product(STATES, Row._fields)), ids=lambda value: getattr(value, "name", value))
-def test_a_cell(play: Play, state: State, column: str) -> None:
-    bring(play, state)
+def test_each_cell_does_what_the_table_says(play: Play, state: State, column: str) -> None:
+    group_in_state(play, state)
     CELLS[state, column](play)
 
 
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
 @pytest.mark.parametrize("static", [False, True])
 def test_a_newcomer_is_parked_in_every_state(play: Play, state: State, static: bool) -> None:
-    bring(play, state)
+    group_in_state(play, state)
     play.join("c", instance="ic" if static else None, version=9 if static else 3).parks()
     play.group_is(State.PREPARING)
     assert play.id_of("c") in play.group().members
@@ -219,12 +219,12 @@ def test_a_newcomer_is_parked_in_every_state(play: Play, state: State, static: b
 
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
 def test_an_id_is_handed_out_in_every_state_and_changes_none(play: Play, state: State) -> None:
-    bring(play, state)
+    group_in_state(play, state)
     play.join("p").expect(79, id="p")
     play.group_is(state, pending=["p"])
 
 
-# Who may commit (g.1): a row a request, a column a state.
+# Commit permissions (g.1): a row per request, a column per state.
 COMMITS = [
     # generation, id, instance                  EMPTY PREPARING COMPLETING STABLE
     ((-1, "", None), (0, 25, 25, 25)),
@@ -245,6 +245,6 @@ COMMITS = [
 )
 def test_commit_permissions_by_state(play: Play, who: tuple[int, str, str | None], state: State, error: int) -> None:
     generation, id, instance = who
-    bring(play, state)
+    group_in_state(play, state)
     play.join("p")
     play.commit_as_is(Commit("g", generation, play.id_of(id), instance, [])).expect(error)

@@ -1,4 +1,4 @@
-"""A shard by itself: what it is asked at its limits, which moment counts, and how it begins and ends."""
+"""A shard by itself: limits, the time that counts for each call, and its beginning and end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST = "x" * 32_767
 
 
 class Waiter:
-    """Takes a reply."""
+    """Accepts a reply."""
 
     member_id = ""
     reply: Any = None
@@ -38,8 +38,8 @@ class Waiter:
         self.released += 1
 
 
-def opened(facts: list[tuple[bytes, bytes | None]] | None = None, now: int = 0, **config: int) -> tuple[Shard, int]:
-    """A shard that has replayed these facts, and in how many parts it opened their groups."""
+def opened(facts: list[tuple[bytes, bytes | None]] | None = None, now: int = 0, **config: Any) -> tuple[Shard, int]:
+    """A shard that has replayed these facts, and the number of parts in which it opened their groups."""
     shard = Shard(GroupConfig(**config), iter(map(str, range(1, 1_000))).__next__)
     shard.clear()
     shard.replay(facts or [])
@@ -50,13 +50,13 @@ def joining(member_id: str = "", group: str = "g", instance: str | None = None, 
     return JoinRequest(group, member_id, instance, "consumer", (("range", T0),), session_ms, 20_000, "c", "/127.0.0.1", needs_member_id=False)
 
 
-# Names that no record can hold.
+# Names too long for a record.
 
 
 @pytest.mark.parametrize(
     "how", [{"group": LONG}, {"client": LONG}, {"type": LONG}, {"protocols": (LONG,)}, {"instance": LONGEST}, {"client": LONGEST, "version": 3}]
 )
-def test_a_join_with_a_name_that_no_record_can_hold_is_refused_and_makes_nothing(play: Play, how: dict[str, Any]) -> None:
+def test_a_join_with_a_name_too_long_for_a_record_is_refused_without_a_group(play: Play, how: dict[str, Any]) -> None:
     play.join("a", **how).expect(ErrorCode.UNKNOWN_SERVER_ERROR, id="")
     group = how.get("group", "g")
     if group == LONG:
@@ -66,19 +66,19 @@ def test_a_join_with_a_name_that_no_record_can_hold_is_refused_and_makes_nothing
         play.group_is(State.EMPTY, members=[], pending=[])
 
 
-def test_the_longest_names_that_a_record_can_hold_are_taken(play: Play) -> None:
-    play.join("a", group=LONGEST, instance="x" * 32_765).parks()  # its id has a dash and one character more
+def test_the_longest_storable_names_are_accepted(play: Play) -> None:
+    play.join("a", group=LONGEST, instance="x" * 32_765).parks()  # its id has a dash and one more character
     play.group_is(State.PREPARING, members=["a"], group=LONGEST)
 
 
-def test_a_commit_to_a_group_whose_name_no_record_can_hold_is_refused_and_makes_nothing(play: Play) -> None:
+def test_a_commit_to_a_group_name_too_long_for_a_record_is_refused(play: Play) -> None:
     play.commit(None, group=LONG).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
     play.no_group(LONG)
     play.commit(None, group=LONGEST).expect(ErrorCode.NONE)
     play.group_is(State.EMPTY, group=LONGEST)
 
 
-def test_a_commit_to_a_topic_whose_name_no_record_can_hold_is_refused_whole(play: Play) -> None:
+def test_a_commit_with_a_topic_name_too_long_for_a_record_is_refused_whole(play: Play) -> None:
     play.commit(None, {("t0", 0): 1, (LONG, 0): 2}).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
     play.no_group()
     play.wrote()
@@ -91,11 +91,11 @@ def test_generation_0_is_a_generation_and_makes_no_group(play: Play) -> None:
     play.group_is(State.EMPTY)
 
 
-# Moments.
+# Times.
 
 
-def test_each_call_counts_from_its_own_moment() -> None:
-    """Nobody advanced the shard in between; sessions follow the monotonic time, states the wall's."""
+def test_each_call_uses_its_own_time() -> None:
+    """No advance() in between; sessions use the monotonic time, states the wall time."""
     shard, _ = opened(group_initial_rebalance_delay_ms=0)
     shard.join(joining(), Waiter(), 1_000, 71_000)
     shard.advance(1_000, 71_000, 0)
@@ -114,20 +114,20 @@ def test_each_call_counts_from_its_own_moment() -> None:
     assert (group.state.name, group.state_ms) == ("EMPTY", 75_000)
 
 
-@pytest.mark.parametrize(("gap", "told"), [(3_000, False), (3_001, True)])
-def test_a_heartbeat_is_late_from_more_than_a_third_of_the_session_on(play: Play, gap: int, told: bool) -> None:
+@pytest.mark.parametrize(("gap", "late"), [(3_000, False), (3_001, True)])
+def test_a_heartbeat_is_late_from_more_than_a_third_of_the_session_on(play: Play, gap: int, late: bool) -> None:
     play.d1(session=9_000)
     play.heartbeat("a").expect()
     play.after(gap).heartbeat("a").expect()
     play.heartbeat("a").expect()
     play.alive("a").after(60_000)
-    assert bool([note for note in play.notes if note.kind == Kind.HEARTBEATS]) == told
+    assert bool([note for note in play.notes if note.kind == Kind.HEARTBEATS]) == late
 
 
-@pytest.mark.parametrize(("gap", "told"), [(3_000, False), (3_001, True)])
+@pytest.mark.parametrize(("gap", "late"), [(3_000, False), (3_001, True)])
 @pytest.mark.parametrize("what", ["heartbeat", "commit"])
-def test_neither_way_of_asking_calls_a_third_of_the_session_late(play: Play, what: str, gap: int, told: bool) -> None:
-    """Asked of the shard itself, as the first request of its kind is."""
+def test_heartbeat_and_commit_are_late_only_after_a_third_of_the_session(play: Play, what: str, gap: int, late: bool) -> None:
+    """The shard is called directly, as for the first request of its kind."""
     play.d1(session=9_000)
     play.after(gap)
     shard, id = play._serving, play.id_of("a")
@@ -136,10 +136,10 @@ def test_neither_way_of_asking_calls_a_third_of_the_session_late(play: Play, wha
     else:
         assert shard.commit(Commit("g", 1, id, None, []), play.now, play.wall) == ErrorCode.NONE
     play.alive("a").after(70_000)
-    assert bool([note for note in play.notes if note.kind == Kind.HEARTBEATS]) == told
+    assert bool([note for note in play.notes if note.kind == Kind.HEARTBEATS]) == late
 
 
-def test_a_phase_that_a_leaving_begins_counts_from_its_moment() -> None:
+def test_a_join_phase_begun_by_a_leave_counts_from_the_leave() -> None:
     shard, _ = opened(group_initial_rebalance_delay_ms=0)
     for _ in range(2):
         shard.join(joining(), Waiter(), 1_000, 71_000)
@@ -149,8 +149,8 @@ def test_a_phase_that_a_leaving_begins_counts_from_its_moment() -> None:
     assert (group.state.name, group.deadline) == ("PREPARING", 25_000)
 
 
-def test_a_join_that_was_answered_as_it_was_is_looked_at_again_when_it_counts(play: Play) -> None:
-    """A follower's, with another rebalance timeout: it is taken with the rebalance that comes, also as the same request."""
+def test_a_join_repeated_unchanged_is_evaluated_again_in_a_rebalance(play: Play) -> None:
+    """A follower's join with another rebalance timeout: it applies with the next rebalance, also when the same request object repeats."""
     play.s2(rebalance=20_000)
     play.join("b", rebalance=99_000).expect(generation=1)
     play.join("a").parks()
@@ -158,7 +158,7 @@ def test_a_join_that_was_answered_as_it_was_is_looked_at_again_when_it_counts(pl
     assert play.group().rebalance_timeout_ms == 99_000
 
 
-def test_an_id_that_was_handed_out_is_not_for_a_static_member(play: Play) -> None:
+def test_a_pending_id_cannot_be_used_by_a_static_member(play: Play) -> None:
     play.join("p").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.join("p", instance="ip").expect(ErrorCode.UNKNOWN_SERVER_ERROR, id="")
 
@@ -177,14 +177,14 @@ def test_refused_commits_to_a_missing_group_are_not_counted_for_its_successor(pl
     assert not [note for note in play.notes if note.kind == Kind.COMMIT_REFUSED]
 
 
-def test_a_session_that_a_load_began_has_no_gap_before(play: Play) -> None:
+def test_a_session_begun_by_a_load_counts_no_heartbeat_gap(play: Play) -> None:
     play.f2()
     play.after(1_000).heartbeat("m0").expect()
     play.alive("m0", "m1").after(60_000)
     assert not [note for note in play.notes if note.kind == Kind.HEARTBEATS]
 
 
-# Life.
+# Begin and end.
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_groups_are_opened_fifty_at_a_time(groups: int, parts: int) -> None:
 
 
 def test_offsets_that_outlive_a_group_belong_to_its_successor(play: Play) -> None:
-    """A tombstone of the group alone, as another writer may leave."""
+    """Another writer may leave a tombstone of the group alone."""
     offset = offset_key(offset_key_prefix("g", "t0"), 0), offset_value(7, -1, b"", play.now)
     for make in (lambda: play.join("a", version=3), lambda: play.commit(None, {("t1", 0): 1})):
         play.log.clear()
@@ -209,7 +209,7 @@ def test_offsets_that_outlive_a_group_belong_to_its_successor(play: Play) -> Non
         assert play.fetch_all()[("t0", 0)] == 7
 
 
-def test_a_group_that_is_larger_than_allowed_is_called_back_by_the_load_itself(play: Play) -> None:
+def test_loading_a_group_above_its_maximum_size_begins_a_rebalance(play: Play) -> None:
     play.configure(group_max_size=1)
     play.f2()
     play.group_is(State.PREPARING)
@@ -228,7 +228,7 @@ def test_a_shard_without_a_note_sink_serves() -> None:
     assert waiter.reply.generation == 1
 
 
-def test_a_shard_that_was_given_up_waits_for_nothing_and_answers_each_once() -> None:
+def test_a_released_shard_answers_each_request_once() -> None:
     shard, _ = opened()
     waiters = [Waiter(), Waiter()]
     for waiter in waiters:

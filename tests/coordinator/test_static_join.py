@@ -8,7 +8,7 @@ from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play, scenario
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @scenario("SJ-01")
@@ -43,12 +43,12 @@ def test_a_static_member_may_leave_its_instance_out(play: Play) -> None:
 
 
 def test_the_leaders_member_list_has_static_members_first_in_join_order(play: Play) -> None:
-    """kafka-python's range would give nothing to a static member that stands before a dynamic one."""
+    """kafka-python's range assignor would give nothing to a static member listed after a dynamic member."""
     play.settled("a", "b", "c", static={"a", "c"})
     leads = play.join("a")
     play.join("b")
     play.join("c")
-    assert [one[1] for one in leads.reply.members] == ["ia", "ic", None]
+    assert [member[1] for member in leads.reply.members] == ["ia", "ic", None]
 
 
 def test_the_leaders_member_list_has_a_single_static_member_first(play: Play) -> None:
@@ -56,37 +56,37 @@ def test_the_leaders_member_list_has_a_single_static_member_first(play: Play) ->
     leads = play.join("a")
     play.join("b")
     play.join("c")
-    assert [one[1] for one in leads.reply.members] == ["ib", None, None]
+    assert [member[1] for member in leads.reply.members] == ["ib", None, None]
 
 
 @scenario("SJ-05")
-def test_members_stay_static_through_a_round_in_which_nobody_names_an_instance(play: Play) -> None:
+def test_members_stay_static_through_a_round_without_instance_ids(play: Play) -> None:
     play.s2()
     a = play.join("a", instance=None)
     play.join("b", instance=None).expect(generation=2)
     a.expect(generation=2, members=["a", "b"])
-    assert [one[1] for one in a.reply.members] == ["ia", "ib"]
+    assert [member[1] for member in a.reply.members] == ["ia", "ib"]
     play.sync("a", {"a": 1, "b": 2}, generation=2, instance=None).expect(assignment=1)
     play.sync("b", generation=2, instance=None).expect(assignment=2)
     (record,) = play.wrote("W2")
     assert record.image is not None
-    assert [one.group_instance_id for one in record.image.members] == ["ia", "ib"]
+    assert [member.group_instance_id for member in record.image.members] == ["ia", "ib"]
 
 
 @scenario("SJ-06")
-def test_a_member_that_names_anothers_instance_is_fenced(play: Play) -> None:
+def test_a_member_with_the_instance_id_of_another_member_is_fenced(play: Play) -> None:
     play.s2()
     play.join("b", instance="ia").expect(ErrorCode.FENCED_INSTANCE_ID, id="b")
 
 
 @scenario("SJ-07")
-def test_a_member_that_names_an_instance_of_nobody_is_unknown(play: Play) -> None:
+def test_a_member_with_an_unknown_instance_id_is_unknown(play: Play) -> None:
     play.s2()
     play.join("b", instance="zz").expect(ErrorCode.UNKNOWN_MEMBER_ID, id="b")
 
 
 @scenario("SJ-08")
-def test_an_old_id_with_an_instance_of_somebody_is_fenced(play: Play) -> None:
+def test_a_replaced_member_id_with_its_instance_id_is_fenced(play: Play) -> None:
     play.s2()
     play.join("gone", id="gone", instance="ib").expect(ErrorCode.FENCED_INSTANCE_ID, id="gone")
 

@@ -7,10 +7,10 @@ import pytest
 from coordinator.notes import Kind, Replacement
 from coordinator.states import State
 from protocol.errors import ErrorCode
-from tests.coordinator.asked import Bytes
 from tests.coordinator.playbook import T0, T0_T1, Play, row, scenario
+from tests.coordinator.sent_requests import Bytes
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @scenario("SR-01")
@@ -23,7 +23,7 @@ def test_a_static_member_that_restarts_keeps_its_place(play: Play) -> None:
     (record,) = play.wrote("W4")
     assert record.image is not None
     assert (record.image.generation, record.image.leader, record.image.current_state_timestamp) == (1, "ia-a", since_ms)
-    assert [(one.member_id, one.group_instance_id, one.assignment) for one in record.image.members] == [
+    assert [(member.member_id, member.group_instance_id, member.assignment) for member in record.image.members] == [
         ("ia-a", "ia", b"\1"),
         ("ib-b'", "ib", b"\2"),
     ]
@@ -73,7 +73,7 @@ def test_the_old_process_is_unknown_when_it_leaves_its_instance_out(play: Play) 
 
 
 @scenario("SR-06")
-def test_a_restarted_leader_leads_and_is_told_to_skip_the_assignment(play: Play) -> None:
+def test_a_restarted_leader_leads_and_skips_the_assignment(play: Play) -> None:
     play.s2()
     play.join("a'").expect(generation=1, id="a'", leader="a'", members=["a'", "b"], skip=True)
     (record,) = play.wrote("W4")
@@ -83,7 +83,7 @@ def test_a_restarted_leader_leads_and_is_told_to_skip_the_assignment(play: Play)
 
 @scenario("SR-07")
 @pytest.mark.parametrize("assignments", [None, {"a'": 7, "b": 8}])
-def test_a_restarted_leaders_assignments_are_not_looked_at(play: Play, assignments: dict[str, Bytes] | None) -> None:
+def test_a_restarted_leaders_assignments_are_ignored(play: Play, assignments: dict[str, Bytes] | None) -> None:
     play.s2()
     play.join("a'")
     play.wrote("W4")
@@ -93,7 +93,7 @@ def test_a_restarted_leaders_assignments_are_not_looked_at(play: Play, assignmen
 
 
 @pytest.mark.parametrize("version", [row("SR-08", 5), row("SR-08", 8)])
-def test_an_old_client_that_led_is_told_that_its_old_id_leads(play: Play, version: int) -> None:
+def test_an_old_client_that_led_gets_its_old_id_as_the_leader(play: Play, version: int) -> None:
     play.s2()
     play.join("a'", version=version).expect(generation=1, id="a'", leader="a", members=[])
     play.group_is(State.STABLE, leader="a'")
@@ -126,32 +126,32 @@ def test_an_old_follower_restarts_as_a_new_one_does(play: Play, version: int) ->
 
 
 @scenario("SR-12")
-def test_a_restart_with_other_metadata_is_stored_and_disturbs_nobody(play: Play) -> None:
+def test_a_restart_with_other_metadata_is_stored_without_a_rebalance(play: Play) -> None:
     play.s2()
     play.join("b'", metadata=T0_T1).expect(generation=1)
     play.group_is(State.STABLE, generation=1)
     (record,) = play.wrote("W4")
     assert record.image is not None
-    assert [one.subscription for one in record.image.members] == [T0, T0_T1]
+    assert [member.subscription for member in record.image.members] == [T0, T0_T1]
 
 
 @scenario("SR-13")
 def test_a_restarted_leader_with_other_metadata_sees_it_among_the_members(play: Play) -> None:
     play.s2()
     restart = play.join("a'", metadata=T0_T1).expect(generation=1, members=["a'", "b"], skip=True)
-    assert [one[2] for one in restart.reply.members] == [T0_T1, T0]
+    assert [member[2] for member in restart.reply.members] == [T0_T1, T0]
     play.group_is(State.STABLE, generation=1)
 
 
 @scenario("SR-14")
-def test_a_restart_that_offers_more_protocols_disturbs_nobody_while_the_choice_is_the_same(play: Play) -> None:
+def test_a_restart_with_more_protocols_is_no_rebalance_while_the_choice_is_the_same(play: Play) -> None:
     play.s2()
     play.join("b'", protocols=["range", "roundrobin"]).expect(generation=1, protocol="range")
     play.group_is(State.STABLE, generation=1)
 
 
 @scenario("SR-15")
-def test_what_a_restart_offered_is_what_its_next_join_is_compared_with(play: Play) -> None:
+def test_a_join_after_a_restart_is_compared_with_the_restarts_metadata(play: Play) -> None:
     play.s2()
     play.join("b'", protocols=["range", "roundrobin"])
     play.join("b'").expect(generation=1, at=0)
@@ -169,7 +169,7 @@ def test_a_restart_that_changes_the_choice_of_protocol_is_a_rebalance(play: Play
     restart.expect(generation=2, protocol="roundrobin", id="b'")
     (record,) = play.wrote("W7")  # Z13: Kafka writes nothing before the leader's assignments
     assert record.image is not None
-    assert (record.image.generation, [one.member_id for one in record.image.members]) == (1, ["ia-a", "ib-b'"])
+    assert (record.image.generation, [member.member_id for member in record.image.members]) == (1, ["ia-a", "ib-b'"])
     play.noted(Kind.STATIC_REPLACED, new_id="b'", outcome=Replacement.PROTOCOL_CHANGED)
 
 
@@ -179,7 +179,7 @@ def test_the_first_session_after_a_restart_is_as_long_as_the_old_ones_were(play:
     play.alive("a").at(5_000)
     play.join("b'", session=30_000)
     assert play.session_left("b'") == 10_000
-    play.at(12_000).group_is(State.STABLE, members=["a", "b'"])  # the old id's session is over: nothing happens
+    play.at(12_000).group_is(State.STABLE, members=["a", "b'"])  # the old id's session ends without effect
     play.heartbeat("b'", 1).expect()
     assert play.session_left("b'") == 30_000
 
@@ -214,7 +214,7 @@ def test_a_restart_that_cannot_be_stored_leaves_the_old_member_as_it_was_z17(pla
 
 
 @scenario("SR-20")
-def test_a_restart_on_a_broken_disk_is_sent_to_look_for_the_coordinator_z17(play: Play) -> None:
+def test_a_restart_on_a_broken_disk_gets_not_coordinator_z17(play: Play) -> None:
     play.s2()
     play.hold_appends()
     restart = play.join("b'").parks()
@@ -231,12 +231,12 @@ def test_after_two_restarts_that_could_not_be_stored_the_old_id_has_the_seat_z16
     play.log_fails(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     first.expect(ErrorCode.COORDINATOR_NOT_AVAILABLE, id="")
     second.expect(ErrorCode.COORDINATOR_NOT_AVAILABLE, id="")
-    play.group_is(State.STABLE, members=["a"])  # Kafka: a', which nobody owns
+    play.group_is(State.STABLE, members=["a"])  # Kafka: a', the id of no process
     play.join("a'''").expect(generation=1, skip=True)
 
 
 @scenario("SR-22")
-def test_a_newcomer_behind_a_restart_in_flight_finds_it_done_z17(play: Play) -> None:
+def test_a_newcomer_after_a_restart_in_flight_sees_it_completed_z17(play: Play) -> None:
     play.s2()
     play.hold_appends()
     restart = play.join("b'").parks()
@@ -251,20 +251,20 @@ def test_a_newcomer_behind_a_restart_in_flight_finds_it_done_z17(play: Play) -> 
 
 
 @scenario("SR-23")
-def test_a_leader_that_rejoins_behind_a_restart_in_flight_waits_for_it_z17(play: Play) -> None:
+def test_a_leader_that_rejoins_after_a_restart_in_flight_waits_for_it_z17(play: Play) -> None:
     play.s2()
     play.hold_appends()
     restart = play.join("b'").parks()
     a = play.join("a").parks()
     play.confirm()
-    restart.expect(generation=1, id="b'")  # Kafka: it counts as joined, and both are told of generation 2
+    restart.expect(generation=1, id="b'")  # Kafka: it counts as joined, and both get generation 2
     a.parks()
     play.join("b'").expect(generation=2)
     a.expect(generation=2, members=["a", "b'"])
 
 
 @scenario("SR-24")
-def test_a_newcomer_behind_a_restart_that_could_not_be_stored_is_sent_away_too_z17(play: Play) -> None:
+def test_a_newcomer_after_a_failed_restart_append_is_refused_too_z17(play: Play) -> None:
     play.s2()
     play.hold_appends()
     restart = play.join("b'").parks()
@@ -279,7 +279,7 @@ def test_a_newcomer_behind_a_restart_that_could_not_be_stored_is_sent_away_too_z
 
 
 @scenario("SR-25")
-def test_no_generation_is_announced_behind_a_restart_that_could_not_be_stored_z14_z17(play: Play) -> None:
+def test_no_generation_is_announced_after_a_failed_restart_append_z14_z17(play: Play) -> None:
     play.s2()
     play.hold_appends()
     restart = play.join("b'")
@@ -295,7 +295,7 @@ def test_no_generation_is_announced_behind_a_restart_that_could_not_be_stored_z1
 
 
 @scenario("SR-26")
-def test_an_administrator_removes_a_restart_in_flight_which_was_answered_before_z17(play: Play) -> None:
+def test_an_administrator_removes_a_member_whose_restart_is_in_flight_z17(play: Play) -> None:
     play.s2()
     play.hold_appends()
     restart = play.join("b'").parks()
@@ -355,9 +355,9 @@ def test_a_static_member_that_returns_after_its_session_is_a_newcomer(play: Play
     play.join("b").expect(generation=2)
     c.expect(generation=2, id="c'")
     play.expect("a", generation=2, members=["a", "b", "c'"])
-    (record,) = play.wrote("W7")  # Z13: c' is told that it is in, so whoever takes over must know it
+    (record,) = play.wrote("W7")  # Z13: c' was answered as a member, so the next coordinator must know it
     assert record.image is not None
-    assert [one.member_id for one in record.image.members] == ["ia-a", "ib-b", "ic-c'"]
+    assert [member.member_id for member in record.image.members] == ["ia-a", "ib-b", "ic-c'"]
 
 
 @scenario("SR-31")

@@ -9,18 +9,18 @@ from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play, scenario
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @scenario("SR-40")
-def test_the_last_one_missing_may_come_back_as_another_process(play: Play) -> None:
+def test_the_last_missing_member_may_restart_in_the_join_phase(play: Play) -> None:
     a = play.p2()
     restart = play.join("b'")
     a.expect(generation=2, members=["a", "b'"])
     restart.expect(generation=2, id="b'", leader="a")
     (record,) = play.wrote("W7")  # Z13: Kafka writes nothing
     assert record.image is not None
-    assert [(one.member_id, one.assignment) for one in record.image.members] == [("ia-a", b"\1"), ("ib-b'", b"\2")]
+    assert [(member.member_id, member.assignment) for member in record.image.members] == [("ia-a", b"\1"), ("ib-b'", b"\2")]
     play.noted(Kind.STATIC_REPLACED, old_id="b", new_id="b'", outcome=Replacement.PREPARING)
 
 
@@ -93,7 +93,7 @@ def test_a_restart_while_assignments_are_awaited_is_a_rebalance(play: Play) -> N
 
 
 @scenario("SR-51")
-def test_a_restarted_leader_while_assignments_are_awaited_calls_the_others_back(play: Play) -> None:
+def test_a_leader_that_restarts_before_assigning_causes_a_rebalance(play: Play) -> None:
     waiting = play.c2b()
     restart = play.join("a'").parks()
     waiting.expect(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -103,7 +103,7 @@ def test_a_restarted_leader_while_assignments_are_awaited_calls_the_others_back(
 
 
 @scenario("SR-52")
-def test_a_restart_behind_assignments_in_flight_finds_them_decided_z17(play: Play) -> None:
+def test_a_restart_after_assignments_in_flight_sees_them_assigned_z17(play: Play) -> None:
     play.c2()
     play.hold_appends()
     leader = play.sync("a", {"a": 1, "b": 2}).parks()
@@ -116,7 +116,7 @@ def test_a_restart_behind_assignments_in_flight_finds_them_decided_z17(play: Pla
 
 
 @scenario("SR-53")
-def test_a_restart_behind_assignments_that_could_not_be_stored_is_sent_away_z17(play: Play) -> None:
+def test_a_restart_after_a_failed_assignment_append_is_refused_z17(play: Play) -> None:
     play.c2()
     play.hold_appends()
     leader = play.sync("a", {"a": 1, "b": 2}).parks()

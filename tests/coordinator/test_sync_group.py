@@ -13,7 +13,7 @@ from tests.coordinator.playbook import T0_T1, Play, scenario
 
 
 @scenario("SY-01")
-def test_a_follower_waits_for_the_leader_and_both_are_told_when_it_is_stored(play: Play) -> None:
+def test_a_follower_waits_for_the_leader_and_both_are_answered_when_it_is_stored(play: Play) -> None:
     play.c2()
     b = play.sync("b").parks()
     play.wrote()
@@ -28,7 +28,7 @@ def test_a_follower_waits_for_the_leader_and_both_are_told_when_it_is_stored(pla
     play.group_is(State.STABLE, generation=1)
 
 
-def test_each_generation_is_stored_with_what_its_leader_brought(play: Play) -> None:
+def test_each_generation_is_stored_with_its_leaders_assignments(play: Play) -> None:
     play.d2()
     for generation, given in ((2, 1), (3, 1), (4, 3), (5, 3)):
         play.join("a")
@@ -40,7 +40,7 @@ def test_each_generation_is_stored_with_what_its_leader_brought(play: Play) -> N
         assert record.image is not None
         assert record.image.generation == generation
         assert record.image.current_state_timestamp == play.now - 10
-        assert [one.assignment for one in record.image.members] == [bytes([given]), b"\2"]
+        assert [member.assignment for member in record.image.members] == [bytes([given]), b"\2"]
 
 
 @scenario("SY-02")
@@ -52,7 +52,7 @@ def test_a_follower_that_comes_after_the_leader_is_answered_at_once(play: Play) 
 
 
 @scenario("SY-03")
-def test_of_two_syncs_of_a_member_the_second_gets_the_assignment_z2(play: Play) -> None:
+def test_a_second_parked_sync_replaces_the_first_and_gets_the_assignment_z2(play: Play) -> None:
     play.c2()
     first = play.sync("b").parks()
     second = play.sync("b").parks()
@@ -62,7 +62,7 @@ def test_of_two_syncs_of_a_member_the_second_gets_the_assignment_z2(play: Play) 
 
 
 @scenario("SY-04")
-def test_a_leader_that_assigns_nothing_gives_everybody_nothing(play: Play) -> None:
+def test_an_empty_assignment_of_the_leader_gives_each_member_nothing(play: Play) -> None:
     b = play.c2b()
     play.sync("a").expect(assignment=b"")
     b.expect(assignment=b"")
@@ -70,7 +70,7 @@ def test_a_leader_that_assigns_nothing_gives_everybody_nothing(play: Play) -> No
 
 
 @scenario("SY-05")
-def test_a_followers_assignments_are_not_looked_at(play: Play) -> None:
+def test_a_followers_assignments_are_ignored(play: Play) -> None:
     play.c2()
     b = play.sync("b", {"a": 8, "b": 9}).parks()
     play.wrote()
@@ -85,7 +85,7 @@ def test_assignments_of_unknown_members_are_dropped_and_missing_ones_are_empty(p
     b.expect(assignment=b"")
     (record,) = play.wrote("W2")
     assert record.image is not None
-    assert [(one.group_instance_id, one.assignment) for one in record.image.members] == [("ia", b"\1"), ("ib", b"")]
+    assert [(member.group_instance_id, member.assignment) for member in record.image.members] == [("ia", b"\1"), ("ib", b"")]
 
 
 @scenario("SY-07")
@@ -124,7 +124,7 @@ def test_in_a_stable_group_generation_and_protocol_are_checked_first(play: Play)
 
 
 @scenario("SY-11")
-def test_nobody_can_sync_where_no_member_is(play: Play) -> None:
+def test_a_sync_to_a_group_without_members_is_refused(play: Play) -> None:
     play.sync("x", generation=0).expect(ErrorCode.UNKNOWN_MEMBER_ID)
     play.no_group()
     play.d1()
@@ -162,7 +162,7 @@ def test_a_follower_that_heartbeats_but_never_asks_is_removed(play: Play) -> Non
 
 
 @scenario("SY-14")
-def test_nobody_is_waited_for_when_all_have_asked(play: Play) -> None:
+def test_no_member_is_waited_for_when_all_have_synced(play: Play) -> None:
     play.c2()
     assert play.phase_left() == 20_000
     play.sync("b")
@@ -200,7 +200,7 @@ def test_a_static_member_that_joins_late_and_asks_is_not_removed(play: Play) -> 
 
 
 @scenario("SY-17")
-def test_a_change_behind_assignments_in_flight_finds_them_decided_z17(play: Play) -> None:
+def test_a_changed_join_after_assignments_in_flight_sees_them_assigned_z17(play: Play) -> None:
     play.c2()
     play.hold_appends()
     a = play.sync("a", {"a": 1, "b": 2}).parks()
@@ -218,7 +218,7 @@ def test_a_change_behind_assignments_in_flight_finds_them_decided_z17(play: Play
 
 
 @scenario("SY-18")
-def test_a_leave_behind_assignments_in_flight_finds_them_decided_z17(play: Play) -> None:
+def test_a_leave_after_assignments_in_flight_sees_them_assigned_z17(play: Play) -> None:
     play.c2()
     play.hold_appends()
     a = play.sync("a", {"a": 1, "b": 2}).parks()
@@ -230,7 +230,7 @@ def test_a_leave_behind_assignments_in_flight_finds_them_decided_z17(play: Play)
 
 
 @scenario("SY-19")
-def test_a_leader_that_assigns_twice_is_told_what_it_said_first_z4_z17(play: Play) -> None:
+def test_a_leader_that_assigns_twice_gets_its_first_assignment_z4_z17(play: Play) -> None:
     play.joined("a", static=True)
     play.hold_appends()
     first = play.sync("a", {"a": 1})
@@ -253,7 +253,7 @@ def test_a_member_that_waits_for_its_assignment_does_not_expire(play: Play) -> N
 
 
 @scenario("SY-21")
-def test_a_leader_that_expires_before_it_assigns_calls_the_others_back(play: Play) -> None:
+def test_a_leader_that_expires_before_assigning_causes_a_rebalance(play: Play) -> None:
     b = play.c2b(session={"a": 6_000})
     play.at(6_000)
     b.expect(ErrorCode.REBALANCE_IN_PROGRESS, at=6_000)
@@ -269,7 +269,7 @@ def test_a_member_that_leaves_while_it_waits_is_answered_z1(play: Play) -> None:
 
 
 @scenario("SY-23")
-def test_a_leader_that_leaves_before_it_assigns_calls_the_others_back(play: Play) -> None:
+def test_a_leader_that_leaves_before_assigning_causes_a_rebalance(play: Play) -> None:
     b = play.c2b()
     play.leave("a").expect()
     b.expect(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -277,7 +277,7 @@ def test_a_leader_that_leaves_before_it_assigns_calls_the_others_back(play: Play
 
 
 @scenario("SY-24")
-def test_when_all_leave_while_one_waits_it_is_answered_and_the_group_empty_z1(play: Play) -> None:
+def test_a_parked_sync_is_answered_when_all_members_leave_z1(play: Play) -> None:
     b = play.c2b()
     play.leave(("", "ia"), ("", "ib")).expect(0, 0)
     b.expect(ErrorCode.UNKNOWN_MEMBER_ID)  # Z1: Kafka never answers it
@@ -286,13 +286,13 @@ def test_when_all_leave_while_one_waits_it_is_answered_and_the_group_empty_z1(pl
 
 
 @scenario("SY-25")
-def test_a_sync_in_a_stable_group_is_no_sign_of_life(play: Play) -> None:
+def test_a_sync_in_a_stable_group_does_not_renew_the_session(play: Play) -> None:
     play.settled("a", "b", synced=[])
     play.after(1_000).sync("b").expect(assignment=2)
     assert play.session_left("b") == 9_000
 
 
-def test_assignments_that_no_batch_can_take_are_refused_and_the_group_called_back(play: Play) -> None:
+def test_assignments_too_large_for_a_batch_are_refused_and_a_rebalance_begins(play: Play) -> None:
     play.configure(batch_bytes_max=1_000)
     b = play.c2b()
     play.sync("a", {"a": b"x" * 1_000, "b": 2}).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -307,7 +307,7 @@ def test_assignments_that_no_batch_can_take_are_refused_and_the_group_called_bac
     play.sync("a", {"a": 1, "b": 2}).expect(assignment=1)
 
 
-def test_a_round_that_is_overtaken_leaves_nobody_an_assignment(play: Play) -> None:
+def test_an_aborted_round_leaves_no_assignment(play: Play) -> None:
     play.s2()
     play.join("a")
     play.join("b").expect(generation=2)
@@ -316,7 +316,7 @@ def test_a_round_that_is_overtaken_leaves_nobody_an_assignment(play: Play) -> No
     assert [member.assignment for member in play.describe().members] == [b"", b""]
 
 
-def test_a_member_that_is_called_back_while_it_waits_has_a_full_session_to_come(play: Play) -> None:
+def test_a_parked_sync_refused_by_a_rebalance_starts_a_full_session(play: Play) -> None:
     b = play.c2b()
     play.at(4_000)
     play.join("a", metadata=T0_T1)
@@ -326,7 +326,7 @@ def test_a_member_that_is_called_back_while_it_waits_has_a_full_session_to_come(
     play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.EXPIRED, since_heartbeat_ms=10_000)
 
 
-def test_an_assignment_is_a_fresh_beginning(play: Play) -> None:
+def test_an_assignment_starts_a_full_session(play: Play) -> None:
     b = play.c2b()
     play.alive("a").at(4_000)
     play.sync("a", {"a": 1, "b": 2})
@@ -344,13 +344,13 @@ def test_a_sync_counts_as_a_heartbeat(play: Play) -> None:
 
 
 @pytest.mark.parametrize("said", [{"type": "consumer"}, {"protocol": "range"}, {"type": "consumer", "protocol": "range"}, {}])
-def test_a_sync_that_names_the_type_or_the_protocol_alone_is_right_where_that_one_is(play: Play, said: dict[str, Any]) -> None:
+def test_a_sync_with_only_a_protocol_type_or_name_is_checked_for_that_field_alone(play: Play, said: dict[str, Any]) -> None:
     play.c2()
     play.sync("a", {"a": 1, "b": 2}, **said).expect(ErrorCode.NONE, 1)
     play.sync("b", **said).expect(ErrorCode.NONE, 2)
 
 
-def test_before_a_protocol_is_chosen_none_can_be_the_wrong_one(play: Play) -> None:
+def test_before_a_protocol_is_selected_any_protocol_name_is_accepted(play: Play) -> None:
     play.join("a", version=3).parks()
     play.sync("a", protocol="other").expect(ErrorCode.REBALANCE_IN_PROGRESS)
     play.sync("a", type="other").expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

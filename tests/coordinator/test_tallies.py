@@ -12,12 +12,12 @@ from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import CommitRefused, Heartbeats
 from tests.coordinator.playbook import Play
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 def gaps(play: Play) -> list[dict[str, tuple[int, int]]]:
     bodies = [note.body for note in play.notes if isinstance(note.body, Heartbeats)]
-    return [{one.member_key: (one.max_gap_ms, one.count) for one in body.members} for body in bodies]
+    return [{member.member_key: (member.max_gap_ms, member.count) for member in body.members} for body in bodies]
 
 
 def refusals(play: Play) -> list[tuple[int, str, str | None, int]]:
@@ -25,7 +25,7 @@ def refusals(play: Play) -> list[tuple[int, str, str | None, int]]:
     return [(one.error_code, one.member_id, one.instance_id, one.count) for one in found]
 
 
-def test_heartbeats_that_took_more_than_a_third_of_the_session_are_told_once_a_minute(play: Play) -> None:
+def test_late_heartbeats_are_noted_once_a_minute(play: Play) -> None:
     play.settled("a", "b", static={"a"})
     for ms in range(0, 66_000, 6_000):
         play.at(ms).heartbeat("a").expect()
@@ -37,7 +37,7 @@ def test_heartbeats_that_took_more_than_a_third_of_the_session_are_told_once_a_m
     assert gaps(play) == [{"ia": (6_000, 10)}]
 
 
-def test_refused_commits_are_told_ten_seconds_after_the_first(play: Play) -> None:
+def test_refused_commits_are_noted_ten_seconds_after_the_first(play: Play) -> None:
     play.s2()
     play.alive("a", "b")
     for _ in range(3):
@@ -50,7 +50,7 @@ def test_refused_commits_are_told_ten_seconds_after_the_first(play: Play) -> Non
     assert len(refusals(play)) == 2
 
 
-def test_a_commit_to_a_group_that_is_not_there_is_nobodys(play: Play) -> None:
+def test_a_commit_to_an_unknown_group_belongs_to_no_member(play: Play) -> None:
     play.commit("x", generation=1).expect(69)
     play.at(20_000)
     assert refusals(play) == []
@@ -64,25 +64,25 @@ def test_sums_have_a_limit(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
         play.commit(f"x{number}", generation=1, instance=None).expect(ErrorCode.UNKNOWN_MEMBER_ID)
         play.commit("x0", generation=1, instance=None)
     play.at(10_000)
-    assert [(one[1], one[3]) for one in refusals(play)] == [("x0", 6), ("x1", 1), ("x2", 1)]
+    assert [(refusal[1], refusal[3]) for refusal in refusals(play)] == [("x0", 6), ("x1", 1), ("x2", 1)]
 
 
-def test_a_group_that_makes_too_many_notes_is_told_how_many_were_dropped(play: Play) -> None:
+def test_a_group_with_too_many_notes_has_the_number_of_dropped_ones(play: Play) -> None:
     play.d1(session=1_800_000)
     play.alive("a")
     for number in range(1_500):
         play.commit(f"x{number}", generation=1)
     play.at(10_000)
-    told = [note for note in play.notes if note.kind == Kind.COMMIT_REFUSED]
-    assert len(told) == NOTES_AT_ONCE
+    noted = [note for note in play.notes if note.kind == Kind.COMMIT_REFUSED]
+    assert len(noted) == NOTES_AT_ONCE
     play.at(11_000)
     play.leave("a")
     dropped = [note.dropped for note in play.notes if note.dropped]
-    assert sum(dropped) == 1_500 - len(told)
+    assert sum(dropped) == 1_500 - len(noted)
 
 
 @pytest.mark.plain
-def test_sums_of_late_heartbeats_have_a_limit_and_begin_anew_once_told(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_of_late_heartbeats_have_a_limit_and_restart_once_noted(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tallies, "ENTRIES_MAX", 2)
     play.settled("a", "b", "c")
     for ms in range(6_000, 126_000, 6_000):
@@ -96,7 +96,7 @@ def test_sums_of_late_heartbeats_have_a_limit_and_begin_anew_once_told(play: Pla
 
 @pytest.mark.parametrize("tells", ["late heartbeats", "refused commits"])
 @pytest.mark.parametrize("silent", ["the group was deleted", "the group has told too much"])
-def test_no_sum_is_told_of_a_group_that_is_gone_or_has_told_too_much(play: Play, tells: str, silent: str) -> None:
+def test_no_sum_is_noted_for_a_deleted_group_or_one_without_note_budget(play: Play, tells: str, silent: str) -> None:
     play.d1()
     if tells == "late heartbeats":
         play.at(6_000).heartbeat("a").expect()
@@ -110,38 +110,38 @@ def test_no_sum_is_told_of_a_group_that_is_gone_or_has_told_too_much(play: Play,
         play.at(due)
     else:
         play.at(due - 1)
-        told_of(play.group(), play.now, NOTES_AT_ONCE)
+        note_budget(play.group(), play.now, NOTES_AT_ONCE)
         dropped = play.group().notes_dropped
         play.at(due)
         assert play.group().notes_dropped == dropped + 1
     assert (gaps(play), refusals(play)) == ([], [])
 
 
-def told_of(group: Group, ms: int, most: int) -> int:
-    """How many notes it may make at that moment."""
+def note_budget(group: Group, ms: int, most: int) -> int:
+    """The number of notes that the group may make at that moment."""
     return next(number for number in range(most + 1) if not spend_note_budget(group, ms))
 
 
-def test_a_group_that_has_told_everything_earns_a_note_every_fifty_milliseconds(play: Play) -> None:
+def test_a_group_without_note_budget_earns_a_note_every_fifty_milliseconds(play: Play) -> None:
     play.d1()
     group = play.group()
     begin = play.now
-    assert told_of(group, begin, NOTES_AT_ONCE) < NOTES_AT_ONCE
-    assert told_of(group, begin + MS_PER_NOTE - 1, 1) == 0
-    assert told_of(group, begin + MS_PER_NOTE, 2) == 1
-    assert told_of(group, begin + MS_PER_NOTE + 3 * MS_PER_NOTE, 4) == 3
-    assert told_of(group, begin + 1_000_000, NOTES_AT_ONCE) == NOTES_AT_ONCE
+    assert note_budget(group, begin, NOTES_AT_ONCE) < NOTES_AT_ONCE
+    assert note_budget(group, begin + MS_PER_NOTE - 1, 1) == 0
+    assert note_budget(group, begin + MS_PER_NOTE, 2) == 1
+    assert note_budget(group, begin + MS_PER_NOTE + 3 * MS_PER_NOTE, 4) == 3
+    assert note_budget(group, begin + 1_000_000, NOTES_AT_ONCE) == NOTES_AT_ONCE
 
 
-def test_a_group_that_tells_little_never_drops_a_note(play: Play) -> None:
+def test_a_group_within_its_note_budget_drops_no_note(play: Play) -> None:
     play.d1()
     group = play.group()
     assert all(spend_note_budget(group, play.now + number * 1_000) for number in range(3 * NOTES_AT_ONCE))
 
 
-def test_a_newcomer_is_told_of_by_a_group_that_has_told_everything(play: Play) -> None:
+def test_a_new_member_of_a_group_without_note_budget_is_noted(play: Play) -> None:
     play.d1()
-    told_of(play.group(), play.now, NOTES_AT_ONCE)
+    note_budget(play.group(), play.now, NOTES_AT_ONCE)
     before = len(play.notes)
     play.join("b", version=3)
     assert [note.kind for note in play.notes[before:]] == [Kind.MEMBER_JOIN, Kind.STATE_CHANGE]

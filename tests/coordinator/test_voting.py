@@ -6,9 +6,9 @@ import pytest
 
 from coordinator.voting import vote
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
-FILLING = "mnqrstuvwxyzMNQRSTUVWXYZ"  # none of them is voted for twice, and none stands for a smaller bucket than those that are
+FILLING = "mnqrstuvwxyzMNQRSTUVWXYZ"  # each gets one vote at most, and none is in a smaller bucket than the candidates
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ FILLING = "mnqrstuvwxyzMNQRSTUVWXYZ"  # none of them is voted for twice, and non
         ("ap", 13, "a"),  # of 32: 1 and 16
         ("Ba", 24, "a"),  # of 32: 2 and 1
         ("Ba", 25, "B"),  # of 64: 2 and 33
-        ("qa", 2, "q"),  # both in bucket 1: the first that was voted for
+        ("qa", 2, "q"),  # both in bucket 1: the first with a vote wins
         ("aq", 2, "a"),
     ],
 )
@@ -27,9 +27,9 @@ def test_a_tie_follows_the_buckets_of_a_java_map_that_grows_when_it_is_three_qua
     names = [*tied, *[name for name in FILLING if name not in tied]][:count]
     assert len(names) == count
     voted = [*names, *tied]
-    assert vote([[(name, b"") for name in [first, *[one for one in names if one != first]]] for first in voted]) == chosen
+    assert vote([[(name, b"") for name in [first, *[name for name in names if name != first]]] for first in voted]) == chosen
 
 
-def test_what_one_member_does_not_support_gets_no_vote() -> None:
+def test_a_protocol_missing_from_one_member_gets_no_vote() -> None:
     offers = [["x", "b", "a"], ["x", "b", "a"], ["a", "b"]]
     assert vote([[(name, b"") for name in offer] for offer in offers]) == "b"

@@ -8,20 +8,20 @@ from coordinator.states import State
 from protocol.errors import ErrorCode
 from tests.coordinator.playbook import Play, scenario
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @scenario("ZB-01", "E2E-06")
 @pytest.mark.parametrize("request_of", ["heartbeat", "join", "sync", "commit"])
-def test_of_two_processes_with_one_instance_the_later_stays_whatever_the_earlier_does(play: Play, request_of: str) -> None:
+def test_of_two_processes_with_one_instance_id_the_later_stays(play: Play, request_of: str) -> None:
     play.s2()
     play.join("b'").expect(generation=1)
     for _ in range(2):
-        asked = getattr(play, request_of)("b")
+        sent = getattr(play, request_of)("b")
         if request_of == "join":
-            asked.expect(ErrorCode.FENCED_INSTANCE_ID, id="b")
+            sent.expect(ErrorCode.FENCED_INSTANCE_ID, id="b")
         else:
-            asked.expect(ErrorCode.FENCED_INSTANCE_ID)
+            sent.expect(ErrorCode.FENCED_INSTANCE_ID)
         play.heartbeat("b'").expect(ErrorCode.NONE)
     play.group_is(State.STABLE, generation=1, members=["a", "b'"])
 
@@ -47,7 +47,7 @@ def test_a_leader_of_the_generation_before_cannot_assign(play: Play) -> None:
 
 
 @scenario("ZB-04")
-def test_assignments_that_come_after_the_first_are_not_looked_at(play: Play) -> None:
+def test_only_the_first_assignments_of_a_generation_count(play: Play) -> None:
     play.s2()
     play.sync("a", {"a": 7, "b": 8}).expect(ErrorCode.NONE, 1)
     play.wrote()
@@ -55,21 +55,21 @@ def test_assignments_that_come_after_the_first_are_not_looked_at(play: Play) -> 
 
 
 @scenario("ZB-05")
-def test_a_join_that_comes_twice_is_answered_twice(play: Play) -> None:
+def test_a_duplicate_join_is_answered_twice(play: Play) -> None:
     play.c2()
     play.join("b").expect(generation=1, leader="a", members=[])
     play.group_is(State.COMPLETING, generation=1)
 
 
 @scenario("ZB-06")
-def test_a_leaders_join_that_comes_again_is_a_new_rebalance(play: Play) -> None:
+def test_a_duplicate_leader_join_begins_another_rebalance(play: Play) -> None:
     play.d2()
     play.join("a").parks()
     play.group_is(State.PREPARING, generation=1)
 
 
 @scenario("ZB-07")
-def test_a_dynamic_member_whose_answer_was_lost_is_another_one(play: Play) -> None:
+def test_a_dynamic_member_whose_reply_was_lost_becomes_a_new_member(play: Play) -> None:
     play.d1()
     play.join("b").expect(ErrorCode.MEMBER_ID_REQUIRED)
     play.join("b").parks()
@@ -84,7 +84,7 @@ def test_a_dynamic_member_whose_answer_was_lost_is_another_one(play: Play) -> No
 
 
 @scenario("ZB-08")
-def test_a_static_member_whose_answer_was_lost_is_the_same_one(play: Play) -> None:
+def test_a_static_member_whose_reply_was_lost_keeps_its_identity(play: Play) -> None:
     play.s2()
     for name in ("b'", "b''", "b'''"):
         play.join(name).expect(generation=1, id=name)
@@ -92,7 +92,7 @@ def test_a_static_member_whose_answer_was_lost_is_the_same_one(play: Play) -> No
 
 
 @scenario("ZB-09")
-def test_a_heartbeat_with_a_generation_that_its_member_has_not_read_yet_is_judged_by_the_groups(play: Play) -> None:
+def test_a_heartbeat_is_checked_against_the_groups_generation_not_the_members(play: Play) -> None:
     play.d2()
     play.join("a").parks()
     play.heartbeat("b", 2).expect(ErrorCode.ILLEGAL_GENERATION)
@@ -101,7 +101,7 @@ def test_a_heartbeat_with_a_generation_that_its_member_has_not_read_yet_is_judge
 
 
 @scenario("ZB-10", "JR-04")
-def test_a_member_that_never_asked_for_its_assignment_may_not_commit_when_it_is_removed(play: Play) -> None:
+def test_a_member_removed_for_a_missing_sync_may_not_commit(play: Play) -> None:
     play.settled("a", "b", synced=["a"], rebalance=5_000)
     play.alive("a", "b")
     play.after(5_000).group_is(State.PREPARING, members=["a"])
@@ -116,10 +116,10 @@ def test_a_member_leaves_once(play: Play) -> None:
 
 
 @scenario("ZB-12")
-def test_a_heartbeat_that_is_read_before_a_session_is_ended_saves_it(play: Play) -> None:
+def test_a_heartbeat_read_before_the_session_check_keeps_the_member(play: Play) -> None:
     play.s1()
     play.at(9_999)
-    play.now += 2  # the deadline has passed, and nobody has looked
+    play.now += 2  # the deadline has passed, and advance() has not run
     play.heartbeat("a").expect(ErrorCode.NONE)
     play.after(0)
     play.group_is(State.STABLE, members=["a"])

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from coordinator.notes import Coordinator, Kind, Note
-from history import Entry, Image, NoteRecord, read_image, story_of
+from history import Entry, GroupRecord, NoteRecord, read_image, story_of
 from protocol.messages.coordinator_notes import CoordinatorChange, NoteHeader
 from tests.coordinator.playbook import Play
 
 
 class NotedPlay(Play):
-    """`told` and `images` are what a reader finds in __coordinator_notes and __consumer_offsets, since the beginning of the play."""
+    """`told` and `images` are the records of __coordinator_notes and __consumer_offsets since the beginning of the play."""
 
     def __init__(self) -> None:
-        self.told: list[NoteRecord] = []
+        self.note_records: list[NoteRecord] = []
         self.epoch = 0
         self._appended: list[tuple[int, int]] = []  # time and epoch of each fact
         super().__init__()
@@ -33,7 +33,7 @@ class NotedPlay(Play):
             header = NoteHeader(
                 note.kind,
                 note.at_ms,
-                len(self.told),
+                len(self.note_records),
                 self.epoch,
                 note.generation,
                 note.state,
@@ -42,11 +42,11 @@ class NotedPlay(Play):
                 note.counted_from,
                 note.number,
             )
-            self.told.append(NoteRecord(note.group_id, header, note.body))
+            self.note_records.append(NoteRecord(note.group_id, header, note.body))
 
     def coordinator(self, what: Coordinator) -> None:
-        header = NoteHeader(Kind.COORDINATOR, self.now, len(self.told), self.epoch, 0, 0, -1, 0)
-        self.told.append(NoteRecord("", header, CoordinatorChange(what, self.epoch, 5, 1, len(self.log))))
+        header = NoteHeader(Kind.COORDINATOR, self.now, len(self.note_records), self.epoch, 0, 0, -1, 0)
+        self.note_records.append(NoteRecord("", header, CoordinatorChange(what, self.epoch, 5, 1, len(self.log))))
 
     def crash(self) -> None:
         """kill -9, and a start."""
@@ -60,7 +60,7 @@ class NotedPlay(Play):
         self._next_life(Coordinator.LOADED, self.load)
 
     def suspend(self) -> None:
-        """The log refuses an append: what is not durable is void, and the shard is replayed under the same epoch."""
+        """The log refuses an append: facts that are not durable are void, and the shard is replayed under the same epoch."""
         self.coordinator(Coordinator.SUSPENDED)
         self.log_fails()
         self.now += 10
@@ -72,7 +72,7 @@ class NotedPlay(Play):
         begin()
 
     @property
-    def images(self) -> list[Image]:
+    def images(self) -> list[GroupRecord]:
         found = []
         for offset, ((key, value), (at, epoch)) in enumerate(zip(self.log, self._appended, strict=True)):
             image = read_image("g", offset, at, epoch, key, value)
@@ -88,7 +88,7 @@ def play() -> Iterator[NotedPlay]:
     playing.close()
 
 
-def told(play: Play) -> list[NoteRecord]:
+def note_records(play: Play) -> list[NoteRecord]:
     """The notes since the set-up, as they would be read back, without places."""
     return [
         NoteRecord(note.group_id, NoteHeader(note.kind, note.at_ms, at, 0, note.generation, note.state, -1, note.dropped), note.body)
@@ -98,4 +98,4 @@ def told(play: Play) -> list[NoteRecord]:
 
 @pytest.fixture
 def story(play: NotedPlay) -> Callable[[], list[Entry]]:
-    return lambda: story_of("g", told(play))
+    return lambda: story_of("g", note_records(play))

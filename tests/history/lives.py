@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from coordinator.notes import Coordinator
 from coordinator.states import State
-from history import Entry, Image, NoteRecord, story_of
+from history import Entry, GroupRecord, NoteRecord, story_of
 from protocol.messages.coordinator_notes import CoordinatorChange
 from tests.history.conftest import NotedPlay
 
@@ -23,7 +23,7 @@ class Life:
         self.play = play
         self.suspended = suspended
         self.chance = random.Random(seed)
-        self.names: list[str] = []  # who is in, as far as it knows
+        self.names: list[str] = []  # the members, as far as the reader knows
         self.count = 0
 
     def lead(self, steps: int) -> None:
@@ -55,7 +55,7 @@ class Life:
             self.names.append(name)
 
     def settle(self) -> None:
-        """Whoever is in rejoins and syncs."""
+        """All members rejoin and sync."""
         play = self.play
         self.sift()
         for _ in range(3):
@@ -139,53 +139,53 @@ class Life:
             self.play.delete()
 
 
-# What may be lost.
+# Lost notes.
 
 
 def losses(notes: list[NoteRecord], chance: random.Random) -> Iterator[list[NoteRecord]]:
-    of_group = [at for at, one in enumerate(notes) if one.group]
+    of_group = [at for at, note in enumerate(notes) if note.group]
     for at in of_group:
         yield notes[:at] + notes[at + 1 :]
     for _ in range(30):
         first = chance.randrange(len(notes))
         length = chance.randint(1, 25)
         yield notes[:first] + notes[first + length :]
-        yield [one for at, one in enumerate(notes) if not (first <= at < first + length and one.group)]
+        yield [note for at, note in enumerate(notes) if not (first <= at < first + length and note.group)]
     for share in (0.05, 0.2, 0.5, 0.9):
         for _ in range(8):
-            yield [one for one in notes if chance.random() > share]
-            yield [one for one in notes if not one.group or chance.random() > share]
+            yield [note for note in notes if chance.random() > share]
+            yield [note for note in notes if not note.group or chance.random() > share]
     yield []
 
 
 def unloaded(left: list[NoteRecord], notes: list[NoteRecord]) -> list[NoteRecord]:
-    """A coordinator that is unloaded or suspended says how many notes it could not write since the last one of the group."""
+    """A coordinator that is unloaded or suspended reports the number of notes that it could not write since the group's last note."""
     kept = {id(one) for one in left}
     found: list[NoteRecord] = []
     lost = 0
-    for one in notes:
-        if id(one) in kept:
-            if isinstance(one.body, CoordinatorChange) and one.body.what in (Coordinator.UNLOADED, Coordinator.SUSPENDED):
-                header = copy.copy(one.header)
+    for note in notes:
+        if id(note) in kept:
+            if isinstance(note.body, CoordinatorChange) and note.body.what in (Coordinator.UNLOADED, Coordinator.SUSPENDED):
+                header = copy.copy(note.header)
                 header.dropped = lost
-                one = one._replace(header=header)
-            found.append(one)
+                note = note._replace(header=header)
+            found.append(note)
             lost = 0
         else:
-            lost += bool(one.group)
+            lost += bool(note.group)
     return found
 
 
-def compacted(images: list[Image], chance: random.Random) -> list[Image]:
+def compacted(images: list[GroupRecord], chance: random.Random) -> list[GroupRecord]:
     """The newest of those that were cleaned, and all that were not."""
     return images[chance.randrange(len(images) + 1) :] if images else []
 
 
 class Folded(NamedTuple):
-    """One story of which something was lost."""
+    """One history with some notes lost."""
 
     notes: list[NoteRecord]
-    records: list[Image]
+    records: list[GroupRecord]
     recorded: bool
 
     def story(self) -> list[Entry]:
@@ -194,7 +194,7 @@ class Folded(NamedTuple):
 
 def folds(life: Life, seed: int) -> Iterator[Folded]:
     """For each loss: with all records, with those that compaction left, with none."""
-    notes, images = life.play.told, life.play.images
+    notes, images = life.play.note_records, life.play.images
     chance = random.Random(seed)
     for left in losses(notes, chance):
         for records in (images, compacted(images, chance), []):

@@ -1,6 +1,6 @@
-"""Stories of which notes were lost: what is told is true, what is not known is said to be, and nothing is missing without a word.
+"""Histories with lost notes: everything shown is true, unknown facts are marked as unknown, and every gap is reported.
 
-The truth is the story that all notes and records tell. Groups live at random, in the real coordinator; then notes are taken away.
+The truth is the history of all notes and records. Groups live at random, in the real coordinator; then notes are removed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from protocol.messages.coordinator_notes import RoundEnd
 from tests.history.conftest import NotedPlay
 from tests.history.lives import Folded, Life, folds
 
-pytestmark = pytest.mark.once
-
 FOREVER = 1 << 62
 
 
@@ -42,85 +40,85 @@ def until(one: Rebalance) -> int:
 def spans(entries: list[Entry]) -> list[int]:
     """When each was over at the latest."""
     over = []
-    for at, one in enumerate(entries):
-        if isinstance(one, Rebalance):
-            over.append(one.ended_ms if one.ended_ms >= 0 else next((at_end(other) for other in entries[at + 1 :]), FOREVER))
+    for at, entry in enumerate(entries):
+        if isinstance(entry, Rebalance):
+            over.append(entry.ended_ms if entry.ended_ms >= 0 else next((at_end(other) for other in entries[at + 1 :]), FOREVER))
     return over
 
 
-def false_in(told: Rebalance, truth: Rebalance, over: int, recorded: bool) -> str:
-    """What is told of a rebalance and is not so."""
+def false_in(found: Rebalance, truth: Rebalance, over: int, recorded: bool) -> str:
+    """The statements about a rebalance that are false."""
     wrong = []
 
     def must(what: str, holds: object) -> None:
         if not holds:
             wrong.append(what)
 
-    must("began", told.began_ms == truth.began_ms if told.whole else truth.began_ms <= told.began_ms <= over)
-    must("ended", told.ended_ms in (-1, truth.ended_ms) or told.end is End.UNKNOWN)
-    must("from_generation", told.from_generation in (-1, truth.from_generation))
-    must("to_generation", told.to_generation in (-1, truth.to_generation))
-    must("from_state", told.from_state in (None, truth.from_state))
-    must("cause", told.cause in (None, truth.cause))
-    must("end", told.end in (End.UNKNOWN, truth.end) or (told.end, truth.end) == (End.OPEN, End.INTERRUPTED) or (told.end is End.OPEN and not recorded))
-    must("mover", told.mover in (None, truth.mover))
-    must("members_before", told.members_before in (-1, truth.members_before))
-    must("members_after", told.members_after in (-1, truth.members_after))
-    must("joined", {one.instance_id or one.member_id for one in told.joined} <= {one.instance_id or one.member_id for one in truth.joined})
+    must("began", found.began_ms == truth.began_ms if found.whole else truth.began_ms <= found.began_ms <= over)
+    must("ended", found.ended_ms in (-1, truth.ended_ms) or found.end is End.UNKNOWN)
+    must("from_generation", found.from_generation in (-1, truth.from_generation))
+    must("to_generation", found.to_generation in (-1, truth.to_generation))
+    must("from_state", found.from_state in (None, truth.from_state))
+    must("cause", found.cause in (None, truth.cause))
+    must("end", found.end in (End.UNKNOWN, truth.end) or (found.end, truth.end) == (End.OPEN, End.INTERRUPTED) or (found.end is End.OPEN and not recorded))
+    must("mover", found.mover in (None, truth.mover))
+    must("members_before", found.members_before in (-1, truth.members_before))
+    must("members_after", found.members_after in (-1, truth.members_after))
+    must("joined", {one.instance_id or one.member_id for one in found.joined} <= {one.instance_id or one.member_id for one in truth.joined})
     rejoined = {one.member_id for one in truth.came if one.again} | {one.member_id for one in truth.joined}
-    must("rejoined", {one.member_id for one in told.came if one.again} <= rejoined)
-    must("went", set(told.went) <= set(truth.went))
-    must("returned", set(told.returned) <= set(truth.returned))
-    must("laggards", set(told.laggards) <= set(truth.laggards))
-    must("also", not Counter(told.also) - Counter(truth.also))
-    must("rounds", told.rounds <= truth.rounds)
-    must("join_ms", told.join_ms in (-1, truth.join_ms))
-    must("sync_ms", told.sync_ms in (-1, truth.sync_ms))
-    last = told.last_to_come
+    must("rejoined", {one.member_id for one in found.came if one.again} <= rejoined)
+    must("went", set(found.went) <= set(truth.went))
+    must("returned", set(found.returned) <= set(truth.returned))
+    must("laggards", set(found.laggards) <= set(truth.laggards))
+    must("also", not Counter(found.also) - Counter(truth.also))
+    must("rounds", found.rounds <= truth.rounds)
+    must("join_ms", found.join_ms in (-1, truth.join_ms))
+    must("sync_ms", found.sync_ms in (-1, truth.sync_ms))
+    last = found.last_to_come
     must("last_to_come", last is None or (truth.last_to_come is not None and last.member_id == truth.last_to_come.member_id))
-    must("moved", moves_of(told) is None or seats(told) == seats(truth))
-    if told.complete:
-        must("complete", truth.end is told.end or told.end is End.OPEN)
-        must("complete", (told.rounds, told.also, set(told.went)) == (truth.rounds, truth.also, set(truth.went)) or told.end is End.OPEN)
-        must("title", title(told) == title(truth) or told.end is End.OPEN)
+    must("moved", moves_of(found) is None or seats(found) == seats(truth))
+    if found.complete:
+        must("complete", truth.end is found.end or found.end is End.OPEN)
+        must("complete", (found.rounds, found.also, set(found.went)) == (truth.rounds, truth.also, set(truth.went)) or found.end is End.OPEN)
+        must("title", title(found) == title(truth) or found.end is End.OPEN)
     return ", ".join(wrong)
 
 
-def check(told: list[Entry], truth: list[Entry], *, recorded: bool = True) -> None:
+def check(found: list[Entry], truth: list[Entry], *, recorded: bool = True) -> None:
     real = rebalances(truth)
     over = spans(truth)
     seen: dict[int, list[Rebalance]] = {}
     latest = 0
-    for one in rebalances(told):
-        places = [at for at, real_one in enumerate(real) if real_one.began_ms <= one.began_ms <= over[at]]
-        wrong = [false_in(one, real[at], over[at], recorded) for at in places]
-        assert "" in wrong, f"told {short(one)}, but it was {[(w, short(real[at])) for w, at in zip(wrong, places, strict=True)]}, in\n" + "\n".join(short(entry)[:400] for entry in told)
-        # In one millisecond a rebalance can end and another one begin; they are told in their order.
+    for rebalance in rebalances(found):
+        places = [at for at, real_one in enumerate(real) if real_one.began_ms <= rebalance.began_ms <= over[at]]
+        wrong = [false_in(rebalance, real[at], over[at], recorded) for at in places]
+        assert "" in wrong, f"told {short(rebalance)}, but it was {[(w, short(real[at])) for w, at in zip(wrong, places, strict=True)]}, in\n" + "\n".join(short(entry)[:400] for entry in found)
+        # In one millisecond a rebalance can end and the next begin; they are shown in order.
         fitting = [at for at, why in zip(places, wrong, strict=True) if not why]
         latest = min(fitting, key=lambda at: (at < latest, at in seen, at))
-        seen.setdefault(latest, []).append(one)
+        seen.setdefault(latest, []).append(rebalance)
     for at, twice in seen.items():
         assert len(twice) == 1 or all(one.end is End.UNKNOWN or not one.whole for one in twice), f"{real[at]} is told twice: {twice}"
     deletions = [entry.at_ms for entry in truth if isinstance(entry, Deleted)]
-    for entry in told:
+    for entry in found:
         if isinstance(entry, Deleted):
             assert deletions, f"{entry} is not so"
             assert deletions.pop(0) <= entry.at_ms
-    gaps = [entry for entry in told if isinstance(entry, Missing)]
+    gaps = [entry for entry in found if isinstance(entry, Missing)]
     for gap in gaps:
         inside = [one for one in real if gap.after_ms <= until(one) and one.began_ms <= gap.before_ms and one.end in (End.STABLE, End.EMPTY)]
         assert gap.least <= len(inside), f"{short(gap)} has only {inside}"
         if gap.after is not None:
-            found = [one for one in real if one.after is not None and one.after.offset <= gap.after.offset][-1]
-            assert gap.to_generation == found.to_generation
-            assert gap.from_generation in (-1, found.from_generation) or gap.least != gap.most or gap.most > 1
+            real_one = [one for one in real if one.after is not None and one.after.offset <= gap.after.offset][-1]
+            assert gap.to_generation == real_one.to_generation
+            assert gap.from_generation in (-1, real_one.from_generation) or gap.least != gap.most or gap.most > 1
             if gap.least == gap.most == 1 and gap.from_generation >= 0:
-                assert moves_of(gap) is None or seats(gap) == seats(found)
+                assert moves_of(gap) is None or seats(gap) == seats(real_one)
     # Nothing is missing without a word.
-    vague = [*gaps, *[entry for entry in told if isinstance(entry, (Lost, Deleted)) or (isinstance(entry, Moved) and (entry.orderly is False or entry.dropped))]]
-    # Without records nobody can say what came after the last note of the group.
-    last = max((at_end(entry) for entry in told if recorded or not isinstance(entry, Moved)), default=-1)
-    first = next((entry for entry in told if not isinstance(entry, (Moved, Lost))), None)
+    vague = [*gaps, *[entry for entry in found if isinstance(entry, (Lost, Deleted)) or (isinstance(entry, Moved) and (entry.orderly is False or entry.dropped))]]
+    # Without records, events after the group's last note are unknown.
+    last = max((at_end(entry) for entry in found if recorded or not isinstance(entry, Moved)), default=-1)
+    first = next((entry for entry in found if not isinstance(entry, (Moved, Lost))), None)
     born = -1
     if isinstance(first, (Rebalance, Missing)) and first.from_generation == 0:
         born = first.began_ms if isinstance(first, Rebalance) else first.after_ms
@@ -132,14 +130,14 @@ def check(told: list[Entry], truth: list[Entry], *, recorded: bool = True) -> No
         covering: list[Entry]
         if one.end in (End.STABLE, End.EMPTY):
             covering = [gap for gap in gaps if gap.after_ms <= over[at] and one.began_ms <= gap.before_ms and gap.most]
-            covering += [entry for entry in told if isinstance(entry, Deleted) and not entry.recorded and entry.at_ms >= over[at]]
+            covering += [entry for entry in found if isinstance(entry, Deleted) and not entry.recorded and entry.at_ms >= over[at]]
             if not recorded:  # all that is known is that the end is not
-                covering += [entry for entry in rebalances(told) if entry.end is End.UNKNOWN and entry.began_ms <= one.began_ms]
-                covering += [entry for entry in told if isinstance(entry, Moved) and entry.orderly is False and entry.at_ms >= one.began_ms]
+                covering += [entry for entry in rebalances(found) if entry.end is End.UNKNOWN and entry.began_ms <= one.began_ms]
+                covering += [entry for entry in found if isinstance(entry, Moved) and entry.orderly is False and entry.at_ms >= one.began_ms]
         else:
             covering = [gap for gap in vague if at_end(gap) >= one.began_ms]
-            covering += [other for other in rebalances(told) if not other.complete and other.began_ms >= one.began_ms]
-        assert covering, f"nothing is said of {short(one)} in\n" + "\n".join(short(entry)[:400] for entry in told)
+            covering += [other for other in rebalances(found) if not other.complete and other.began_ms >= one.began_ms]
+        assert covering, f"nothing is said of {short(one)} in\n" + "\n".join(short(entry)[:400] for entry in found)
 
 
 def short(entry: Entry) -> str:
@@ -158,24 +156,24 @@ def at_end(entry: Entry) -> int:
 def led(play: NotedPlay, seed: int, *, suspended: bool = False) -> tuple[Life, list[Entry]]:
     life = Life(play, seed, suspended=suspended)
     life.lead(40)
-    truth = story_of("g", play.told, play.images, whole=True, recorded=True)
+    truth = story_of("g", play.note_records, play.images, whole=True, recorded=True)
     assert not [entry for entry in truth if isinstance(entry, (Missing, Lost))]
     check(truth, truth)
     return life, truth
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_stories_are_true_whatever_notes_are_lost(play: NotedPlay, seed: int) -> None:
+def test_folded_history_is_true_when_notes_are_lost(play: NotedPlay, seed: int) -> None:
     life, truth = led(play, seed)
     for fold in folds(life, seed):
         check(fold.story(), truth, recorded=bool(fold.records))
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_so_it_is_where_the_coordinator_was_suspended(play: NotedPlay, seed: int) -> None:
+def test_folded_history_is_true_after_suspensions_of_the_coordinator(play: NotedPlay, seed: int) -> None:
     """A suspension leaves the epoch as it is: its own notes have to be there."""
     life, truth = led(play, seed, suspended=True)
-    coordinators = [note for note in play.told if not note.group]
+    coordinators = [note for note in play.note_records if not note.group]
     for fold in folds(life, seed):
         if [note for note in fold.notes if not note.group] != coordinators:
             continue
@@ -183,14 +181,14 @@ def test_so_it_is_where_the_coordinator_was_suspended(play: NotedPlay, seed: int
 
 
 # Found by a scan of 700 lives: notes lost and records compacted, a generation that a restart took back, a coordinator of which
-# all notes are lost, another group of the same name. Seed and number of the fold.
+# all notes are lost, and another group has the same name. Seed and number of the fold.
 FOUND = [(15, 445), (19, 250), (29, 85), (29, 134), (36, 136), (40, 457), (42, 2), (42, 401), (42, 484), (46, 520)]
 FOUND += [(66, 472), (68, 475), (75, 505), (113, 448), (117, 369), (123, 177), (132, 358), (149, 204), (167, 118), (198, 518)]
 FOUND += [(366, 144), (456, 136), (456, 436), (467, 240), (510, 228), (516, 240), (662, 186)]
 
 
 @pytest.mark.parametrize(("seed", "number"), FOUND)
-def test_what_a_scan_found_is_told_as_far_as_it_is_known(play: NotedPlay, seed: int, number: int) -> None:
+def test_a_scan_reports_the_known_part_of_its_result(play: NotedPlay, seed: int, number: int) -> None:
     life, truth = led(play, seed)
     fold = next(islice(folds(life, seed), number, None))
     check(fold.story(), truth, recorded=bool(fold.records))
@@ -215,7 +213,7 @@ def moved_clock(fold: Folded, chance: random.Random) -> Folded:
 
 
 def timeless(entry: Entry) -> object:
-    """What is told, without when."""
+    """The history without times."""
     if isinstance(entry, Rebalance):
         members = [[one.new_id if isinstance(one, Returned) else one.member_id for one in some] for some in (entry.came, entry.went, entry.returned)]
         generations = entry.from_generation, entry.to_generation, entry.members_before, entry.members_after
@@ -227,10 +225,10 @@ def timeless(entry: Entry) -> object:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_wall_clock_that_was_set_changes_no_more_than_the_times(play: NotedPlay, seed: int) -> None:
-    """Where notes are lost, the order of the two logs is known by time alone: then it may be told otherwise, but not how long it took."""
+    """If notes are lost, time alone orders the two logs: the order may differ then, but no duration."""
     life, _ = led(play, seed)
     chance = random.Random(seed)
-    whole = Folded(play.told, play.images, recorded=True)
+    whole = Folded(play.note_records, play.images, recorded=True)
     for fold in [whole] * 20 + list(islice(folds(life, seed), 0, None, 5)):
         moved = moved_clock(fold, chance).story()
         if fold is whole:
@@ -242,24 +240,24 @@ def test_a_wall_clock_that_was_set_changes_no_more_than_the_times(play: NotedPla
         assert all(restart.away_ms >= 0 for restart in avoidable(moved).restarts)
 
 
-def test_what_moved_is_told_only_where_the_record_before_is_of_the_generation_before(play: NotedPlay) -> None:
-    """A reader that has lost its way to the records between must not compare with an older one."""
+def test_moves_are_shown_only_between_consecutive_generations(play: NotedPlay) -> None:
+    """A reader without the records in between must not compare with an older generation."""
     life = Life(play, 3)
     for _ in range(3):
         life.join()
         life.settle()
-    notes, images = play.told, play.images
+    notes, images = play.note_records, play.images
     settled = [entry.after for entry in rebalances(story_of("g", notes, images, whole=True, recorded=True))]
     first, _, last = [image for image in settled if image is not None]
     for records, known in (([first, last], False), (images, True)):
-        told = rebalances(story_of("g", [note for note in notes if note.header.generation != 2 or note.body.__class__ is not RoundEnd], records))
-        assert (moves_of(told[-1]) is not None) is known
+        found = rebalances(story_of("g", [note for note in notes if note.header.generation != 2 or note.body.__class__ is not RoundEnd], records))
+        assert (moves_of(found[-1]) is not None) is known
 
 
 def test_a_record_of_the_moment_of_a_suspension_was_stored_before_it(play: NotedPlay) -> None:
     play.d1()
     play.suspend()
-    suspended = [note for note in play.told if not note.group]
+    suspended = [note for note in play.note_records if not note.group]
     assert play.images[-1].at_ms == suspended[0].at_ms
     order = Order()
     events = [*order.feed(suspended, play.images), *order.rest()]

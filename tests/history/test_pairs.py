@@ -6,28 +6,26 @@ import pytest
 
 from history.pairs import AWAY_MAX_MS, Stay, away, pairs_of, stem
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
-
 POD = "checkout-7d9f8b6c5d-{}"
 
 
 def stay(id: str, joined: int | None, gone: int | None = None, *, client: str = "app", host: str = "h1", instance: str | None = None, silent: int | None = None) -> Stay:
-    """One that left, unless it fell silent before it was taken out."""
+    """A member that left, or fell silent before it was removed."""
     span = None if gone is None else (gone, gone)
     quiet = span if silent is None else (silent, silent)
     return Stay(id, instance, client, host, None if joined is None else (joined, joined), quiet, span, silent is None)
 
 
-def told(*stays: Stay) -> list[tuple[str, str, bool, bool]]:
+def pairs_found(*stays: Stay) -> list[tuple[str, str, bool, bool]]:
     return [(stays[one.old].member_id, stays[one.new].member_id, one.strong, one.sure) for one in pairs_of(stays)]
 
 
 def test_the_same_client_on_the_same_host_is_the_same_process() -> None:
-    assert told(stay("a", 0, 100), stay("b", 0), stay("a2", 110)) == [("a", "a2", True, True)]
+    assert pairs_found(stay("a", 0, 100), stay("b", 0), stay("a2", 110)) == [("a", "a2", True, True)]
 
 
-def test_nobody_comes_back_before_it_went() -> None:
-    assert told(stay("a", 0, 100), stay("a2", 99)) == []
+def test_no_member_returns_before_it_departed() -> None:
+    assert pairs_found(stay("a", 0, 100), stay("a2", 99)) == []
 
 
 def test_a_member_that_fell_silent_may_be_back_before_its_session_ends() -> None:
@@ -36,78 +34,78 @@ def test_a_member_that_fell_silent_may_be_back_before_its_session_ends() -> None
     assert away(stays[0], stays[1]) == (10, 10)
 
 
-def test_another_member_that_lives_on_is_not_taken_for_the_one_that_came() -> None:
-    assert told(stay("a", 0, 145, silent=120), stay("a2", 110)) == []
+def test_a_living_member_is_not_paired_with_a_new_one() -> None:
+    assert pairs_found(stay("a", 0, 145, silent=120), stay("a2", 110)) == []
 
 
-def test_the_first_to_go_is_the_first_to_come_back_and_that_is_a_guess() -> None:
-    assert told(stay("a", 0, 100), stay("b", 0, 101), stay("x", 110), stay("y", 111)) == [("a", "x", True, False), ("b", "y", True, True)]
+def test_ambiguous_returns_are_paired_in_departure_order_and_marked_as_a_guess() -> None:
+    assert pairs_found(stay("a", 0, 100), stay("b", 0, 101), stay("x", 110), stay("y", 111)) == [("a", "x", True, False), ("b", "y", True, True)]
 
 
-def test_one_that_never_came_back_does_not_take_the_return_of_another_much_later() -> None:
+def test_a_lost_member_is_not_paired_with_the_later_return_of_another_member() -> None:
     minute = 60_000
-    assert told(stay("lost", 0, 100), stay("a", 50, 20 * minute), stay("a2", 20 * minute + 10)) == [("a", "a2", True, True)]
+    assert pairs_found(stay("lost", 0, 100), stay("a", 50, 20 * minute), stay("a2", 20 * minute + 10)) == [("a", "a2", True, True)]
 
 
 @pytest.mark.parametrize(("away_ms", "found"), [(AWAY_MAX_MS, 1), (AWAY_MAX_MS + 1, 0)])
-def test_who_stays_away_longer_was_not_restarted(away_ms: int, found: int) -> None:
-    assert len(told(stay("a", 0, 100), stay("a2", 100 + away_ms))) == found
+def test_a_member_away_for_longer_was_not_restarted(away_ms: int, found: int) -> None:
+    assert len(pairs_found(stay("a", 0, 100), stay("a2", 100 + away_ms))) == found
 
 
-def test_a_member_is_taken_once() -> None:
-    assert told(stay("a", 0, 100), stay("x", 110), stay("y", 120)) == [("a", "x", True, True)]
+def test_a_departed_member_is_paired_once() -> None:
+    assert pairs_found(stay("a", 0, 100), stay("x", 110), stay("y", 120)) == [("a", "x", True, True)]
 
 
-def test_the_more_specific_comes_first_though_it_is_later() -> None:
-    found = told(stay("a", 0, 100, client="app-1"), stay("x", 110, client="app-1", host="h2"), stay("y", 120, client="app-1"))
+def test_a_more_specific_match_wins_over_an_earlier_one() -> None:
+    found = pairs_found(stay("a", 0, 100, client="app-1"), stay("x", 110, client="app-1", host="h2"), stay("y", 120, client="app-1"))
     assert found == [("a", "y", True, True)]
 
 
-def test_a_client_id_that_nobody_else_has_tells_who_it_is_on_any_host() -> None:
+def test_a_unique_client_id_identifies_a_member_on_any_host() -> None:
     others = [stay("b", 0, client="app-2"), stay("c", 0, client="app-3")]
-    assert told(stay("a", 0, 100, client="app-1"), *others, stay("a2", 110, client="app-1", host="h9")) == [("a", "a2", True, True)]
+    assert pairs_found(stay("a", 0, 100, client="app-1"), *others, stay("a2", 110, client="app-1", host="h9")) == [("a", "a2", True, True)]
 
 
-def test_a_client_id_that_others_have_too_tells_less() -> None:
-    assert told(stay("a", 0, 100), stay("b", 0, host="h2"), stay("a2", 110, host="h9")) == [("a", "a2", False, True)]
+def test_a_shared_client_id_is_weaker_evidence() -> None:
+    assert pairs_found(stay("a", 0, 100), stay("b", 0, host="h2"), stay("a2", 110, host="h9")) == [("a", "a2", False, True)]
 
 
-def test_its_ghost_does_not_make_a_client_id_that_of_two() -> None:
-    found = told(stay("a", 0, 145, silent=100, client="app-1"), stay("a2", 110, client="app-1", host="h9"))
+def test_a_ghost_of_the_same_client_does_not_make_its_id_ambiguous() -> None:
+    found = pairs_found(stay("a", 0, 145, silent=100, client="app-1"), stay("a2", 110, client="app-1", host="h9"))
     assert found == [("a", "a2", True, True)]
 
 
-def test_other_numbers_are_other_clients() -> None:
-    assert told(stay("a", 0, 100, client="app-1"), stay("x", 110, client="app-2")) == []
+def test_client_ids_with_different_numbers_are_different_clients() -> None:
+    assert pairs_found(stay("a", 0, 100, client="app-1"), stay("x", 110, client="app-2")) == []
 
 
 def test_pods_with_new_names_and_addresses_are_paired_where_as_many_hosts_are_there_as_before() -> None:
     pods = [stay(name, 0, 100 + number, client=POD.format(name), host=name) for number, name in enumerate(["x2c4z", "b5d6f"])]
     back = [stay(name, 110 + number, client=POD.format(name), host=name) for number, name in enumerate(["g7h8j", "k9l2m"])]
-    assert told(*pods, stay("z", 0, client=POD.format("zzz22"), host="z"), *back) == [("x2c4z", "g7h8j", False, False), ("b5d6f", "k9l2m", False, True)]
+    assert pairs_found(*pods, stay("z", 0, client=POD.format("zzz22"), host="z"), *back) == [("x2c4z", "g7h8j", False, False), ("b5d6f", "k9l2m", False, True)]
 
 
-def test_one_pod_less_is_no_restart() -> None:
+def test_scaling_down_by_one_pod_is_no_restart() -> None:
     pods = [stay(name, 0, 100 + number, client=POD.format(name), host=name) for number, name in enumerate(["x2c4z", "b5d6f"])]
-    assert told(*pods, stay("g7h8j", 110, client=POD.format("g7h8j"), host="new")) == []
+    assert pairs_found(*pods, stay("g7h8j", 110, client=POD.format("g7h8j"), host="new")) == []
 
 
 def test_a_static_member_is_known_by_its_instance_id_alone() -> None:
-    assert told(stay("a", 0, 100, instance="i1"), stay("a2", 110, instance="i1", host="h9")) == [("a", "a2", True, True)]
-    assert told(stay("a", 0, 100, instance="i1"), stay("a2", 110, instance="i2"), stay("x", 120)) == []
+    assert pairs_found(stay("a", 0, 100, instance="i1"), stay("a2", 110, instance="i1", host="h9")) == [("a", "a2", True, True)]
+    assert pairs_found(stay("a", 0, 100, instance="i1"), stay("a2", 110, instance="i2"), stay("x", 120)) == []
 
 
 def test_a_member_that_is_still_there_or_was_removed_does_not_come_back() -> None:
     removed = Stay("a", None, "app", "h1", (0, 0), None, (100, 100), False)
-    assert told(removed, stay("b", 0), stay("x", 110)) == []
+    assert pairs_found(removed, stay("b", 0), stay("x", 110)) == []
 
 
-def test_one_that_comes_and_goes_at_once_can_be_back() -> None:
-    assert told(stay("a", 0, 100), stay("b", 110, 110), stay("c", 115)) == [("a", "b", True, True), ("b", "c", True, True)]
+def test_a_member_that_joins_and_leaves_at_once_can_return() -> None:
+    assert pairs_found(stay("a", 0, 100), stay("b", 110, 110), stay("c", 115)) == [("a", "b", True, True), ("b", "c", True, True)]
 
 
-def test_two_that_were_in_one_generation_are_not_one_process() -> None:
-    """Without notes: both in the record of 110; one is in the next no more."""
+def test_two_members_of_one_generation_are_not_paired() -> None:
+    """Without notes: both are in the record of 110, and one is missing in the next."""
     old = Stay("a", None, "app", "h1", None, (50, 150), (110, 150), True)
     new = Stay("b", None, "app", "h1", (100, 109), None, None, False)
     assert pairs_of([old, new]) == []
@@ -129,7 +127,7 @@ def test_the_random_part_of_a_client_id(client_id: str, without: str) -> None:
     assert stem(client_id) == without
 
 
-def test_nobody_comes_back_to_a_group_that_was_deleted_meanwhile() -> None:
+def test_no_member_is_paired_across_the_deletion_of_its_group() -> None:
     stays = [stay("a", 0, 100), stay("a2", 200)]
     assert len(pairs_of(stays, [-5, 250])) == 1
     assert pairs_of(stays, [150]) == []

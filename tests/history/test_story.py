@@ -1,11 +1,9 @@
-"""What the notes of a group tell, from the group itself: playbooks of the coordinator, and the story that is folded from them."""
+"""History of a group, folded from notes: playbooks of the coordinator, and the rebalances and events shown for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement, RoundResult
 from coordinator.states import State
@@ -24,26 +22,24 @@ from protocol.messages.coordinator_notes import (
     StateChange,
 )
 from tests.coordinator.playbook import T0_T1, Play
-from tests.history.conftest import told
-
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+from tests.history.conftest import note_records
 
 ReadStory = Callable[[], list[Entry]]
 
 
-def one(entries: list[Entry]) -> Rebalance:
+def only_rebalance(entries: list[Entry]) -> Rebalance:
     (found,) = entries
     assert isinstance(found, Rebalance)
     return found
 
 
-def test_a_group_is_formed_by_those_who_come_during_the_initial_delay(play: Play, story: ReadStory) -> None:
+def test_members_that_join_during_the_initial_delay_form_the_group(play: Play, story: ReadStory) -> None:
     play.join("a", version=3)
     play.at(1_000)
     play.join("b", version=3)
     play.at(10_000)
     play.sync("a", {"a": 1, "b": 2}, generation=1)
-    formed = one(story())
+    formed = only_rebalance(story())
     assert (formed.cause, formed.from_state, formed.end) == (Cause.NEW_MEMBER, State.EMPTY, End.STABLE)
     assert (formed.from_generation, formed.to_generation, formed.members_before, formed.members_after) == (0, 1, 0, 2)
     assert [came.member_id for came in formed.joined] == ["c-a", "c-b"]
@@ -52,7 +48,7 @@ def test_a_group_is_formed_by_those_who_come_during_the_initial_delay(play: Play
     assert title(formed) == "c-a and c-b joined the empty group"
 
 
-def test_a_newcomer_is_told_from_those_who_are_called_back(play: Play, story: ReadStory) -> None:
+def test_a_new_member_is_distinguished_from_rejoining_ones(play: Play, story: ReadStory) -> None:
     play.d2()
     play.after(500)
     play.join("c", version=3)
@@ -61,7 +57,7 @@ def test_a_newcomer_is_told_from_those_who_are_called_back(play: Play, story: Re
     play.after(1_000)
     play.join("b")
     play.sync("a", {"a": 1}, generation=2)
-    grown = one(story())
+    grown = only_rebalance(story())
     assert grown.cause is Cause.NEW_MEMBER
     assert [came.member_id for came in grown.joined] == ["c-c"]
     assert (grown.from_generation, grown.to_generation, grown.members_before, grown.members_after) == (1, 2, 2, 3)
@@ -86,7 +82,7 @@ def test_a_static_member_that_comes_back_with_another_offer_is_the_cause(play: P
     play.s1()
     play.join("a'", protocols=[("roundrobin", T0_T1), ("range", T0_T1)])
     play.sync("a'", {"a'": 1}, generation=2)
-    changed = one(story())
+    changed = only_rebalance(story())
     assert changed.cause is Cause.STATIC_PROTOCOL_CHANGED
     assert [(back.instance_id, back.outcome) for back in changed.returned] == [("ia", Replacement.PROTOCOL_CHANGED)]
     assert title(changed).startswith("ia came back with another offer")
@@ -97,39 +93,39 @@ def test_an_expired_member_is_named_with_how_long_it_was_silent(play: Play, stor
     play.after(10_100)
     play.join("a")
     play.sync("a", {"a": 1}, generation=2)
-    expired = one(story())
+    expired = only_rebalance(story())
     (gone,) = expired.went
     assert (expired.cause, gone.how, gone.member_id) == (Cause.SESSION_EXPIRED, Removal.EXPIRED, "c-b")
     assert (expired.members_before, expired.members_after) == (2, 1)
     assert title(expired) == "c-b was not heard of for 10.0 s (session timeout 10.0 s)"
 
 
-def test_a_group_that_everybody_left_is_empty(play: Play, story: ReadStory) -> None:
+def test_a_group_without_members_is_empty(play: Play, story: ReadStory) -> None:
     play.d2()
     play.leave("a", "b")
-    left = one(story())
+    left = only_rebalance(story())
     assert (left.cause, left.end, left.to_generation, left.members_after) == (Cause.MEMBER_LEFT, End.EMPTY, 2, 0)
     assert left.members_before == 2
     assert title(left) == "c-a and c-b left"
 
 
-def test_a_seat_that_is_removed_by_its_instance_id_says_so(play: Play, story: ReadStory) -> None:
+def test_a_removal_by_instance_id_is_named_as_such(play: Play, story: ReadStory) -> None:
     play.s2()
     play.leave(("", "ib"))
     play.join("a")
     play.sync("a", {"a": 1}, generation=2)
-    removed = one(story())
+    removed = only_rebalance(story())
     assert [gone.how for gone in removed.went] == [Removal.ADMIN_REMOVED]
     assert title(removed) == "ib was removed by instance id"
 
 
-def test_a_rebalance_that_is_begun_anew_is_one_of_two_rounds(play: Play, story: ReadStory) -> None:
+def test_a_restarted_rebalance_has_two_rounds(play: Play, story: ReadStory) -> None:
     play.c2(static=False)
     play.notes.clear()
     play.leave("b")
     play.join("a")
     play.sync("a", {"a": 1}, generation=2)
-    (only,) = story_of("g", told(play))
+    (only,) = story_of("g", note_records(play))
     assert isinstance(only, Rebalance)
     assert only.end is End.STABLE
     assert not only.whole  # it was under way when the notes began
@@ -144,38 +140,38 @@ def test_a_second_round_belongs_to_the_first(play: Play, story: ReadStory) -> No
     play.join("a")
     play.join("b")
     play.sync("a", {"a": 1}, generation=3)
-    twice = one(story())
+    twice = only_rebalance(story())
     assert (twice.rounds, twice.also, twice.end) == (2, [Cause.MEMBER_LEFT], End.STABLE)
     assert (twice.from_generation, twice.to_generation) == (1, 3)
 
 
-def test_a_rebalance_under_way_is_told_as_open(play: Play, story: ReadStory) -> None:
+def test_a_running_rebalance_is_shown_as_open(play: Play, story: ReadStory) -> None:
     play.d2()
     play.join("c", version=3)
-    under_way = one(story())
+    under_way = only_rebalance(story())
     assert under_way.end is End.OPEN
     assert under_way.took_ms == -1
 
 
-def test_who_did_not_come_back_in_time_is_named(play: Play, story: ReadStory) -> None:
+def test_members_that_did_not_rejoin_in_time_are_named(play: Play, story: ReadStory) -> None:
     play.d2(rebalance=5_000, session=30_000).alive("a", "b")
     play.join("c", version=3, rebalance=5_000)
     play.join("a")
     play.after(5_100)
     play.sync("a", {"a": 1}, generation=2)
-    late = one(story())
+    late = only_rebalance(story())
     assert late.laggards == ["c-b"]
     assert [gone.how for gone in late.went] == [Removal.REBALANCE_TIMEOUT]
 
 
-# Notes by hand: what a playbook cannot bring about.
+# Notes written by hand, for cases that a playbook cannot produce.
 
 
 class Notes:
-    """One after the other, ten milliseconds apart unless they are of one step."""
+    """Consecutive notes, ten milliseconds apart unless they belong to only_rebalance step."""
 
     def __init__(self) -> None:
-        self.told: list[NoteRecord] = []
+        self.note_records: list[NoteRecord] = []
         self.now = 1_000
         self.state = State.STABLE
         self.generation = 1
@@ -187,18 +183,18 @@ class Notes:
         self.generation = generation = generation if generation >= 0 else self.generation
         if isinstance(body, StateChange):
             self.state = State(body.to_state)
-        header = NoteHeader(kind, self.now, len(self.told), 0, generation, self.state, -1, dropped)
-        self.told.append(NoteRecord(group, header, body))
+        header = NoteHeader(kind, self.now, len(self.note_records), 0, generation, self.state, -1, dropped)
+        self.note_records.append(NoteRecord(group, header, body))
         return self
 
     def change(self, before: State, to: State, why: Cause, members: int = 2, **how: Any) -> Notes:
         return self.note(StateChange(before, to, why, None, members, 0), **how)
 
     def story(self) -> list[Entry]:
-        return story_of("g", self.told)
+        return story_of("g", self.note_records)
 
 
-def test_a_restarted_coordinator_ends_what_was_under_way() -> None:
+def test_a_coordinator_restart_ends_the_open_rebalance() -> None:
     notes = Notes().change(State.STABLE, State.PREPARING, Cause.MEMBER_LEFT)
     notes.note(CoordinatorChange(Coordinator.LOADED, 2, 5, 7, 100), Kind.COORDINATOR, group="")
     cut, loaded = notes.story()
@@ -208,17 +204,17 @@ def test_a_restarted_coordinator_ends_what_was_under_way() -> None:
     assert (loaded.what, loaded.groups) == (Coordinator.LOADED, 7)
 
 
-def test_notes_that_are_missing_are_counted_and_nothing_is_made_up() -> None:
+def test_missing_notes_are_counted_and_not_invented() -> None:
     notes = Notes()
     notes.note(RoundEnd(RoundResult.STABLE, 3_000, 500, []), Kind.ROUND_END, generation=9, dropped=4)
     notes.change(State.COMPLETING, State.STABLE, Cause.ASSIGNED, generation=9, after=0)
-    known = one(notes.story())
+    known = only_rebalance(notes.story())
     assert (known.cause, known.whole, known.lost, known.to_generation) == (None, False, 4, 9)
     assert (known.took_ms, known.join_ms, known.sync_ms) == (-1, 3_000, 500)  # of its last round alone
     assert title(known) == "its cause is not known: the notes of its beginning are missing"
 
 
-def test_the_end_is_seen_though_its_change_of_state_is_missing() -> None:
+def test_the_end_of_a_rebalance_is_found_without_its_state_change_note() -> None:
     notes = Notes().change(State.STABLE, State.PREPARING, Cause.NEW_MEMBER).change(State.PREPARING, State.COMPLETING, Cause.EVERYONE_JOINED, generation=2)
     notes.note(RoundEnd(RoundResult.STABLE, 10, 10, []), Kind.ROUND_END, generation=2)
     notes.change(State.STABLE, State.PREPARING, Cause.MEMBER_LEFT, generation=2)
@@ -229,7 +225,7 @@ def test_the_end_is_seen_though_its_change_of_state_is_missing() -> None:
     assert second.end is End.OPEN
 
 
-def test_what_makes_no_rebalance_stands_alone() -> None:
+def test_notes_without_a_rebalance_are_separate_entries() -> None:
     notes = Notes()
     notes.note(MemberGone("p", None, Removal.PENDING_EXPIRED, 0, 0, None), Kind.MEMBER_GONE)
     notes.note(CommitRefused(25, "z", None, 3, 900), Kind.COMMIT_REFUSED)
@@ -240,29 +236,29 @@ def test_what_makes_no_rebalance_stands_alone() -> None:
     assert late == Late(1_030, (("ia", 4_000, 2),))
 
 
-def test_another_groups_notes_are_not_read() -> None:
+def test_notes_of_other_groups_are_ignored() -> None:
     assert Notes().change(State.STABLE, State.PREPARING, Cause.NEW_MEMBER, group="other").story() == []
 
 
-def test_what_is_complete_is_told_at_once_and_what_is_open_later() -> None:
+def test_complete_rebalances_are_printed_at_once_and_open_ones_later() -> None:
     notes = Notes().change(State.STABLE, State.PREPARING, Cause.NEW_MEMBER).change(State.COMPLETING, State.STABLE, Cause.ASSIGNED, generation=2)
     story = Story("g")
-    assert story.add(notes.told[0]) == []
+    assert story.add(notes.note_records[0]) == []
     assert story.now_open is not None
-    (done,) = story.add(notes.told[1])
+    (done,) = story.add(notes.note_records[1])
     assert isinstance(done, Rebalance)
     assert story.now_open is None
     assert story.finish() == []
 
 
-def test_a_kind_of_state_or_cause_that_is_newer_is_no_reason_to_fail() -> None:
+def test_unknown_state_and_cause_numbers_are_accepted() -> None:
     notes = Notes()
     notes.note(StateChange(3, 1, 99, None, 2, 0)).note(MemberGone("x", None, 77, 0, 0, None), Kind.MEMBER_GONE)
-    under_way = one(notes.story())
+    under_way = only_rebalance(notes.story())
     assert (under_way.cause, [gone.how for gone in under_way.went]) == (None, [None])
 
 
-# What would have avoided it.
+# Avoidable rebalances.
 
 
 def join(notes: Notes, id: str, *, client: str = "app-1", after: int = 10) -> Notes:
@@ -287,7 +283,7 @@ def over(notes: Notes, generation: int, members: int) -> Notes:
     return notes.change(State.COMPLETING, State.STABLE, Cause.ASSIGNED, members, generation=generation)
 
 
-def test_a_member_that_went_and_came_back_is_a_restart_and_both_rebalances_could_have_been_saved() -> None:
+def test_a_leave_and_return_is_a_restart_with_two_avoidable_rebalances() -> None:
     notes = Notes()
     form(join(notes, "a1"))
     settle(join(notes, "b1", client="app-2"), Cause.NEW_MEMBER, 2)
@@ -300,7 +296,7 @@ def test_a_member_that_went_and_came_back_is_a_restart_and_both_rebalances_could
     assert restart.away_ms == found.longest_ms == 3_000 + 20 + 5  # from the last heartbeat on
 
 
-def test_another_client_in_its_place_is_no_restart() -> None:
+def test_a_replacement_by_another_client_is_no_restart() -> None:
     notes = Notes()
     form(join(notes, "a1"))
     settle(leave(notes, "a1"), Cause.MEMBER_LEFT, 2, 1)
@@ -308,7 +304,7 @@ def test_another_client_in_its_place_is_no_restart() -> None:
     assert avoidable(notes.story()).rebalances == 0
 
 
-def test_a_rebalance_in_which_somebody_new_came_too_could_not_have_been_saved() -> None:
+def test_a_rebalance_with_a_new_member_was_not_avoidable() -> None:
     notes = Notes()
     form(join(notes, "a1"))
     settle(leave(notes, "a1"), Cause.MEMBER_LEFT, 2, 1)
@@ -319,10 +315,10 @@ def test_a_rebalance_in_which_somebody_new_came_too_could_not_have_been_saved() 
     assert found.rebalances == 1  # the leaving alone
 
 
-def test_a_member_that_joined_has_begun_a_rebalance_though_its_note_is_missing() -> None:
+def test_a_joined_member_implies_a_rebalance_whose_note_is_missing() -> None:
     notes = join(Notes(), "a1")
     notes.note(CommitRefused(25, "z", None, 3, 900), Kind.COMMIT_REFUSED)
     begun, refused = notes.story()
     assert isinstance(begun, Rebalance)
-    assert (begun.cause, begun.whole, begun.from_generation, [one.member_id for one in begun.came]) == (None, False, 1, ["a1"])
+    assert (begun.cause, begun.whole, begun.from_generation, [only_rebalance.member_id for only_rebalance in begun.came]) == (None, False, 1, ["a1"])
     assert isinstance(refused, Refused)

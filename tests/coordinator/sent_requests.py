@@ -17,7 +17,7 @@ def as_bytes(value: Bytes) -> bytes:
     return bytes([value]) if isinstance(value, int) else value
 
 
-class Asked:
+class SentRequest:
     """A request, and the place where its reply arrives. Every kind of request has its own `expect`."""
 
     def __init__(self, play: Stage, what: str) -> None:
@@ -30,7 +30,7 @@ class Asked:
     def __repr__(self) -> str:
         return self.what
 
-    # What the shard calls.
+    # Called by the shard.
 
     def release(self) -> None:
         assert not self.answered, f"{self}: answered twice"
@@ -45,7 +45,7 @@ class Asked:
     def failed(self, error: int) -> Any:
         return error
 
-    # What tests call.
+    # Called by tests.
 
     @property
     def parked(self) -> bool:
@@ -56,7 +56,7 @@ class Asked:
         assert self.parked, f"{self}: answered with {show(self.reply)}"
         return self
 
-    def expect(self, error: int = ErrorCode.NONE, *, at: int | None = None) -> Asked:
+    def expect(self, error: int = ErrorCode.NONE, *, at: int | None = None) -> SentRequest:
         """The answer has come, with this code; `at`: at this moment, in milliseconds after the set-up."""
         self.came(at)
         self.same("error", self.reply, error)
@@ -76,7 +76,7 @@ def show(reply: object) -> str:
     return repr(reply) if slots is None or isinstance(reply, tuple) else " ".join(f"{name}={getattr(reply, name)!r}" for name in slots)
 
 
-class AskedJoin(Asked):
+class SentJoin(SentRequest):
     def failed(self, error: int) -> JoinReply:
         self.member_id = ""
         return JoinReply(error)
@@ -93,7 +93,7 @@ class AskedJoin(Asked):
         protocol: str | None = None,
         type: str | None = None,
         at: int | None = None,
-    ) -> AskedJoin:
+    ) -> SentJoin:
         """Actors by name. An error has generation -1 and nothing else but the id, unless the test says otherwise."""
         self.came(at)
         reply: JoinReply = self.reply
@@ -112,7 +112,7 @@ class AskedJoin(Asked):
         if id is not None:
             self.same("id", self.member_id, name(id))
         if members is not None:
-            self.same("members", [one[0] for one in reply.members], [name(one) for one in members])
+            self.same("members", [member[0] for member in reply.members], [name(member) for member in members])
         if protocol is not None:
             self.same("protocol", reply.protocol_name, protocol)
         if type is not None:
@@ -121,12 +121,12 @@ class AskedJoin(Asked):
         return self
 
 
-class AskedSync(Asked):
+class SentSync(SentRequest):
     def failed(self, error: int) -> SyncReply:
         self.assignment = b""
         return SyncReply(error)
 
-    def expect(self, error: int = ErrorCode.NONE, assignment: Bytes | None = None, *, at: int | None = None) -> AskedSync:
+    def expect(self, error: int = ErrorCode.NONE, assignment: Bytes | None = None, *, at: int | None = None) -> SentSync:
         """An error has no assignment and no protocol."""
         self.came(at)
         reply: SyncReply = self.reply
@@ -138,39 +138,39 @@ class AskedSync(Asked):
         return self
 
 
-class AskedLeave(Asked):
+class SentLeave(SentRequest):
     def failed(self, error: int) -> int:
         return error
 
-    def expect(self, *errors: int, at: int | None = None) -> AskedLeave:
-        """One code for each who leaves; `expect(NONE)` may stand for a single one. An int reply is a top-level error."""
+    def expect(self, *errors: int, at: int | None = None) -> SentLeave:
+        """One code for each leaving member; `expect(NONE)` is enough for a single member. An int reply is a top-level error."""
         self.came(at)
         self.same("errors", self.reply, list(errors or [ErrorCode.NONE]))
         return self
 
-    def expect_refused(self, error: int) -> AskedLeave:
+    def expect_refused(self, error: int) -> SentLeave:
         """The whole request got this code (a log that failed)."""
         self.came(None)
         self.same("error", self.reply, error)
         return self
 
 
-class AskedCommit(Asked):
+class SentCommit(SentRequest):
     too_large: set[tuple[str, int]]
 
-    def expect(self, error: int = ErrorCode.NONE, *, too_large: list[tuple[str, int]] | None = None, at: int | None = None) -> AskedCommit:
-        """`too_large`: the partitions that are answered 12 whatever the others get."""
+    def expect(self, error: int = ErrorCode.NONE, *, too_large: list[tuple[str, int]] | None = None, at: int | None = None) -> SentCommit:
+        """`too_large`: the partitions answered with error 12, whatever error the others get."""
         super().expect(error, at=at)
         self.same("too large", self.too_large, set(too_large or []))
         return self
 
 
-class AskedOffset(Asked):
-    """OffsetFetch of one partition; no offset is -1."""
+class SentOffsetFetch(SentRequest):
+    """OffsetFetch of a single partition; a missing offset is -1."""
 
     def expect(  # type: ignore[override]
         self, offset: int = -1, *, epoch: int | None = None, metadata: str | None = None, commit_ms: int | None = None, expire_ms: int = -1
-    ) -> AskedOffset:
+    ) -> SentOffsetFetch:
         self.came(None)
         reply = self.reply
         self.same("offset", reply.offset, offset)
@@ -184,10 +184,10 @@ class AskedOffset(Asked):
         raise AssertionError(f"{self}: the log failed with {error}")
 
 
-class AskedOffsets(Asked):
-    """OffsetDelete: an error for the whole, or one code for each."""
+class SentOffsetDelete(SentRequest):
+    """OffsetDelete: one error for the request, or a code for each partition."""
 
-    def expect(self, error: int = ErrorCode.NONE, each: list[int] | None = None) -> AskedOffsets:  # type: ignore[override]
+    def expect(self, error: int = ErrorCode.NONE, each: list[int] | None = None) -> SentOffsetDelete:  # type: ignore[override]
         self.came(None)
         top, codes = self.reply
         self.same("error", top, error)

@@ -1,0 +1,74 @@
+"""A new member: from its parked JoinGroup to a place in the group."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from coordinator.calls import JoinRequest, JoinWaiter
+from coordinator.config import NEW_MEMBER_TIMEOUT_MS
+from coordinator.group import Group
+from coordinator.member import Member
+from coordinator.notes import Kind, grant_note_budget, spend_note_budget
+from coordinator.outcome import Outcome
+from coordinator.roster import forming_timeout_ms
+from coordinator.states import EMPTY, PREPARING
+from protocol.messages.coordinator_notes import MemberJoin
+
+
+def new_member(out: Outcome, group: Group, request: JoinRequest, id: str) -> Member:
+    """The sender of this JoinGroup as a member, not in the group yet."""
+    return Member(
+        group.id,
+        id,
+        request.instance_id,
+        out.intern_text(request.client_id),
+        out.intern_text(request.client_host),
+        out.intern_number(request.rebalance_timeout_ms),
+        out.intern_number(request.session_timeout_ms),
+        out.intern_protocols(group, request.protocols),
+        seen_ms=out.now,
+    )
+
+
+def admit(out: Outcome, group: Group, request: JoinRequest, waiter: JoinWaiter, id: str) -> None:
+    """Make the sender of this JoinGroup a member; it stays parked."""
+    member = new_member(out, group, request, id)
+    member.join = waiter
+    if group.state is PREPARING and group.initial:
+        group.new_member_added = True
+    if not group.members:
+        group.protocol_type = request.protocol_type
+    group.add(member)
+    grant_note_budget(group)
+    if member.instance_id is not None and group.last_image is not None:
+        group.static_ids_changed = True
+    timeout_ms = NEW_MEMBER_TIMEOUT_MS
+    if group.policy is not None and (group.state is EMPTY or group.initial):
+        timeout_ms = max(timeout_ms, forming_timeout_ms(group) or 0)
+    out.deadlines.set(member, out.now + timeout_ms)
+    if spend_note_budget(group, out.now):
+        note_join(out, group, member, request)
+
+
+def note_join(out: Outcome, group: Group, member: Member, request: JoinRequest) -> None:
+    out.add_note(
+        group,
+        Kind.MEMBER_JOIN,
+        MemberJoin(
+            member.id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            member.session_timeout_ms,
+            member.rebalance_timeout_ms,
+            bool(request.member_id),
+            group.leader == member.id,
+            subscription_hash(member),
+            request.reason,
+        ),
+    )
+
+
+def subscription_hash(member: Member) -> int:
+    """A checksum of the metadata, to compare subscriptions between notes."""
+    return crc32(member.protocols[0][1])

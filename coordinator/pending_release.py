@@ -1,0 +1,41 @@
+"""Policy pending.release: a member id that was handed out and never used dies with its connection.
+
+Without it a rebalance waits a whole session for a client that is gone (librdkafka 5569). The connection is looked at once a second;
+a new request for an id on the same connection releases the ids before it at once.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from coordinator.calls import JoinRequest
+from coordinator.group import Group
+from coordinator.member import Pending
+from coordinator.outcome import Outcome
+
+CHECK_MS: Final = 1_000
+
+
+def watch_connection(out: Outcome, group: Group, pending: Pending, request: JoinRequest) -> None:
+    """Called when the id was handed out, with the deadline of its session set."""
+    policy = group.policy
+    if policy is not None and policy.policies.pending_release and request.connection is not None:
+        pending.connection = request.connection
+        pending.expires_ms = pending.deadline
+        out.deadlines.set(pending, min(out.now + CHECK_MS, pending.expires_ms))
+
+
+def ids_of_connection(group: Group, request: JoinRequest) -> list[str]:
+    """The unused ids that were handed out to the connection that asks for another one."""
+    if request.connection is None or group.policy is None:
+        return []
+    return [pending.id for pending in group.pending.values() if pending.connection is request.connection]
+
+
+def stays(out: Outcome, pending: Pending) -> bool:
+    """At the pending id's deadline: whether its connection is open and its session has not ended."""
+    connection = pending.connection
+    if connection is None or connection.closed or out.now >= pending.expires_ms:
+        return False
+    out.deadlines.set(pending, min(out.now + CHECK_MS, pending.expires_ms))
+    return True

@@ -1,0 +1,158 @@
+"""Setting policies: stored, replayed, and without effect on a group that has none."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator import GroupConfig, Shard
+from coordinator.notes import Cause, Kind
+from coordinator.policies import NO_POLICIES, GroupPolicies
+from coordinator.states import State
+from protocol.errors import ErrorCode
+from tests.coordinator.playbook import T0_T1, Play, subscription
+
+CHANGE = {"subscription.change": "rebalance"}
+
+
+def shard_of(play: Play) -> Shard:
+    assert play.shard is not None
+    return play.shard
+
+
+def test_policies_are_replayed_with_and_without_their_group(play: Play) -> None:
+    play.s1()
+    assert not play.policy(CHANGE)
+    assert not play.policy(CHANGE, group="later")
+    play.wrote("policies", "policies")
+    play.failover()
+    for group in ("g", "later"):
+        assert shard_of(play).policy_texts(group) == CHANGE
+        assert shard_of(play).policies_of(group) == GroupPolicies(subscription_change=True)
+    assert play.group().policy is not None
+    play.no_group("later")
+
+
+def test_the_same_policies_again_write_nothing(play: Play) -> None:
+    play.s1()
+    play.policy(CHANGE)
+    play.policy(CHANGE)
+    play.wrote("policies")
+
+
+def test_the_last_policy_leaves_a_tombstone(play: Play) -> None:
+    play.policy(CHANGE)
+    assert not play.policy({})
+    _, last = play.wrote("policies", "policies")
+    assert last.value is None
+    play.failover()
+    assert shard_of(play).policies_of("g") == NO_POLICIES
+    assert not shard_of(play).groups_with_policies()
+
+
+def test_a_refused_set_changes_nothing(play: Play) -> None:
+    play.policy(CHANGE)
+    play.wrote("policies")
+    assert len(play.policy({"subscription.change": "no", "nonsense": "1"})) == 2
+    play.wrote()
+    assert shard_of(play).policy_texts("g") == CHANGE
+
+
+def test_policies_survive_the_deletion_of_their_group(play: Play) -> None:
+    play.policy(CHANGE)
+    play.s1()
+    play.leave("a").expect()
+    play.delete().expect()
+    play.failover()
+    play.no_group()
+    assert shard_of(play).policies_of("g").subscription_change
+
+
+def test_defaults_apply_to_groups_without_values_of_their_own(play: Play) -> None:
+    play.configure(default_policies=GroupPolicies(subscription_change=True))
+    play.s1()
+    policy = play.group().policy
+    assert policy is not None
+    assert policy.policies.subscription_change
+    play.policy({"subscription.change": "none"})
+    assert not policy.policies.subscription_change
+
+
+def test_a_group_without_policies_has_no_state_of_policies() -> None:
+    shard = Shard(GroupConfig(), lambda: "id")
+    assert shard.policies_of("g") == NO_POLICIES
+
+
+# subscription.change
+
+
+def test_by_default_a_returning_member_with_other_topics_causes_no_rebalance(play: Play) -> None:
+    play.s2()
+    play.join("b'", metadata=T0_T1).expect(generation=1)
+    play.group_is(State.STABLE, generation=1)
+
+
+def test_a_returning_member_with_other_topics_causes_a_rebalance(play: Play) -> None:
+    play.s2()
+    play.policy(CHANGE)
+    play.join("b'", metadata=T0_T1).parks()
+    play.group_is(State.PREPARING)
+    play.noted(Kind.STATE_CHANGE, reason=Cause.STATIC_PROTOCOL_CHANGED, to_state=State.PREPARING)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (subscription("a", "b"), subscription("b", "a")),
+        (subscription("a"), subscription("a")[:-4] + b"\0\0\0\4mine"),  # the user data of cooperative-sticky
+        (subscription("a"), b"?"),
+        (b"?", subscription("a")),
+    ],
+)
+def test_only_the_sets_of_topics_are_compared(play: Play, before: bytes, after: bytes) -> None:
+    play.s2(metadata=before)
+    play.policy(CHANGE)
+    play.join("b'", metadata=after).expect(generation=1)
+
+
+# rebalance.request
+
+
+def test_a_request_makes_all_members_rejoin_once(play: Play) -> None:
+    play.s2()
+    assert not play.policy({"rebalance.request": "new rack"}, "new rack")
+    play.noted(Kind.STATE_CHANGE, reason=Cause.REQUESTED, reason_text="new rack")
+    play.heartbeat("a", 1).expect(ErrorCode.REBALANCE_IN_PROGRESS)
+    play.join("b").parks()
+    play.join("a").expect(generation=2, members=["a", "b"])
+    play.sync("a", {"a": 1, "b": 2}).expect(assignment=1)
+    play.sync("b").expect(assignment=2)
+    play.policy({"rebalance.request": "new rack"}, "new rack")
+    play.group_is(State.PREPARING, generation=2)
+
+
+def test_a_request_supersedes_a_rebalance_that_awaits_assignments(play: Play) -> None:
+    waiting = play.c2b()
+    play.policy({"rebalance.request": "x"}, "x")
+    waiting.expect(ErrorCode.REBALANCE_IN_PROGRESS)
+    play.group_is(State.PREPARING)
+
+
+def test_a_request_does_not_act_again_after_a_failover(play: Play) -> None:
+    play.s2()
+    play.policy({"rebalance.request": "x"}, "x")
+    play.failover()
+    play.group_is(State.STABLE, generation=1)
+    play.alive("a", "b").after(60_000)
+    play.group_is(State.STABLE, generation=1)
+
+
+def test_another_policy_that_is_set_does_not_repeat_the_request(play: Play) -> None:
+    play.s2()
+    play.policy({"rebalance.request": "x", **CHANGE})
+    play.group_is(State.STABLE, generation=1)
+
+
+def test_a_request_for_a_group_without_members_only_keeps_its_text(play: Play) -> None:
+    assert not shard_of(play).request_rebalance("g", "x", play.now, play.wall)
+    assert shard_of(play).policy_texts("g") == {"rebalance.request": "x"}
+    assert shard_of(play).request_rebalance("g", "", play.now, play.wall)

@@ -1,0 +1,818 @@
+"""target.group.size: members beyond the target are warm standbys, and a seat moves to one without a rebalance."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.notes import Cause, Kind, Removal, StandbyStep
+from coordinator.policies import GroupPolicies
+from coordinator.states import State
+from protocol.errors import ErrorCode
+from tests.coordinator.playbook import T0, T0_T1, Play, scenario, subscription
+from tests.coordinator.sent_requests import SentJoin
+
+NONE = ErrorCode.NONE
+REBALANCE = ErrorCode.REBALANCE_IN_PROGRESS
+UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
+SESSION_MS = 10_000
+EMPTY_ASSIGNMENT = b"\0\0" + b"\0\0\0\0" + b"\xff\xff\xff\xff"  # version 0, no topics, no user data
+TWO = {"target.group.size": "2"}
+
+
+def status(play: Play) -> dict[str, str]:
+    assert play.shard is not None
+    return play.shard.policy_status("g")
+
+
+def standbys(play: Play) -> list[str]:
+    policy = play.group().policy
+    return [] if policy is None else list(policy.standbys)
+
+
+def taking(play: Play) -> list[str]:
+    policy = play.group().policy
+    return [] if policy is None else list(policy.take_overs)
+
+
+def add_standby(play: Play, name: str, **how: object) -> None:
+    """A newcomer beyond the target: it joins the generation, and its assignment is empty."""
+    play.join(name, instance=f"i{name}", **how).expect(generation=1, members=[])  # type: ignore[arg-type]
+    play.sync(name, generation=1).expect(assignment=EMPTY_ASSIGNMENT)
+
+
+@pytest.fixture
+def play(play: Play) -> Play:
+    """a (leader) and b are active in generation 1 with assignments 1 and 2; x waits since then, y since a second later."""
+    play.s2()
+    assert not play.policy(TWO)
+    add_standby(play, "x")
+    play.alive("a", "b", "x").after(1_000)
+    add_standby(play, "y")
+    play.alive("y")
+    play.began = play.now
+    play._newest.clear()
+    return play
+
+
+def take_over(play: Play, name: str, assignment: int, *, leads: bool = False, generation: int = 1) -> None:
+    """The standby hears of its seat, rejoins in the same generation and gets the seat's assignment."""
+    play.heartbeat(name, generation).expect(REBALANCE)
+    play.join(name).expect(generation=generation, skip=leads)
+    play.sync(name, generation=generation).expect(assignment=assignment)
+    play.heartbeat(name, generation).expect()
+    assert play.group().state is State.STABLE
+    assert play.group().generation == generation
+
+
+# Standbys.
+
+
+@scenario("PW-10")
+def test_a_newcomer_beyond_the_target_enters_a_stable_group_without_a_rebalance(play: Play) -> None:
+    play.group_is(State.STABLE, generation=1, leader="a", members=["a", "b", "x", "y"])
+    assert standbys(play) == ["ix-x", "iy-y"]
+    assert status(play) == {"status.standby": f"ix since {play.wall - 1_000}, iy since {play.wall}"}
+    play.noted(Kind.STANDBY, member_id="y", instance_id="iy", step=StandbyStep.WAITS)
+    play.heartbeat("x", 1).expect()
+    play.commit("x", generation=1).expect()
+
+
+@scenario("PW-11")
+def test_a_newcomer_is_stored_with_its_record_before_it_is_answered(play: Play) -> None:
+    play.hold_appends()
+    joining = play.join("z", instance="iz").parks()
+    play.failover()
+    joining.parks()
+    assert standbys(play) == ["ix-x", "iy-y"]
+    add_standby(play, "w")
+    play.wrote("W4", "seats")
+    play.failover()
+    assert standbys(play) == ["ix-x", "iy-y", "iw-w"]
+    play.sync("w", generation=1).expect(assignment=EMPTY_ASSIGNMENT)
+
+
+@scenario("PW-11")
+def test_a_newcomer_for_which_the_log_has_no_room_changes_nothing() -> None:
+    play = Play()
+    play.configure(batch_bytes_max=1_000)
+    play.s2()
+    play.policy(TWO)
+    play.wrote("policies")
+    play.join("x", instance="ix", client="c" * 900).expect(ErrorCode.UNKNOWN_SERVER_ERROR)
+    play.group_is(State.STABLE, generation=1, leader="a", members=["a", "b"])
+    assert not standbys(play)
+    play.wrote()
+
+
+@scenario("PW-12")
+def test_a_newcomer_within_the_target_causes_a_rebalance(play: Play) -> None:
+    play.policy({"target.group.size": "5"})
+    play.group_is(State.PREPARING)
+    play.noted(Kind.STATE_CHANGE, reason=Cause.TARGET_CHANGED, to_state=State.PREPARING)
+    for name in "abxy":
+        play.join(name)
+    play.expect("a", generation=2, members=["a", "b", "x", "y"])
+    play.sync("a", {"a": 1, "b": 2, "x": 3, "y": 4}).expect()
+    play.wrote("policies", "W2", "no seats")
+    play.join("z", instance="iz").parks()
+    play.group_is(State.PREPARING)
+
+
+@scenario("PW-13")
+@pytest.mark.parametrize("names", [["a-10", "a-2", "a-1"], ["a-1", "a-10", "a-2"], ["a-2", "a-1", "a-10"]])
+def test_a_group_that_forms_has_the_first_names_active(names: list[str]) -> None:
+    play = Play()
+    play.policy(TWO)
+    joined = {name: play.join(name, instance=name).parks() for name in names}
+    play.after(7_000)
+    active = [f"{name}-{name}" for name in names if name != "a-10"]
+    leader = active[0]
+    for sent in joined.values():
+        sent.expect(generation=1, leader=leader, members=active if sent.member_id == leader else [])
+    assert standbys(play) == ["a-10-a-10"]
+    for name in names:
+        if f"{name}-{name}" != leader:
+            play.sync(name)
+    play.sync(leader.split("-a-")[0], dict.fromkeys(names, 7)).expect(assignment=7)
+    play.expect("a-10", assignment=EMPTY_ASSIGNMENT)
+
+
+@scenario("PW-13")
+def test_leading_zeros_of_names_do_not_count() -> None:
+    play = Play()
+    play.policy({"target.group.size": "1"})
+    for name in ("b-10", "b-002"):
+        play.join(name, instance=name).parks()
+    play.after(7_000)
+    play.group_is(State.COMPLETING, leader="b-002")
+    assert standbys(play) == ["b-10-b-10"]
+
+
+@scenario("PW-14")
+def test_dynamic_members_are_standbys_too() -> None:
+    play = Play().d2()
+    play.policy(TWO)
+    play.join("x").expect(ErrorCode.MEMBER_ID_REQUIRED)
+    play.join("x").expect(generation=1, leader="a")
+    play.sync("x", generation=1).expect(assignment=EMPTY_ASSIGNMENT)
+    play.leave("b").expect()
+    play.group_is(State.STABLE, generation=1, members=["a", "x"])
+    for _ in range(2):
+        assert status(play)["status.takeover"].startswith("c-x for c-b since ")
+        play.failover()
+    take_over(play, "x", 2)
+    assert not standbys(play)
+
+
+@scenario("PW-15")
+def test_standbys_rejoin_in_every_rebalance_and_the_leader_does_not_see_them(play: Play) -> None:
+    play.join("a").parks()
+    for name in "bxy":
+        play.heartbeat(name, 1).expect(REBALANCE)
+        play.join(name)
+    play.expect("a", generation=2, members=["a", "b"], leader="a")
+    for name in "xy":
+        play.expect(name, generation=2, members=[], leader="a")
+        play.sync(name).parks()
+    play.sync("a", {"a": 3, "b": 4, "x": 5}).expect(assignment=3)
+    for name in "xy":
+        play.expect(name, assignment=EMPTY_ASSIGNMENT)
+    play.wrote("W2", "seats")
+    assert standbys(play) == ["ix-x", "iy-y"]
+
+
+@scenario("PW-15")
+def test_a_standby_gets_a_free_seat_before_a_newcomer(play: Play) -> None:
+    play.join("a").parks()
+    play.join("z", instance="iz").parks()
+    play.leave("b").expect()
+    play.join("y").parks()
+    play.join("x").expect(generation=2)
+    play.expect("a", members=["a", "x"])
+    assert standbys(play) == ["iy-y", "iz-z"]
+
+
+@scenario("PW-15")
+def test_static_members_come_first_in_the_leaders_list_with_static_standbys_too() -> None:
+    play = Play().settled("a", "b", static={"b"})
+    play.policy(TWO)
+    add_standby(play, "x")
+    play.join("a").parks()
+    play.join("x").parks()
+    play.join("b").expect(generation=2)
+    play.expect("a", generation=2, members=["b", "a"])
+
+
+@scenario("PW-16")
+def test_standbys_vote_on_protocols() -> None:
+    play = Play().s2(protocols=["range", "roundrobin"])
+    play.policy(TWO)
+    play.join("x", instance="ix", protocols=["roundrobin", "range"]).expect(generation=1, protocol="range")
+    play.join("y", instance="iy", protocols=["roundrobin", "range"]).expect(generation=1, protocol="range")
+    # With a third vote for roundrobin the selected protocol changes, which needs a rebalance.
+    voting = play.join("z", instance="iz", protocols=["roundrobin", "range"]).parks()
+    play.group_is(State.PREPARING)
+    for name in "abxy":
+        play.join(name)
+    voting.expect(generation=2, protocol="roundrobin", members=[])
+    play.expect("a", generation=2, members=["a", "b"])
+    play.join("w", instance="iw", protocols=["other"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+@scenario("PW-17")
+def test_a_standby_that_rejoins_causes_no_rebalance_whatever_its_metadata_says(play: Play) -> None:
+    play.join("x").expect(generation=1, members=[])
+    play.join("x", metadata=T0_T1).expect(generation=1, members=[])
+    play.wrote("W4")
+    play.failover()
+    play.group_is(State.STABLE, generation=1, leader="a")
+    assert standbys(play) == ["ix-x", "iy-y"]
+    play.join("x", protocols=["other"]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+@scenario("PW-18")
+@pytest.mark.parametrize("how", ["expiry", "leave", "administrator"])
+def test_a_standby_that_goes_causes_no_rebalance(play: Play, how: str) -> None:
+    if how == "expiry":
+        play.silent("x").at(SESSION_MS)
+    else:
+        play.leave("x" if how == "leave" else ("", "ix")).expect()
+    play.group_is(State.STABLE, generation=1, leader="a", members=["a", "b", "y"])
+    play.wrote("W4", "seats")
+    assert standbys(play) == ["iy-y"]
+    play.failover()
+    play.group_is(State.STABLE, generation=1, members=["a", "b", "y"])
+
+
+@scenario("PW-19")
+def test_a_standby_that_restarts_keeps_its_place(play: Play) -> None:
+    play.join("x'").expect(generation=1, id="x'", members=[], leader="a")
+    assert standbys(play) == ["ix-x'", "iy-y"]
+    play.sync("x'", generation=1).expect(assignment=EMPTY_ASSIGNMENT)
+    play.heartbeat("x", 1).expect(ErrorCode.FENCED_INSTANCE_ID)
+    play.failover()
+    assert standbys(play) == ["ix-x'", "iy-y"]
+
+
+@scenario("PW-20")
+def test_an_active_member_that_restarts_keeps_its_seat(play: Play) -> None:
+    play.join("b'").expect(generation=1)
+    play.sync("b'", generation=1).expect(assignment=2)
+    assert standbys(play) == ["ix-x", "iy-y"]
+    assert not taking(play)
+
+
+@scenario("PW-21")
+def test_a_newcomer_beyond_the_target_enters_while_assignments_are_awaited(play: Play) -> None:
+    play.join("a")
+    for name in "bxy":
+        play.join(name)
+    play.group_is(State.COMPLETING, generation=2)
+    play.join("z", instance="iz").expect(generation=2, members=[])
+    waiting = play.sync("z").parks()
+    play.wrote()
+    play.leave("y").expect()  # nor does a standby that leaves disturb it
+    play.group_is(State.COMPLETING, generation=2)
+    play.sync("a", {"a": 1, "b": 2, "z": 9}).expect(assignment=1)
+    waiting.expect(assignment=EMPTY_ASSIGNMENT)
+    play.group_is(State.STABLE, generation=2, members=["a", "b", "x", "z"])
+    play.wrote("W2", "seats")
+
+
+@scenario("PW-22")
+def test_an_active_member_that_goes_while_assignments_are_awaited_causes_a_rebalance(play: Play) -> None:
+    for name in "abxy":
+        play.join(name)
+    play.group_is(State.COMPLETING, generation=2)
+    play.leave("x", "b").expect(NONE, NONE)
+    play.group_is(State.PREPARING)
+    play.join("a").parks()
+    play.join("y").expect(generation=3)
+    play.expect("a", generation=3, members=["a", "y"])
+    assert not standbys(play)
+
+
+# Take-overs.
+
+
+@scenario("PW-30")
+@pytest.mark.parametrize("how", ["expiry", "leave", "administrator"])
+def test_the_seat_of_an_active_member_goes_to_the_longest_waiting_standby(play: Play, how: str) -> None:
+    if how == "expiry":
+        play.silent("b").at(SESSION_MS)
+    else:
+        play.leave("b" if how == "leave" else ("", "ib")).expect()
+    play.group_is(State.STABLE, generation=1, leader="a", members=["a", "x", "y"])
+    assert (standbys(play), taking(play)) == (["iy-y"], ["ix-x"])
+    assert status(play)["status.takeover"].startswith("ix for ib since ")
+    play.wrote("W4", "seats")
+    play.noted(Kind.STANDBY, member_id="x", step=StandbyStep.TAKES_OVER, from_member_id="b", from_instance_id="ib")
+    play.heartbeat("b", 1).expect(UNKNOWN)
+    play.commit("b", generation=1).expect(UNKNOWN)
+    play.heartbeat("a", 1).expect()
+    play.heartbeat("y", 1).expect()
+    take_over(play, "x", 2)
+    play.wrote("seats")
+    play.noted(Kind.STANDBY, member_id="x", step=StandbyStep.TOOK_OVER)
+    assert (standbys(play), taking(play)) == (["iy-y"], [])
+    play.after(60_000)
+    play.group_is(State.STABLE, generation=1)
+    assert not [note for note in play.notes if note.kind == Kind.STATE_CHANGE]
+
+
+@scenario("PW-31")
+def test_the_standby_hears_of_its_seat_only_when_the_departed_id_is_durably_unknown(play: Play) -> None:
+    play.hold_appends()
+    play.leave(("", "ib"))
+    hears = play.heartbeat("x", 1).parks()
+    play.confirm()
+    hears.expect(REBALANCE)
+    play.failover()
+    play.group_is(State.STABLE, generation=1, members=["a", "x", "y"])
+    play.heartbeat("b", 1).expect(UNKNOWN)
+
+
+@scenario("PW-32")
+def test_a_take_over_whose_record_was_lost_has_not_happened(play: Play) -> None:
+    play.hold_appends()
+    play.leave(("", "ib"))
+    hears = play.heartbeat("x", 1).parks()
+    play.failover()
+    hears.parks()
+    play.heartbeat("b", 1).expect()
+    play.heartbeat("x", 1).expect()
+    assert (standbys(play), taking(play)) == (["ix-x", "iy-y"], [])
+
+
+@scenario("PW-33")
+def test_the_leaders_seat_brings_leadership(play: Play) -> None:
+    play.leave("a").expect()
+    play.group_is(State.STABLE, generation=1, leader="x", members=["b", "x", "y"])
+    play.failover()
+    play.group_is(State.STABLE, generation=1, leader="x")
+    play.heartbeat("x", 1).expect(REBALANCE)
+    play.join("x").expect(generation=1, leader="x", members=["b", "x"], skip=True)
+    play.sync("x", {"x": 9, "b": 9}, generation=1).expect(assignment=1)
+    play.join("x").parks()  # a leader that rejoins asks for a rebalance, as ever
+    play.group_is(State.PREPARING)
+
+
+@scenario("PW-34")
+def test_an_old_client_does_not_learn_that_it_leads(play: Play) -> None:
+    """Before v9 it would compute assignments, which would be ignored."""
+    play.leave("a").expect()
+    play.heartbeat("x", 1).expect(REBALANCE)
+    play.join("x", version=5).expect(generation=1, leader="a", members=[])
+    play.sync("x", generation=1).expect(assignment=1)
+
+
+@scenario("PW-35")
+@pytest.mark.parametrize("metadata", [T0[:-4] + b"\0\0\0\4mine", subscription("t0")[:1] + b"\1" + T0[2:] + b"\0\0\0\0"])
+def test_owned_partitions_of_the_standby_change_nothing(play: Play, metadata: bytes) -> None:
+    play.leave("b").expect()
+    play.heartbeat("x", 1).expect(REBALANCE)
+    play.join("x", metadata=metadata).expect(generation=1)
+    play.sync("x", generation=1).expect(assignment=2)
+    play.group_is(State.STABLE, generation=1)
+
+
+@scenario("PW-36")
+def test_a_standby_that_rejoins_with_other_topics_causes_a_rebalance(play: Play) -> None:
+    play.leave("b").expect()
+    play.join("x", metadata=T0_T1).parks()
+    play.group_is(State.PREPARING)
+
+
+@scenario("PW-37")
+def test_a_standby_whose_offer_changes_the_selected_protocol_causes_a_rebalance() -> None:
+    play = Play().settled("a", "b", "c", static=True, protocols={"a": ["range", "sticky"], "b": ["range", "sticky"], "c": ["sticky", "range"]})
+    play.policy({"target.group.size": "3"})
+    add_standby(play, "x", protocols=["range", "sticky"])
+    play.leave("b").expect()
+    play.heartbeat("x", 1).expect(REBALANCE)
+    play.join("x", protocols=["sticky", "range"]).parks()
+    play.group_is(State.PREPARING)
+
+
+@scenario("PW-38")
+def test_a_seat_goes_only_to_a_standby_with_the_same_topics() -> None:
+    play = Play().s2()
+    play.policy(TWO)
+    add_standby(play, "x", metadata=T0_T1)
+    add_standby(play, "y", metadata=subscription("t0") + b"\0\0\0\0")
+    play.leave("b").expect()
+    assert taking(play) == ["iy-y"]
+    take_over(play, "y", 2)
+    play.leave("y").expect()  # only a standby with other topics is left
+    play.group_is(State.PREPARING, members=["a", "x"])
+    play.join("x").parks()
+    play.join("a").expect(generation=2, members=["a", "x"])
+    assert not standbys(play)
+
+
+@scenario("PW-39")
+def test_without_a_free_standby_a_member_that_goes_causes_a_rebalance(play: Play) -> None:
+    play.leave("x", "y").expect(NONE, NONE)
+    play.leave("b").expect()
+    play.group_is(State.PREPARING, members=["a"])
+
+
+@scenario("PW-40")
+def test_two_seats_go_to_two_standbys_at_once(play: Play) -> None:
+    play.leave("b", "a").expect(NONE, NONE)
+    play.group_is(State.STABLE, generation=1, leader="y", members=["x", "y"])
+    take_over(play, "x", 2)
+    take_over(play, "y", 1, leads=True)
+
+
+@scenario("PW-41")
+def test_more_seats_than_standbys_cause_one_rebalance(play: Play) -> None:
+    play.leave("y").expect()
+    play.leave("b", "a").expect(NONE, NONE)
+    play.group_is(State.PREPARING, members=["x"])
+    play.join("x").expect(generation=2, members=["x"], leader="x")
+
+
+@scenario("PW-42")
+def test_the_departed_member_becomes_a_standby_when_it_returns(play: Play) -> None:
+    play.leave(("", "ib")).expect()
+    play.join("b'").expect(generation=1, members=[])
+    play.sync("b'", generation=1).expect(assignment=EMPTY_ASSIGNMENT)
+    assert standbys(play) == ["iy-y", "ib-b'"]
+    take_over(play, "x", 2)
+    play.heartbeat("b", 1).expect(ErrorCode.FENCED_INSTANCE_ID)
+
+
+@scenario("PW-43")
+def test_a_standby_that_does_not_sync_within_its_session_yields_to_the_next(play: Play) -> None:
+    play.leave("b").expect()
+    play.at(SESSION_MS - 1)
+    assert taking(play) == ["ix-x"]
+    play.join("x").expect(generation=1)
+    play.at(SESSION_MS)
+    assert (standbys(play), taking(play)) == (["ix-x"], ["iy-y"])
+    play.noted(Kind.STANDBY, member_id="x", step=StandbyStep.TOO_LATE)
+    play.noted(Kind.STANDBY, member_id="y", step=StandbyStep.TAKES_OVER, from_instance_id="ib")
+    play.sync("x", generation=1).expect(assignment=EMPTY_ASSIGNMENT)
+    take_over(play, "y", 2)
+    play.group_is(State.STABLE, generation=1)
+
+
+@scenario("PW-44")
+def test_the_last_standby_that_does_not_sync_causes_a_rebalance(play: Play) -> None:
+    play.leave("y", "b").expect(NONE, NONE)
+    play.at(SESSION_MS - 1).group_is(State.STABLE, generation=1)
+    play.at(SESSION_MS).group_is(State.PREPARING, members=["a", "x"])
+    play.noted(Kind.STATE_CHANGE, reason=Cause.STANDBY_LATE, reason_text="x")
+    play.join("x").parks()
+    play.join("a").expect(generation=2, members=["a", "x"])
+
+
+@scenario("PW-45")
+@pytest.mark.parametrize("how", ["expiry", "leave"])
+def test_a_standby_that_goes_during_its_take_over_leaves_the_seat_to_the_next(play: Play, how: str) -> None:
+    play.leave("b").expect()
+    if how == "leave":
+        play.leave("x").expect()
+    else:
+        play.silent("x").at(SESSION_MS)
+    assert (standbys(play), taking(play)) == ([], ["iy-y"])
+    play.noted(Kind.STANDBY, member_id="y", step=StandbyStep.TAKES_OVER, from_member_id="b", from_instance_id="ib")
+    take_over(play, "y", 2)
+
+
+@scenario("PW-46")
+def test_a_standby_that_restarts_during_its_take_over_gets_the_seat(play: Play) -> None:
+    play.leave("b").expect()
+    play.join("x'").expect(generation=1, members=[])
+    assert taking(play) == ["ix-x'"]
+    play.sync("x'", generation=1).expect(assignment=2)
+    assert not taking(play)
+    play.heartbeat("x'", 1).expect()
+
+
+@scenario("PW-47")
+def test_a_rebalance_ends_take_overs_and_the_seats_stay(play: Play) -> None:
+    play.leave("b").expect()
+    play.join("a").parks()
+    assert not taking(play)
+    play.join("y").parks()
+    play.join("x").expect(generation=2)
+    play.expect("a", generation=2, members=["a", "x"])
+    assert standbys(play) == ["iy-y"]
+
+
+@scenario("PW-48")
+def test_a_standby_that_syncs_without_rejoining_has_its_seat(play: Play) -> None:
+    play.join("z", instance="iz").expect(generation=1)
+    play.leave("x", "y", "b").expect(NONE, NONE, NONE)
+    assert taking(play) == ["iz-z"]
+    play.sync("z", generation=1).expect(assignment=2)
+    play.heartbeat("z", 1).expect()
+
+
+@scenario("PW-49")
+@pytest.mark.parametrize("step", range(5))
+def test_a_failover_at_every_step_finishes_the_take_over(play: Play, step: int) -> None:
+    """After the seat moved, after the standby heard of it, after its JoinGroup, with its SyncGroup in flight, and after it."""
+    play.leave("b").expect()
+    if step > 0:
+        play.heartbeat("x", 1).expect(REBALANCE)
+    if step > 1:
+        play.join("x").expect(generation=1)
+    if step == 3:
+        play.hold_appends()
+        play.sync("x", generation=1).parks()
+    if step == 4:
+        play.sync("x", generation=1).expect(assignment=2)
+    play.failover()
+    play.group_is(State.STABLE, generation=1, leader="a", members=["a", "x", "y"])
+    assert (standbys(play), taking(play)) == (["iy-y"], [] if step == 4 else ["ix-x"])
+    play.heartbeat("b", 1).expect(UNKNOWN)
+    if step == 4:
+        play.heartbeat("x", 1).expect()
+        play.sync("x", generation=1).expect(assignment=2)
+    elif step == 0:
+        began = play.now
+        play.after(SESSION_MS - 1)
+        assert taking(play) == ["ix-x"]
+        take_over(play, "x", 2)
+        assert play.now == began + SESSION_MS - 1
+    else:
+        take_over(play, "x", 2)
+    play.after(60_000)
+    play.group_is(State.STABLE, generation=1)
+
+
+@scenario("PW-50")
+@pytest.mark.parametrize("step", range(3))
+def test_a_failover_at_every_step_of_a_yield_leaves_one_holder(play: Play, step: int) -> None:
+    play.leave("b").expect()
+    play.join("x").expect(generation=1)
+    if step == 0:
+        play.hold_appends()
+    play.at(SESSION_MS)
+    assert taking(play) == ["iy-y"]
+    if step == 2:
+        play.heartbeat("y", 1).expect(REBALANCE)
+    play.failover()
+    holder = "x" if step == 0 else "y"
+    other = "y" if step == 0 else "x"
+    assert taking(play) == [play.id_of(holder)]
+    play.sync(other, generation=1).expect(assignment=EMPTY_ASSIGNMENT)
+    take_over(play, holder, 2)
+
+
+@scenario("PW-51")
+def test_a_failover_during_a_rebalance_keeps_the_roles_that_were_stored(play: Play) -> None:
+    play.leave("b").expect()
+    for name in "axy":
+        play.join(name)
+    play.group_is(State.COMPLETING, generation=2)
+    play.failover()
+    play.group_is(State.STABLE, generation=1, leader="a")
+    assert (standbys(play), taking(play)) == (["iy-y"], ["ix-x"])
+
+
+@scenario("PW-52")
+def test_the_record_of_another_generation_is_ignored(play: Play) -> None:
+    """Another writer, such as Kafka with our directory, stores a generation of its own and knows no standbys."""
+    for name in "abxy":
+        play.join(name)
+    old = play.log[-1]
+    assert old[0][:2] == b"\x75\x32"
+    play.sync("a", {"a": 1, "b": 2}).expect()
+    play.load(old)
+    play.group_is(State.PREPARING)
+    play.noted(Kind.STATE_CHANGE, reason=Cause.TARGET_CHANGED)
+    for name in "yxab":
+        play.join(name)
+    assert standbys(play) == ["ix-x", "iy-y"]
+
+
+@scenario("PW-53")
+def test_a_slow_log_gives_the_standby_one_more_session(play: Play) -> None:
+    play.leave("b").expect()
+    assert play.shard is not None
+    play.shard.stalled = True
+    play.at(2 * SESSION_MS - 1)
+    assert taking(play) == ["ix-x"]
+    play.at(2 * SESSION_MS)
+    assert taking(play) == ["iy-y"]
+
+
+@scenario("PW-54")
+def test_a_member_that_does_not_sync_in_time_leaves_its_seat_to_a_standby() -> None:
+    play = Play().settled("a", "b", static=True, synced=["a"], session=60_000)
+    play.policy(TWO)
+    add_standby(play, "x", session=60_000)
+    play.at(20_000)
+    play.group_is(State.STABLE, generation=1, members=["a", "x"])
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.SYNC_TIMEOUT)
+    take_over(play, "x", 2)
+
+
+@scenario("PW-55")
+def test_a_static_member_that_does_not_rejoin_gives_its_seat_to_a_standby_that_does(play: Play) -> None:
+    play.join("a").parks()
+    play.join("x").parks()
+    play.join("y").parks()
+    play.at(20_000)
+    play.group_is(State.COMPLETING, generation=2)
+    play.expect("a", members=["a", "x"])
+    assert standbys(play) == ["iy-y", "ib-b"]
+
+
+# Setting the policy.
+
+
+@scenario("PW-60")
+def test_a_lower_target_makes_the_last_members_standbys_in_one_rebalance() -> None:
+    play = Play().s3()
+    play.policy(TWO)
+    play.group_is(State.PREPARING)
+    play.noted(Kind.STATE_CHANGE, reason=Cause.TARGET_CHANGED)
+    play.failover()
+    play.group_is(State.PREPARING)  # begun again: the target is stored, and the generation has three seats
+    for name in "cba":
+        play.join(name)
+    play.expect("a", generation=2, members=["a", "b"])
+    assert standbys(play) == ["ic-c"]
+    play.sync("a", {"a": 1, "b": 2}).expect()
+    play.wrote("W2", "seats")
+    play.policy({"target.group.size": "1"})
+    for name in "cba":
+        play.join(name)
+    assert standbys(play) == ["ic-c", "ib-b"]
+
+
+@scenario("PW-60")
+def test_a_target_that_is_lowered_while_assignments_are_awaited_supersedes_the_rebalance() -> None:
+    play = Play().joined("a", "b", "c", static=True)
+    waiting = play.sync("c").parks()
+    play.policy(TWO)
+    waiting.expect(REBALANCE)
+    play.group_is(State.PREPARING)
+
+
+@scenario("PW-61")
+def test_without_the_policy_all_members_are_active_again(play: Play) -> None:
+    play.policy({})
+    play.group_is(State.PREPARING)
+    play.failover()
+    play.group_is(State.PREPARING)
+    for name in "abxy":
+        play.join(name)
+    play.expect("a", generation=2, members=["a", "b", "x", "y"])
+    play.sync("a", {"a": 1, "b": 2, "x": 3, "y": 4}).expect()
+    play.wrote("W2", "no seats")
+    play.failover()
+    play.group_is(State.STABLE, generation=2)
+    assert play.group().policy is None
+
+
+@scenario("PW-62")
+@pytest.mark.parametrize(("type", "protocol", "words"), [("connect", "range", "only groups of consumers"), ("consumer", "stream", "Kafka Streams")])
+def test_groups_that_are_not_of_consumers_are_refused(type: str, protocol: str, words: str) -> None:
+    play = Play().s1(type=type, protocols=[protocol])
+    (wrong,) = play.policy(TWO)
+    assert wrong.startswith("target.group.size: ")
+    assert words in wrong
+    assert not play.policy({"target.group.size": "none"})
+    play.leave("a").expect()
+    assert not play.policy(TWO)
+    play.join("a'", instance="ia", type=type, protocols=[protocol]).expect(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    play.join("b", instance="ib", type="consumer", protocols=["range"]).parks()
+
+
+@scenario("PW-63")
+@pytest.mark.parametrize(("type", "protocol"), [("connect", "range"), ("consumer", "stream")])
+def test_a_default_does_not_concern_other_groups(type: str, protocol: str) -> None:
+    play = Play()
+    play.configure(default_policies=GroupPolicies(target_group_size=1))
+    play.s2(type=type, protocols=[protocol])
+    assert not standbys(play)
+
+
+@scenario("PW-64")
+def test_an_emptied_group_deletes_its_standby_record(play: Play) -> None:
+    play.leave("x", "y", "a", "b").expect(NONE, NONE, NONE, NONE)
+    play.group_is(State.EMPTY, generation=2)
+    play.wrote("W3", "no seats")
+    play.delete().expect()
+    play.failover()
+    play.no_group()
+
+
+# With other policies.
+
+
+@scenario("PW-70")
+def test_with_registration_the_seat_moves_at_the_end_of_the_session(play: Play) -> None:
+    play.policy({**TWO, "registration.timeout.ms": "60000"})
+    play.silent("b").at(SESSION_MS)
+    assert taking(play) == ["ix-x"]
+    assert "status.away" not in status(play)
+    take_over(play, "x", 2)
+    play.silent("y").after(SESSION_MS)
+    play.group_is(State.STABLE, generation=1, members=["a", "x"])  # a standby is never away
+
+
+@scenario("PW-71")
+def test_without_a_free_standby_the_member_is_away_until_one_comes(play: Play) -> None:
+    play.policy({**TWO, "registration.timeout.ms": "60000"})
+    play.leave("x", "y").expect(NONE, NONE)
+    play.silent("b").at(SESSION_MS)
+    assert status(play)["status.away"].startswith("ib since")
+    play._newest.clear()
+    play.at(30_000).join("z", instance="iz").expect(generation=1, members=[])
+    play.group_is(State.STABLE, generation=1, members=["a", "z"])
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.SEAT_TAKEN)
+    play.sync("z", generation=1).expect(assignment=2)
+    play.heartbeat("z", 1).expect()
+    play.wrote("W4", "seats", "back", "no seats")
+    play.failover()
+    play.group_is(State.STABLE, generation=1, members=["a", "z"])
+
+
+@scenario("PW-72")
+def test_a_member_that_is_away_gives_its_seat_to_a_standby_in_a_rebalance(play: Play) -> None:
+    play.policy({**TWO, "registration.timeout.ms": "60000"})
+    play.join("x", metadata=T0_T1).expect(generation=1)
+    play.join("y", metadata=T0_T1).expect(generation=1)
+    play.silent("b").at(SESSION_MS)
+    assert status(play)["status.away"].startswith("ib since")  # the standbys read other topics
+    play.join("a").parks()
+    play.join("x").parks()
+    play.join("y").expect(generation=2)
+    play.expect("a", members=["a", "x"])
+    play.group_is(State.COMPLETING, members=["a", "x", "y"])
+    play.noted(Kind.MEMBER_GONE, member_id="b", how=Removal.SEAT_TAKEN)
+
+
+@scenario("PW-77")
+def test_a_leader_that_is_away_gives_leadership_to_an_active_member() -> None:
+    """The first member left in the group is a standby."""
+    play = Play().settled("x", "a", "b", static=True)
+    play.policy({"registration.timeout.ms": "60000"})
+    play.alive("a", "b").at(SESSION_MS)
+    play.policy({"registration.timeout.ms": "60000", "target.group.size": "1"})
+    play.join("b").parks()
+    play.join("a").expect(generation=2, leader="a", members=["a"])
+    play.group_is(State.COMPLETING, members=["a", "b"])
+    play.failover()
+    play.after(SESSION_MS)
+
+
+@scenario("PW-73")
+def test_a_newcomer_beyond_the_target_does_not_wait_for_an_expansion(play: Play) -> None:
+    play.policy({**TWO, "expansion.timeout.ms": "5000"})
+    add_standby(play, "z")
+    play.policy({"target.group.size": "6", "expansion.timeout.ms": "5000"})
+    for name in "abxyz":
+        play.join(name)
+    play.sync("a", {}).expect()
+    play.join("v", instance="iv").parks()
+    assert play.newcomers() == ["iv"]
+
+
+@scenario("PW-74")
+def test_a_newcomer_that_waited_is_a_standby_when_the_target_is_lowered() -> None:
+    play = Play().s2()
+    play.policy({"expansion.timeout.ms": "5000"})
+    waiting = play.join("x", instance="ix").parks()
+    play.policy({"expansion.timeout.ms": "5000", **TWO})
+    again = play.join("x'").expect(generation=1, members=[])
+    assert isinstance(again, SentJoin)
+    waiting.expect(UNKNOWN)
+    assert standbys(play) == ["ix-x'"]
+    assert not play.newcomers()
+
+
+@scenario("PW-75")
+def test_names_taken_from_a_strict_list_leave_their_seats_to_standbys(play: Play) -> None:
+    roster = {**TWO, "instance.ids": "ia,ib,ix,iy", "roster.strict": "true"}
+    assert not play.policy(roster)
+    assert not play.policy({**roster, "instance.ids": "ia,ix,iy"})
+    play.group_is(State.STABLE, generation=1, members=["a", "x", "y"])
+    take_over(play, "x", 2)
+    assert play.policy({**roster, "instance.ids": "ia", "target.group.size": "2"})
+
+
+@scenario("PW-75")
+def test_a_load_begins_one_rebalance_for_all_its_reasons() -> None:
+    """A member is not listed, the target is lower, and the group is over its maximum size."""
+    play = Play().s3()
+    play.policy({"instance.ids": "ia,ib", "roster.strict": "true", "target.group.size": "1"})
+    play.config = play.config._replace(group_max_size=1)
+    play.failover()
+    play.group_is(State.PREPARING, members=["a", "b"])
+
+
+@scenario("PW-76")
+def test_a_returning_standby_with_other_topics_needs_no_rebalance(play: Play) -> None:
+    play.policy({**TWO, "subscription.change": "rebalance"})
+    play.join("x'", metadata=T0_T1).expect(generation=1)
+    play.group_is(State.STABLE, generation=1)
+    play.join("b'", metadata=T0_T1).parks()
+    play.group_is(State.PREPARING)

@@ -1,0 +1,228 @@
+"""Random sequences with standbys: a partition has one seat per generation, and a seat one member that is not fenced."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from coordinator.standby import EMPTY_ASSIGNMENT
+from coordinator.states import State
+from protocol.errors import ErrorCode
+from tests.coordinator.playbook import T0, T0_T1, Play
+from tests.coordinator.sent_requests import SentJoin, SentRequest, SentSync
+
+POLICIES: dict[str, list[str]] = {
+    "target.group.size": ["1", "2", "3", "4"],
+    "registration.timeout.ms": ["5000", "30000"],
+    "expansion.timeout.ms": ["3000"],
+    "instance.ids": ["i[0-4]", "i[0-6]"],
+    "roster.timeout.ms": ["5000"],
+    "roster.strict": ["true", "false"],
+    "subscription.change": ["rebalance"],
+}
+SESSION_MS = 10_000
+
+
+class Process:
+    """One process of a consumer: it acts only on replies that have left the coordinator."""
+
+    def __init__(self, play: Play, actor: str, instance: str | None) -> None:
+        self.play = play
+        self.actor = actor
+        self.instance = instance
+        self.id = ""
+        self.calm = False  # it always subscribes to the same topics
+        self.sent: SentRequest | None = None
+        self.generation = -1
+        self.held: tuple[int, bytes] | None = None  # the generation and assignment that it works with
+
+    def step(self, random: Random) -> None:
+        sent = self.sent
+        if sent is None:
+            if self.generation < 0:
+                self.join(random)
+            else:
+                self.sent = self.play.heartbeat(self.actor, self.generation, instance=self.instance)
+        elif sent.answered:
+            self.sent = None
+            self.replied(sent, random)
+
+    def join(self, random: Random) -> None:
+        metadata = T0 if self.calm else random.choice([T0] * 30 + [T0[:-4] + b"\0\0\0\1x", T0_T1])
+        self.held = None  # an eager consumer gives its partitions back first
+        self.sent = self.play.join(
+            self.actor, instance=self.instance, id=self.id, metadata=metadata, session=SESSION_MS, rebalance=12_000, version=random.choice([5, 9])
+        )
+
+    def replied(self, sent: SentRequest, random: Random) -> None:
+        error = sent.reply.error if isinstance(sent, SentJoin | SentSync) else sent.reply
+        if isinstance(sent, SentJoin) and error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
+            self.id = self.play.ids[self.actor] = sent.member_id
+        if error == ErrorCode.REBALANCE_IN_PROGRESS:
+            self.generation = -1
+        elif error:
+            self.generation = -1
+            self.held = None
+            if error != ErrorCode.MEMBER_ID_REQUIRED:
+                self.id = ""
+                self.actor += "+"  # an id is never given out twice
+        elif isinstance(sent, SentJoin):
+            self.generation = sent.reply.generation
+            given = {id: number for number, (id, _, _) in enumerate(sent.reply.members, 1)}
+            self.sent = self.play.sync(self.actor, given, generation=self.generation, instance=self.instance)  # type: ignore[arg-type]
+        elif isinstance(sent, SentSync):
+            self.held = self.generation, sent.assignment
+
+    def works(self) -> bool:
+        """Whether the coordinator would store its commits."""
+        group = self.play._of("g")
+        if group is None or self.held is None or self.held[0] != group.generation:
+            return False
+        return self.id in group.members and group.members[self.id].instance_id == self.instance
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.play = Play()
+        self.started = 0
+        self.members = 7
+        self.running: list[Process | None] = [None] * self.members
+        self.all: list[Process] = []  # stopped or disconnected processes may come back
+        for number in range(self.members):
+            self.start(number)
+        self.holds = False
+        self.moved = 0
+
+    def start(self, number: int) -> None:
+        self.started += 1
+        process = Process(self.play, f"p{number}-{self.started}", f"i{number}" if number < 5 else None)
+        self.running[number] = process
+        self.all.append(process)
+
+    def step(self) -> None:
+        random, play = self.random, self.play
+        number = random.randrange(self.members)
+        running = self.running[number]
+        for process in self.running:
+            if process is not None and random.random() < 0.7:
+                process.step(random)
+                self.check()
+        match random.randrange(40):
+            case 0 | 1:
+                self.running[number] = None
+            case 2 | 3 | 4:
+                if running is None or random.random() < 0.2:
+                    self.start(number)
+            case 5:
+                if running is not None and running.sent is None and running.id:
+                    play.leave((running.id, running.instance))
+                    self.running[number] = None
+            case 6:
+                play.leave(("", f"i{number}"))
+            case 7:
+                if random.random() < 0.3:
+                    self.set_policies()
+            case 8:
+                self.failover(written=random.random() < 0.5)
+            case 9:
+                play.hold_appends()
+                self.holds = True
+            case 10 | 11:
+                self.confirm()
+            case 12 | 13 | 14:
+                if not self.holds or random.random() < 0.2:
+                    play.after(random.choice([100, 1_000, 3_000, 9_999, 12_000]))
+            case 15 if self.all:  # a process that was cut off and does not know
+                random.choice(self.all).step(random)
+            case _:
+                if not self.holds:
+                    play.after(random.choice([1, 300]))
+        self.check()
+
+    def set_policies(self) -> None:
+        random = self.random
+        names = [name for name in POLICIES if random.random() < (0.9 if name == "target.group.size" else 0.3)]
+        self.play.policy({name: random.choice(POLICIES[name]) for name in names})
+
+    def failover(self, *, written: bool) -> None:
+        self.play.failover(written=written)
+        self.holds = False
+        for process in self.all:
+            if process.sent is not None and not process.sent.answered:
+                process.sent = None  # the connection broke
+                process.generation = -1
+
+    def confirm(self) -> None:
+        self.play.confirm()
+        self.holds = False
+
+    def check(self) -> None:
+        """Appends in flight may be lost, but no reply that depends on them has left."""
+        seats: dict[bytes, Process] = {}
+        for process in self.all:
+            if not process.works():
+                continue
+            assert process.held is not None
+            _, assignment = process.held
+            if assignment in (b"", EMPTY_ASSIGNMENT):
+                continue
+            assert assignment not in seats, f"{process.actor} and {seats[assignment].actor} have the same seat"
+            seats[assignment] = process
+        group = self.play._of("g")
+        if group is not None and group.state is State.STABLE:
+            given = [member.assignment for member in group.members.values() if member.assignment not in (b"", EMPTY_ASSIGNMENT)]
+            assert len(given) == len(set(given)), "a seat was given twice"
+            self.moved += bool(group.policy is not None and group.policy.take_overs)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_seat_has_one_holder_in_any_sequence(seed: int) -> None:
+    world = World(seed)
+    world.play.policy({"target.group.size": "2"})
+    for _ in range(300):
+        world.step()
+    world.confirm()
+    settle(world)
+    world.play.close()
+
+
+def settle(world: World) -> None:
+    """All processes run on: the group has its active members and standbys, and no longer changes."""
+    play = world.play
+    play.policy({"target.group.size": "3"})
+    for number in range(world.members):
+        world.start(number)
+        running = world.running[number]
+        assert running is not None
+        running.calm = True
+    calm = Random(1)
+    for _ in range(120):
+        for process in world.running:
+            assert process is not None
+            process.step(calm)
+            process.step(calm)
+            world.check()
+        play.after(500)
+    group = play.group()
+    assert group.state is State.STABLE
+    assert group.policy is not None
+    assert (len(group.members), len(group.policy.standbys), len(group.policy.take_overs)) == (7, 4, 0)
+    generation = group.generation
+    leader = group.leader
+    # Two crash, one of them the leader: two standbys take their seats.
+    crashed = [number for number, one in enumerate(world.running) if one is not None and one.id == leader]
+    crashed += [number for number, one in enumerate(world.running) if one is not None and one.id not in (*group.policy.standbys, leader)][:1]
+    for number in crashed:
+        world.running[number] = None
+    for _ in range(60):
+        for process in world.running:
+            if process is not None:
+                process.step(calm)
+                process.step(calm)
+        world.check()
+        play.after(500)
+    assert group.state is State.STABLE
+    assert group.generation == generation
+    assert (len(group.members), len(group.policy.standbys), len(group.policy.take_overs)) == (5, 2, 0)

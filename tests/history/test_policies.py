@@ -1,0 +1,126 @@
+"""History of a group with policies, folded from its notes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cli.groups.history_shown import document, sentence
+from coordinator.notes import Cause, StandbyStep
+from history import Away, Barred, Entry, Rebalance, Standby
+from history.words import duration, title
+from tests.coordinator.playbook import Play
+
+ReadStory = Callable[[], list[Entry]]
+
+
+def test_an_absence_and_a_timely_return_are_shown(play: Play, story: ReadStory) -> None:
+    play.s2()
+    play.policy({"registration.timeout.ms": "15000"})
+    play.alive("a").at(13_000)
+    play.join("b'").expect(generation=1)
+    away, _, back = story()
+    assert isinstance(away, Away)
+    assert isinstance(back, Away)
+    assert (away.instance_id, away.back, away.away_ms) == ("ib", False, 0)
+    assert (back.instance_id, back.back, back.away_ms) == ("ib", True, 3_000)
+
+
+def test_the_rebalance_after_an_absence_names_the_absent(play: Play, story: ReadStory) -> None:
+    play.s3()
+    play.policy({"registration.timeout.ms": "15000"})
+    play.alive("a").at(25_000)
+    play.join("a").expect(generation=2)
+    play.sync("a", {"a": 1})
+    (rebalance,) = [entry for entry in story() if isinstance(entry, Rebalance)]
+    assert rebalance.cause is Cause.ABSENCES_ENDED
+    assert title(rebalance) == "ib and ic stayed away longer than registration.timeout.ms"
+
+
+def test_newcomers_that_joined_at_once_are_named(play: Play, story: ReadStory) -> None:
+    play.s1()
+    play.policy({"expansion.timeout.ms": "5000"})
+    play.alive("a")
+    play.join("b", instance="ib")
+    play.join("c", instance="ic")
+    play.at(5_000)
+    play.join("a").expect(generation=2)
+    play.sync("a", {"a": 1})
+    (rebalance,) = [entry for entry in story() if isinstance(entry, Rebalance)]
+    assert title(rebalance) == "ib and ic joined at once"
+    assert rebalance.members_before == 1
+
+
+def test_a_refused_instance_is_shown_with_the_instance_list(play: Play, story: ReadStory) -> None:
+    play.s1()
+    play.policy({"instance.ids": "ia", "roster.strict": "true"})
+    play.join("x", instance="ix")
+    (barred,) = story()
+    assert isinstance(barred, Barred)
+    assert (barred.instance_id, barred.listed) == ("ix", "ia")
+
+
+def test_members_taken_off_the_list_are_named(play: Play, story: ReadStory) -> None:
+    play.s2()
+    play.policy({"instance.ids": "ia", "roster.strict": "true"})
+    play.join("a").expect(generation=2)
+    play.sync("a", {"a": 1})
+    (rebalance,) = [entry for entry in story() if isinstance(entry, Rebalance)]
+    assert title(rebalance) == "members were taken off the strict list of instances: ib"
+
+
+def test_changed_topics_are_named(play: Play, story: ReadStory) -> None:
+    play.s1()
+    play.policy({"topics.watch": "true"})
+    assert play.shard is not None
+    play.shard.topics_changed(["t0"], play.now, play.wall)
+    play.after(0)
+    play.join("a").expect(generation=2)
+    play.sync("a", {"a": 1})
+    (rebalance,) = [entry for entry in story() if isinstance(entry, Rebalance)]
+    assert title(rebalance).endswith("(topics: t0)")
+
+
+def test_a_take_over_by_a_standby_is_shown(play: Play, story: ReadStory) -> None:
+    play.s2()
+    play.policy({"target.group.size": "2"})
+    play.alive("a", "b")
+    play.join("x", instance="ix")
+    play.sync("x", generation=1)
+    play.alive("x").silent("b").at(12_000)
+    play.join("x").expect(generation=1)
+    play.sync("x", generation=1).expect(assignment=2)
+    entries = story()
+    standby = [entry for entry in entries if isinstance(entry, Standby)]
+    assert [(entry.instance_id, entry.step, entry.from_instance) for entry in standby] == [
+        ("ix", StandbyStep.WAITS, None),
+        ("ix", StandbyStep.TAKES_OVER, "ib"),
+        ("ix", StandbyStep.TOOK_OVER, "ib"),
+    ]
+    assert [sentence(entry)[0] for entry in standby] == [
+        "ix is a standby",
+        "the standby ix took the seat of ib, without a rebalance",
+        f"ix reads the partitions of the seat of ib, {duration(standby[2].after_ms)} after it became free",
+    ]
+    assert [document(entry)["step"] for entry in standby] == ["waits", "takes_over", "took_over"]
+    assert not [entry for entry in entries if isinstance(entry, Rebalance)]
+
+
+def test_a_late_standby_is_shown(play: Play, story: ReadStory) -> None:
+    play.s2()
+    play.policy({"target.group.size": "2"})
+    play.alive("a", "b")
+    for name in "xy":
+        play.join(name, instance=f"i{name}")
+        play.sync(name, generation=1)
+    play.alive("x", "y")
+    play.leave("b")
+    play.at(10_000)
+    late = [entry for entry in story() if isinstance(entry, Standby) and entry.step is StandbyStep.TOO_LATE]
+    assert sentence(late[0])[0] == "the standby ix did not fetch the assignment of the seat of ib within its session timeout, and waits again"
+    play.leave("x")
+    play.at(20_000)
+    entries = story()
+    gone = [entry for entry in entries if isinstance(entry, Standby) and entry.step is StandbyStep.GONE]
+    assert sentence(gone[0])[0] == "the standby ix is gone, which caused no rebalance"
+    (rebalance,) = [entry for entry in entries if isinstance(entry, Rebalance)]
+    assert title(rebalance) == "a standby did not take over the seat it got in time, and no other was free"
