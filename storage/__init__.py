@@ -1,7 +1,7 @@
 """Logs in Kafka's file formats: append, flush, read, recover. All I/O goes through the Disk port."""
 
 from storage.directory import DataDirectory
-from storage.disk import Disk, OsDisk
+from storage.disk import Disk, OsDisk, SharedDisk
 from storage.errors import AppendFailed, DamagedLog, DirectoryForeign, DirectoryLocked, DirectoryUnusable, Fenced, Undecided, describe_error
 from storage.extents import Extent
 from storage.flush import Flush
@@ -11,6 +11,7 @@ from storage.opening import Recovery, Repair
 from storage.producers import Producer, Producers, Verdict
 from storage.removal import folders_set_aside, remove_folder
 from storage.store import (
+    NOT_YET,
     Acquired,
     ClusterView,
     HeldBy,
@@ -29,6 +30,7 @@ from storage.store import (
 from storage.times import Found
 
 __all__ = [
+    "NOT_YET",
     "Acquired",
     "AppendFailed",
     "ClusterView",
@@ -57,6 +59,7 @@ __all__ = [
     "Recovery",
     "Repair",
     "ServedLog",
+    "SharedDisk",
     "TopicInfo",
     "TopicLog",
     "TopicStore",

@@ -24,6 +24,15 @@ def read_offsets(disk: Disk, path: str) -> dict[Partition, int]:
         return {}
 
 
+def read_offset(disk: Disk, path: str, log: Partition) -> int:
+    """The offset of one log; 0 if the checkpoint has none that can be read. Raises OSError, except where there is no file."""
+    if not disk.exists(path):
+        return 0
+    _, _, after = disk.read_text(path).partition(f"\n{log[0]} {log[1]} ")
+    digits = after.partition("\n")[0]
+    return int(digits) if digits.isascii() and digits.isdigit() else 0
+
+
 def write_offsets(disk: Disk, path: str, offsets: dict[Partition, int]) -> None:
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
     disk.replace_text(path, "\n".join(["0", str(len(lines)), *lines, ""]))

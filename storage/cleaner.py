@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 from storage.compaction import Compaction
-from storage.disk import OsDisk
+from storage.disk import Disk, OsDisk
 from storage.errors import DamagedLog
 from storage.swap import Cleaned, Closed
 
@@ -42,13 +42,24 @@ class Report:
             raise ValueError(f"no report of a cleaning: {line[:100]!r}") from error
 
 
-def main() -> int:
-    gc.disable()  # the one large dictionary of bytes and numbers has no cycles
-    request = json.loads(sys.stdin.buffer.readline())
+def job_of(disk: Disk, line: bytes) -> Compaction:
+    """The compaction that a `request_line` asks for."""
+    request = json.loads(line)
     segments = [Closed(base, size) for base, size in request.pop("segments")]
     if request["producers"] is not None:
         request["producers"] = dict(request["producers"])
-    job = Compaction(OsDisk(), request.pop("folder"), segments, request.pop("end"), **request)
+    return Compaction(disk, request.pop("folder"), segments, request.pop("end"), **request)
+
+
+def report_line(job: Compaction) -> bytes:
+    """What Report reads, once the job is complete."""
+    report = {"cleaned": job.cleaned, "clean_to": job.clean_to, "bytes_before": job.bytes_before, "bytes_after": job.bytes_after}
+    return json.dumps(report).encode()
+
+
+def main() -> int:
+    gc.disable()  # the one large dictionary of bytes and numbers has no cycles
+    job = job_of(OsDisk(), sys.stdin.buffer.readline())
     try:
         for _ in job.steps():
             if owner_gone():
@@ -56,8 +67,7 @@ def main() -> int:
     except (OSError, DamagedLog) as error:
         print(error, file=sys.stderr)
         return 1
-    report = {"cleaned": job.cleaned, "clean_to": job.clean_to, "bytes_before": job.bytes_before, "bytes_after": job.bytes_after}
-    print(json.dumps(report), flush=True)
+    print(report_line(job).decode(), flush=True)
     return 0
 
 

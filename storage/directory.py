@@ -11,6 +11,7 @@ from storage.errors import DirectoryForeign, DirectoryLocked, DirectoryUnusable
 FORMAT = 1  # incremented when older versions cannot read what this one writes
 FORMAT_FILE = "tenure.format"
 META_FILE = "meta.properties"
+OWNERS_FILE = "owners"  # the table of owners, where several nodes use the directory or did
 LOCK_FILE = ".lock"
 CLEAN_FILE = ".kafka_cleanshutdown"
 CLOCK_FILE = "tenure.clock"
@@ -42,7 +43,7 @@ class DataDirectory:
         and DirectoryForeign, which leaves the directory untouched.
         """
         try:
-            _check(disk, path, node_id, cluster_id)
+            check(disk, path, node_id, cluster_id)
             disk.make_folder(path)
             lock = disk.lock(f"{path}/{LOCK_FILE}", holder)
         except OSError as error:
@@ -50,9 +51,9 @@ class DataDirectory:
         if isinstance(lock, str):
             raise DirectoryLocked(f"data directory {path} is in use by {lock or 'another process'}")
         try:
-            _check(disk, path, node_id, cluster_id)  # again: its last holder may have changed it
+            check(disk, path, node_id, cluster_id)  # again: its last holder may have changed it
             is_new = not disk.exists(f"{path}/{META_FILE}")
-            meta = _take_possession(disk, path, node_id, cluster_id, new_id)
+            meta = take_possession(disk, path, node_id, cluster_id, new_id)
             return DataDirectory(disk, path, lock, meta, disk.exists(f"{path}/{CLEAN_FILE}"), is_new)
         except OSError as error:
             lock.release()
@@ -127,12 +128,12 @@ class DataDirectory:
         self._lock.release()
 
 
-def _check(disk: Disk, path: str, node_id: int, cluster_id: str) -> None:
+def check(disk: Disk, path: str, node_id: int, cluster_id: str) -> None:
     """Raises DirectoryForeign if the directory belongs to another node or cluster, or to a newer version."""
     if disk.exists(f"{path}/{FORMAT_FILE}"):  # missing in a new directory, and in Kafka's
         _check_format(path, disk.read_text(f"{path}/{FORMAT_FILE}").strip())
     if disk.exists(f"{path}/{META_FILE}"):
-        _check_meta(f"{path}/{META_FILE}", _properties(disk.read_text(f"{path}/{META_FILE}")), node_id, cluster_id)
+        _check_meta(f"{path}/{META_FILE}", properties(disk.read_text(f"{path}/{META_FILE}")), node_id, cluster_id)
 
 
 def _check_format(path: str, text: str) -> None:
@@ -142,10 +143,10 @@ def _check_format(path: str, text: str) -> None:
         )
 
 
-def _take_possession(disk: Disk, path: str, node_id: int, cluster_id: str, new_id: Callable[[], str]) -> dict[str, str]:
+def take_possession(disk: Disk, path: str, node_id: int, cluster_id: str, new_id: Callable[[], str]) -> dict[str, str]:
     file = f"{path}/{META_FILE}"
     if disk.exists(file):
-        meta = _properties(disk.read_text(file))
+        meta = properties(disk.read_text(file))
     else:
         meta = {"node.id": str(node_id), "directory.id": new_id(), "version": "1", "cluster.id": cluster_id or new_id()}
         disk.replace_text(file, "".join(f"{name}={value}\n" for name, value in meta.items()))
@@ -170,7 +171,7 @@ def _check_meta(file: str, meta: dict[str, str], node_id: int, cluster_id: str) 
         )
 
 
-def _properties(text: str) -> dict[str, str]:
+def properties(text: str) -> dict[str, str]:
     """Parse the subset of Java's properties format that these files use."""
     pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line and not line.lstrip().startswith(("#", "!")))
     return {name.strip(): value.strip() for name, value in pairs}

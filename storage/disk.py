@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import mmap
 import os
+import struct
 import sys
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Final, Protocol
 
 
 class File(Protocol):
@@ -27,6 +30,11 @@ class File(Protocol):
         ...
 
     def close(self) -> None: ...
+
+    @property
+    def descriptor(self) -> int:
+        """For calls of the system; -1 where the file has none."""
+        ...
 
 
 class Lock(Protocol):
@@ -75,6 +83,50 @@ class Disk(Protocol):
         ...
 
 
+class ByteLocks(Protocol):
+    """Locks on single bytes of a file. The system drops them when the process ends, however it ends."""
+
+    def take(self, at: int) -> bool:
+        """Lock the byte; False: another process has it."""
+        ...
+
+    def drop(self, at: int) -> None: ...
+
+    def work(self, at: int) -> bool:
+        """Whether the file system has such locks, found out by trying at a byte that no other process uses."""
+        ...
+
+    def close(self) -> None:
+        """Drop all locks."""
+        ...
+
+
+class SharedBytes(Protocol):
+    """A file of fixed size in the memory of all processes that open it."""
+
+    def read(self, at: int, size: int) -> bytes: ...
+
+    def write(self, at: int, data: bytes) -> None: ...
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Keep other processes out that ask for the same."""
+        ...
+
+    def sync(self) -> None:
+        """Make it safe against power loss. May run in another thread."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class SharedDisk(Disk, Protocol):
+    """A disk that several processes use at once."""
+
+    def byte_locks(self, path: str) -> ByteLocks: ...
+
+    def shared_bytes(self, path: str, size: int) -> SharedBytes: ...
+
+
 if sys.platform == "darwin":
 
     def _sync(descriptor: int) -> None:
@@ -90,16 +142,16 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE)
 
 class OsFile:
     def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+        self.descriptor = descriptor
 
     def read(self, at: int, size: int) -> bytes:
-        data = os.pread(self._descriptor, size, at)
+        data = os.pread(self.descriptor, size, at)
         if len(data) == size or not data:
             return data
         parts = [data]  # one call may return fewer bytes before the end of the file
         have = len(data)
         while have < size:
-            more = os.pread(self._descriptor, size - have, at + have)
+            more = os.pread(self.descriptor, size - have, at + have)
             if not more:
                 break
             parts.append(more)
@@ -107,29 +159,29 @@ class OsFile:
         return b"".join(parts)
 
     def write(self, at: int, data: bytes | bytearray) -> None:
-        written = os.pwrite(self._descriptor, data, at)
+        written = os.pwrite(self.descriptor, data, at)
         if written != len(data):
             rest = memoryview(data)
             while written < len(data):
-                written += os.pwrite(self._descriptor, rest[written:], at + written)
+                written += os.pwrite(self.descriptor, rest[written:], at + written)
 
     def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
+        return os.fstat(self.descriptor).st_size
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._descriptor, size)
+        os.ftruncate(self.descriptor, size)
 
     def sync(self) -> None:
-        _sync(self._descriptor)
+        _sync(self.descriptor)
 
     def close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
+        descriptor, self.descriptor = self.descriptor, -1
         os.close(descriptor)
 
     def __del__(self) -> None:
         """Close the descriptor of a file that was dropped without `close`."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
 
 
 class OsLock:
@@ -138,6 +190,91 @@ class OsLock:
 
     def release(self) -> None:
         self._file.close()
+
+
+class OsByteLocks:
+    """Open-file-description locks where the system has them, which belong to this object alone.
+
+    Otherwise locks of the process: no other descriptor of the file may be closed while it runs.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+
+    def take(self, at: int) -> bool:
+        return _lock_byte(self._descriptor, fcntl.F_WRLCK, at)
+
+    def drop(self, at: int) -> None:
+        _lock_byte(self._descriptor, fcntl.F_UNLCK, at)
+
+    def work(self, at: int) -> bool:
+        if _OWN_LOCKS is None:  # a second lock of this process would not be refused anywhere
+            return self.take(at)
+        other = os.open(self._path, os.O_RDWR)
+        try:
+            return self.take(at) and not _lock_byte(other, fcntl.F_WRLCK, at)
+        except OSError:
+            return False
+        finally:
+            os.close(other)
+            with contextlib.suppress(OSError):
+                self.drop(at)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+_OWN_LOCKS: Final = getattr(fcntl, "F_OFD_SETLK", None) if sys.platform == "linux" and sys.maxsize > 1 << 32 else None
+_FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
+
+
+def _lock_byte(descriptor: int, kind: int, at: int) -> bool:
+    try:
+        if _OWN_LOCKS is not None:
+            fcntl.fcntl(descriptor, _OWN_LOCKS, _FLOCK.pack(kind, os.SEEK_SET, at, 1, 0))
+        else:
+            fcntl.lockf(descriptor, fcntl.LOCK_UN if kind == fcntl.F_UNLCK else fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+class OsSharedBytes:
+    def __init__(self, path: str, size: int) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if os.fstat(self._descriptor).st_size < size:
+                os.ftruncate(self._descriptor, size)
+            self._bytes = mmap.mmap(self._descriptor, size)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def read(self, at: int, size: int) -> bytes:
+        return self._bytes[at : at + size]
+
+    def write(self, at: int, data: bytes) -> None:
+        self._bytes[at : at + len(data)] = data
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def sync(self) -> None:
+        self._bytes.flush()
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            self._bytes.close()
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 class OsDisk:
@@ -176,7 +313,9 @@ class OsDisk:
         for folder in reversed(missing):
             try:
                 os.mkdir(folder)
-            except FileExistsError:  # a file has that name
+            except FileExistsError:
+                if os.path.isdir(folder):  # another process has just made it
+                    continue
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory" if folder == missing[0] else f"{folder} is not a directory") from None
             if safe:
                 self.sync_folder(os.path.dirname(folder))
@@ -235,3 +374,9 @@ class OsDisk:
                     return file.read(0, 1000).decode("utf-8", "replace").strip()
             raise
         return OsLock(file)
+
+    def byte_locks(self, path: str) -> OsByteLocks:
+        return OsByteLocks(path)
+
+    def shared_bytes(self, path: str, size: int) -> OsSharedBytes:
+        return OsSharedBytes(path, size)

@@ -19,6 +19,11 @@ class Bytes(Protocol):
         """Raises CorruptBatch if the bytes are gone, and OSError."""
         ...
 
+    @property
+    def descriptor(self) -> int:
+        """Of the open file, valid at once only; -1: there is none. Raises OSError."""
+        ...
+
     def hold(self) -> None: ...
 
     def let_go(self) -> None: ...
@@ -44,9 +49,13 @@ class Extent:
             data = self.segment.bytes_at(self.at, size)
         except CorruptBatch as error:
             raise DamagedLog(self.segment.log_path, self.at, str(error)) from error
+        self.skip(size)
+        return data
+
+    def skip(self, size: int) -> None:
+        """Count the next bytes as read."""
         self.at += size
         self.size -= size
-        return data
 
     def hold(self) -> None:
         """Keep the file readable while it is replaced or deleted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from operator import eq
 from typing import Final
@@ -9,6 +10,8 @@ from typing import Final
 from storage.disk import Disk, File
 from storage.segment import Segment
 
+FAILED: Final = "flush.failed"  # a file that stands in the folder from a failed flush to the repair; it holds the flushed offset
+OFFSET_DIGITS: Final = 20
 METADATA: Final = "partition.metadata"  # Kafka's: which topic the folder belongs to
 _TOPIC_ID: Final = re.compile("[A-Za-z0-9_-]{22}")  # 16 bytes in base64
 _ALIKE_MIN: Final = 11  # random ids share fewer characters than this; with more, one is a damaged copy of the other
@@ -17,23 +20,55 @@ _ALIKE_MIN: Final = 11  # random ids share fewer characters than this; with more
 class Flush:
     """A flush in progress: `run` may be called in any thread, everything else belongs to the log's owner."""
 
-    __slots__ = ("disk", "files", "folder", "is_new", "offset", "segments", "sizes", "topic_id")
+    __slots__ = ("disk", "files", "flushed_before", "folder", "is_new", "log_folder", "offset", "segments", "sizes", "topic_id")
 
-    def __init__(self, offset: int, disk: Disk, folder: str, is_new: bool, topic_id: str) -> None:
+    def __init__(
+        self, offset: int, flushed_before: int, disk: Disk, log_folder: str, sync_folder: bool, is_new: bool, topic_id: str
+    ) -> None:
         self.offset = offset  # everything before it is durable when `run` returns
+        self.flushed_before = flushed_before  # everything before it is durable already
         self.segments: list[Segment] = []
         self.files: list[File] = []  # of the segments, pinned
         self.sizes: list[int] = []  # of the segments when the flush began
         self.disk = disk
-        self.folder = folder  # to be synced too, or ""
+        self.log_folder = log_folder
+        self.folder = log_folder if sync_folder else ""  # to be synced too, or ""
         self.is_new = is_new  # the folder itself was made since the last flush
         self.topic_id = topic_id
 
     def run(self) -> None:
-        for file in self.files:
+        try:
+            for file in self.files:
+                file.sync()
+            if self.folder:
+                sync_names(self.disk, self.folder, self.is_new, self.topic_id)
+        except OSError:
+            note_failure(self.disk, self.log_folder, self.flushed_before)
+            raise
+
+
+def note_failure(disk: Disk, folder: str, flushed_offset: int) -> None:
+    """Leave a mark for the next process, should this one die before the repair.
+
+    It could read the records from the page cache and sync them with success, although they will never reach the disk. After a
+    power failure the unflushed part may have holes, with sound batches behind them.
+    """
+    path = f"{folder}/{FAILED}"
+    with contextlib.suppress(OSError):
+        if disk.exists(path):
+            return  # of an earlier failure, at a lower offset
+        with contextlib.closing(disk.open(path, create=True)) as file:  # in place: from the first step on, the file is there
+            file.write(0, f"{flushed_offset}\n".encode())
             file.sync()
-        if self.folder:
-            sync_names(self.disk, self.folder, self.is_new, self.topic_id)
+        disk.sync_folder(folder)
+
+
+def flushed_before_failure(disk: Disk, folder: str) -> int:
+    """The flushed offset when a flush failed that was not repaired; -1 if there was none, or the offset is not known."""
+    path = f"{folder}/{FAILED}"
+    text = disk.read_text(path) if disk.exists(path) else ""
+    digits = text[:-1]
+    return int(digits) if text.endswith("\n") and digits.isascii() and digits.isdigit() and len(digits) < OFFSET_DIGITS else -1
 
 
 def sync_names(disk: Disk, folder: str, is_new: bool, topic_id: str) -> None:

@@ -7,7 +7,7 @@ thread, `Flush.run` between them blocks and runs in another one. Appends may go 
 from __future__ import annotations
 
 from storage.errors import AppendFailed, describe_error
-from storage.flush import Flush, sync_names
+from storage.flush import Flush, note_failure, sync_names
 from storage.handles import Handles
 from storage.segment import Segment
 from storage.segments import Segments
@@ -51,8 +51,10 @@ class Flushed(Segments):
             raise AppendFailed(f"{self.folder} waits to be repaired")
         flush = Flush(
             self.last_base if closed else self.next_offset,
+            self.flushed_offset,
             self._disk,
-            self.folder if self._names_unsynced else "",
+            self.folder,
+            self._names_unsynced,
             self._is_new,
             self._topic_id,
         )
@@ -116,6 +118,7 @@ class Flushed(Segments):
                 self._handles.file(active.log_path).sync()
             except OSError:
                 self._flush_failed = True
+                note_failure(self._disk, self.folder, self.flushed_offset)
                 raise
             active.unsynced = False
         if self._names_unsynced:

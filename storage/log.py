@@ -18,7 +18,7 @@ from typing import Final
 from protocol.batch import stamp_whole, validate
 from storage.epochs import read_epochs, with_epoch, write_epochs
 from storage.errors import AppendFailed, Fenced, describe_error
-from storage.flush import write_topic_id
+from storage.flush import FAILED, write_topic_id
 from storage.flushed import Flushed
 from storage.handles import Handles
 from storage.index import RELATIVE_OFFSET_MAX
@@ -103,9 +103,11 @@ class Log(Flushed):
             if deferred and not clean:
                 # Nothing of this may be on the disk yet: the next flush syncs the names too.
                 log._names_unsynced = log._is_new = True
+                if handles.disk.exists(f"{folder}/{FAILED}"):
+                    sync(handles, folder, log._segments, recovery_point)
             elif log._segments and not clean:
                 # Records that are read from here on must survive the next crash.
-                sync(handles, folder, log._segments)
+                sync(handles, folder, log._segments, recovery_point)
             log.start_offset = max(start_offset, log._segments[0].base) if log._segments else start_offset
             if producers is not None:
                 rebuild(handles.disk, folder, log._segments, log.next_offset, producers, clean)

@@ -17,10 +17,11 @@ import google_crc32c
 from protocol.batch import validate
 from storage.aside import set_aside_bytes
 from storage.checking import check, cut
-from storage.disk import Disk
+from storage.disk import Disk, File
 from storage.errors import DamagedLog
+from storage.flush import FAILED, flushed_before_failure, note_failure
 from storage.handles import Handles
-from storage.segment import Segment, segment_bases
+from storage.segment import CHUNK_BYTES, Segment, segment_bases
 from storage.swap import finish_exchanges
 from storage.tearing import is_torn
 from storage.turn_log import covered_bytes
@@ -54,7 +55,7 @@ def open_segments(
     """Open the segments; after an unclean stop the last one is verified from its start, and a torn end is cut.
 
     Raises DamagedLog for damage elsewhere or before `recovery_point`, which was flushed. Other damage at the end is cut only
-    if the batches `batch_copies` cover it, or with `cut_damage`.
+    if the batches `batch_copies` cover it, with `cut_damage`, or where a flush failed that was not repaired.
     """
     bases = segment_bases(handles.disk, folder)
     segments: list[Segment] = []
@@ -65,16 +66,28 @@ def open_segments(
         segments.append(segment)
     recovery = Recovery()
     if segments and reasons[-1]:
+        cut_damage = cut_damage or 0 <= flushed_before_failure(handles.disk, folder) <= segments[-1].next_offset
         recovery = _cut_end(segments[-1], reasons[-1], recovery_point, clean, batch_copies, cut_damage)
     for number, segment in enumerate(segments[:-1]):
         after = segments[number + 1]
         if segment.next_offset > after.base or (reasons[number] and segment.next_offset == after.base):
             if clean or after is not segments[-1] or after.next_offset < segment.next_offset:
                 raise segment.damaged_at(reasons[number] or f"it reaches into {after.log_path}")
-            cut(segment, segment.position_from(after.base))
+            segments[number] = _cut_rewritten(segment, after.base)
         elif reasons[number]:
             raise segment.damaged_at(reasons[number])
     return segments, recovery
+
+
+def _cut_rewritten(segment: Segment, end: int) -> Segment:
+    """Cut what a repair has written again into the next segment, which begins at offset `end`. Headers have been read so far, and a wrong
+    one may reach too far: everything before `end` has to be sound."""
+    segment = Segment(segment.handles, segment.folder, segment.base)
+    reason = check(segment, from_start=True)
+    if segment.next_offset < end:
+        raise segment.damaged_at(reason)
+    cut(segment, segment.position_from(end))
+    return segment
 
 
 def open_deferred(
@@ -145,7 +158,11 @@ def _cut_end_deferred(segment: Segment, later: list[int], reason: str, recovery_
     kept = set_aside_bytes(handles.disk, segment.folder, cuts) if cuts else ""
     gone = remove_segments(handles, segment.folder, later)
     recovery = _cut(segment, end, reason, kept)
-    handles.file(segment.log_path).sync()  # the cut bytes must not come back after new segments were added
+    try:
+        handles.file(segment.log_path).sync()  # the cut bytes must not come back after new segments were added
+    except OSError:
+        note_failure(handles.disk, segment.folder, recovery_point)
+        raise
     return replace(recovery, cut_bytes=recovery.cut_bytes + gone)
 
 
@@ -159,14 +176,35 @@ def _cut(segment: Segment, end: int, reason: str, kept: str) -> Recovery:
     return recovery
 
 
-def sync(handles: Handles, folder: str, segments: list[Segment]) -> None:
-    """Sync the segments and their names, so that what was found survives the next crash."""
+def sync(handles: Handles, folder: str, segments: list[Segment], flushed_offset: int) -> None:
+    """Sync the segments and their names, so that what was found survives the next crash. `flushed_offset`: what is before it does already."""
+    try:
+        _sync(handles, folder, segments)
+    except OSError:
+        note_failure(handles.disk, folder, flushed_offset)  # the next process finds in the page cache what the disk may lack
+        raise
+
+
+def _sync(handles: Handles, folder: str, segments: list[Segment]) -> None:
+    mark = f"{folder}/{FAILED}"
+    flush_failed = handles.disk.exists(mark)
     for segment in segments:
         if segment.unsynced or segment is segments[-1]:
-            handles.file(segment.log_path).sync()
+            file = handles.file(segment.log_path)
+            if flush_failed:
+                _write_again(file)
+            file.sync()
             segment.unsynced = False
+    if flush_failed:
+        handles.disk.remove(mark)
     handles.disk.sync_folder(folder)
     handles.disk.sync_folder(folder.rpartition("/")[0])
+
+
+def _write_again(file: File) -> None:
+    """Write what the file holds once more: after a failed sync the system takes pages for written that are not."""
+    for at in range(0, file.size(), CHUNK_BYTES):
+        file.write(at, file.read(at, CHUNK_BYTES))
 
 
 class Repair:
@@ -210,7 +248,7 @@ class Repair:
             self._keep_to(segments, self._next_offset)
             if self._rewrite and self._flushed_offset < self._next_offset:
                 segments = self._all_rewritten(handles, segments) if self._deferred else self._rewritten(handles, segments)
-            sync(handles, self._folder, segments)
+            sync(handles, self._folder, segments, self._flushed_offset)
             self.segments = segments
         finally:
             handles.close()

@@ -94,6 +94,10 @@ class Segment:
         """The open file, valid until the next call of the handles."""
         return self.kept or self.handles.file(self.log_path)
 
+    @property
+    def descriptor(self) -> int:
+        return self.file.descriptor
+
     def hold(self) -> None:
         """Begin reading: the file stays readable until `let_go`, even if it is removed."""
         self.readers += 1

@@ -7,7 +7,7 @@ itself refuses an older epoch.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from protocol.batch import Fact
 from storage.errors import AppendFailed
@@ -53,6 +53,9 @@ class ClusterView(Protocol):
     def owner(self, log: LogId) -> NodeInfo | None: ...
 
 
+NOT_YET: Final[list[Fact]] = []  # in a replay: the next records are on their way
+
+
 class OwnedLog(Protocol):
     """A log that is ours to write, until somebody claims it at a newer epoch."""
 
@@ -63,7 +66,10 @@ class OwnedLog(Protocol):
         ...
 
     def replay(self) -> Iterator[list[Fact]]:
-        """Key and value of every record, in order, as far as they are safe; some at a time, and the caller paces it."""
+        """Key and value of every record, in order, as far as they are safe; some at a time, and the caller paces it.
+
+        NOT_YET instead of facts: they have to come from elsewhere, so the caller asks again a little later.
+        """
         ...
 
     def append(self, batch: bytes | bytearray, records: int, done: Callable[[int | AppendFailed], None]) -> None:
@@ -215,8 +221,8 @@ class TopicStore(Protocol):
         """Where logs begin, as far as that survives a crash."""
         ...
 
-    def open_topic_log(self, id: LogId, topic: TopicInfo, done: Callable[[TopicLog | Unreadable], None]) -> None:
-        """`done` is called at once or later. What is left of another topic of that name is moved out of the way."""
+    def open_topic_log(self, id: LogId, topic: TopicInfo, done: Callable[[TopicLog | HeldBy | Unreadable], None]) -> None:
+        """`done` is called at once or later; with HeldBy when another node owns the log. What is left of another topic of that name is moved out of the way."""
         ...
 
     def served_log(self, id: LogId) -> ServedLog | None:

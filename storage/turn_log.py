@@ -144,6 +144,10 @@ class Turns:
                 raise DamagedTurns(place.path, place.position, f"a turn cannot be read, and may have more of {name} than the log")
         return found
 
+    def entries_of(self, name: str) -> list[Entry]:
+        """The readable batches of the log with their places, in the order they were appended."""
+        return [(name, one.batch, one.base, one.end) for one in self._logs.get(name, []) if one.batch is not None]
+
     def batches_of(self, name: str) -> list[bytes]:
         """The readable batches of the log, in the order they were appended."""
         return [one.batch for one in self._logs.get(name, []) if one.batch is not None]
@@ -198,14 +202,33 @@ class Leftover(Turns):
             log.restore(batch)
         if lacking:
             log.flush()
+        self.discard(name)
+        return len(lacking)
+
+    @property
+    def names(self) -> list[str]:
+        """The logs that have batches in the files and were not completed from them."""
+        return [name for name in self._logs if not name.startswith("/")]
+
+    def discard(self, name: str) -> None:
+        """The log has all of its batches."""
         if not self.damage:
             self._logs.pop(name, None)
-        return len(lacking)
 
     @property
     def used_up(self) -> bool:
         """Whether the files may be removed."""
         return not self._logs and not self.damage
+
+
+def turn_log_sizes(disk: Disk, folder: str) -> tuple[tuple[str, int], ...]:
+    """Names and sizes of the turn logs in the folder; raises OSError."""
+    found = []
+    for name in disk.list(folder):
+        if is_turn_log(name):
+            with contextlib.closing(disk.open(f"{folder}/{name}")) as file:
+                found.append((name, file.size()))
+    return tuple(found)
 
 
 def covered_bytes(batches: Sequence[bytes], offset: int) -> int:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from simulator.disk import SimDisk, data_disk
 from storage import Disk, OsDisk
-from tests.storage.faulty_disk import FaultyDisk, data_disk
 
 
 class Place:
@@ -18,18 +18,18 @@ class Place:
 
 @pytest.fixture(params=("system", "memory"))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """The same tests over the real file system and the one that can fail."""
+    """Run the same tests over the real file system and over the faulty disk."""
     if request.param == "system":
         return Place(OsDisk(), str(tmp_path))
     return Place(data_disk(), "/data")
 
 
-def in_memory() -> tuple[FaultyDisk, Place]:
+def in_memory() -> tuple[SimDisk, Place]:
     disk = data_disk()
     return disk, Place(disk, "/data")
 
 
 @pytest.fixture
-def disk() -> FaultyDisk:
-    """With an empty folder /data."""
+def disk() -> SimDisk:
+    """A faulty disk with an empty folder /data."""
     return data_disk()

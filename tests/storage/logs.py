@@ -10,13 +10,13 @@ import pytest
 
 from protocol.batch import BatchHeader, Record, build, build_facts, facts_of, iterate, records
 from protocol.compression import Compression
+from simulator.disk import SimDisk
 from storage import AppendFailed, Disk, Found, Handles, Log, Recovery
 from storage.compaction import Compaction
 from storage.flush import Flush
 from storage.reading import Reading
 from storage.segment import Segment
 from storage.swap import promote, remove_deleted
-from tests.storage.faulty_disk import FaultyDisk
 
 FOLDER = "orders-0"
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
@@ -36,9 +36,14 @@ def keyed_batch(*facts: tuple[str, str | None], timestamp: int = 5_000, codec: C
 
 
 def append_all(log: Log, names: str | int, records: int = 1, **how: int) -> None:
-    """A batch for each letter, or this many named b0, b1, ...; `how` is for `batch`."""
+    """Append a batch for each letter, or this many named b0, b1, ...; `how` is for `batch`."""
     for name in names if isinstance(names, str) else [f"b{number}" for number in range(names)]:
         log.append(batch(name, records, **how), log.epoch)
+
+
+def append_flushed(log: Log, data: bytes, epoch: int = 0) -> None:
+    log.append(data, epoch)
+    log.flush()
 
 
 def reopen(disk: Disk, path: str, *, clean: bool = False, recovery_point: int = 0, segment_bytes: int = 1 << 20) -> tuple[Log, Recovery]:
@@ -56,7 +61,7 @@ def run_flush(log: Log, flush: Flush) -> None:
     log.finish_flush(flush, None)
 
 
-def fail_flush(disk: FaultyDisk, log: Log) -> None:
+def fail_flush(disk: SimDisk, log: Log) -> None:
     """Let the next sync fail, and with it the flush."""
     disk.fail_syncs = 1
     with pytest.raises(AppendFailed):
@@ -64,7 +69,7 @@ def fail_flush(disk: FaultyDisk, log: Log) -> None:
 
 
 def scan(log: Log, offset: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """Whole batches from the one that holds `offset` up to `end`, or to the end of the log; about a MiB at a time."""
+    """Whole batches from the batch with `offset` up to `end`, or to the end of the log; about a MiB at a time."""
     stop = log.next_offset if end is None else end
     segments = log._between(offset, stop)
     return Reading(segments, chain.from_iterable([segment.chunks(offset, stop) for segment in segments]))
@@ -84,7 +89,7 @@ def names(log: Log, offset: int = 0, end: int | None = None) -> list[str]:
 
 def result_of(steps: Iterator[Found | None]) -> Found | None:
     """Run a time lookup to its end; None: no such record."""
-    return next((one for one in steps if one is not None), None)
+    return next((step for step in steps if step is not None), None)
 
 
 def headers(log: Log, offset: int = 0) -> list[BatchHeader]:
@@ -111,7 +116,7 @@ def overwrite(disk: Disk, path: str, data: bytes) -> None:
 
 
 def clean(disk: Disk, log: Log, **settings: Any) -> Compaction:
-    """Clean the log and exchange its segments."""
+    """Clean the log and swap its segments."""
     job = compaction(disk, log, **settings)
     for _ in job.steps():
         pass
@@ -166,7 +171,7 @@ def flush_and_roll(log: Log) -> Log:
 
 
 def clean_and_promote(disk: Disk, log: Log, **settings: Any) -> tuple[Compaction, list[Segment]]:
-    """Clean and promote, without exchanging the segments."""
+    """Clean and promote, without swapping the segments."""
     job = compaction(disk, log, **settings)
     assert list(job.steps())
     return job, promote(disk, log.folder, job.cleaned, "0")

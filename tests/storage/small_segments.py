@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from simulator.disk import SimDisk
 from storage import Log
-from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, keyed_batch, reopen
+from tests.storage.logs import FOLDER, append_flushed, keyed_batch, reopen
 
 SEGMENT_BYTES = 400
 KEYS = 4
 COUNT = 30
 
 
-def filled(disk: FaultyDisk, keys: int = KEYS) -> Log:
-    """Many small segments; the last record of a key, and the log's last one, differ from all others."""
+def filled(disk: SimDisk, keys: int = KEYS) -> Log:
+    """Many small segments; the last record of each key, and the last of the log, have distinct values."""
     log, _ = reopen(disk, "/data", segment_bytes=SEGMENT_BYTES)
     for number in range(COUNT):
-        log.append(keyed_batch((f"k{number % keys}", None if number % 7 == 0 else f"v{number}")), log.epoch)
-    log.flush()
+        append_flushed(log, keyed_batch((f"k{number % keys}", None if number % 7 == 0 else f"v{number}")), log.epoch)
     return log
 
 
-def left_over(disk: FaultyDisk) -> list[str]:
+def left_over(disk: SimDisk) -> list[str]:
     return [name for name in disk.list(f"/data/{FOLDER}") if not name.endswith((".log", "index", "leader-epoch-checkpoint"))]

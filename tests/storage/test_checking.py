@@ -6,18 +6,18 @@ import pytest
 from google_crc32c import value as crc32c
 
 from protocol.batch import read_header
+from simulator.disk import SimDisk
 from storage import DamagedLog, Handles
 from storage.checking import check, cut
 from storage.segment import Segment, segment_name
-from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
 from tests.storage.segments import BASE, NEXT, PATH, SOME, Batch, batch_at, checked_segment, state_of, write_segment
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @pytest.mark.parametrize("from_start", [True, False])
-def test_what_is_known_of_a_segment_after_reading_it_is_what_its_writer_knew(disk: FaultyDisk, from_start: bool) -> None:
+def test_checking_a_segment_restores_the_state_of_its_writer(disk: SimDisk, from_start: bool) -> None:
     written = Segment(Handles(disk), PATH, BASE)
     written.handles.file(written.log_path, create=True)
     for batch in SOME:
@@ -33,7 +33,7 @@ def test_what_is_known_of_a_segment_after_reading_it_is_what_its_writer_knew(dis
 
 
 @pytest.mark.parametrize("from_start", [True, False])
-def test_a_batch_that_does_not_follow_ends_what_is_good(disk: FaultyDisk, from_start: bool) -> None:
+def test_a_batch_with_a_wrong_offset_ends_the_valid_part(disk: SimDisk, from_start: bool) -> None:
     good = b"".join(batch.data for batch in SOME)
     for wrong, reason in (
         (batch_at(120), "offset 120 where at least 121 must be"),
@@ -54,7 +54,7 @@ def test_a_batch_that_does_not_follow_ends_what_is_good(disk: FaultyDisk, from_s
     backwards = bytearray(batch_at(130).data)
     backwards[23:27] = b"\xff\xff\xff\xff"  # its last offset is one before its first
     nothing = backwards.copy()
-    nothing[57:61] = bytes(4)  # and it says that it has no records
+    nothing[57:61] = bytes(4)  # and it has a record count of 0
     for header in (backwards, nothing):
         header[17:21] = crc32c(bytes(header[21:])).to_bytes(4, "big")
         segment = write_segment(disk, SOME, bytes(header))
@@ -64,19 +64,19 @@ def test_a_batch_that_does_not_follow_ends_what_is_good(disk: FaultyDisk, from_s
 
 @pytest.mark.parametrize("indexed", [False, True])
 @pytest.mark.parametrize("count", range(6))
-def test_after_a_cut_a_segment_is_as_if_the_rest_had_never_been_there(disk: FaultyDisk, count: int, indexed: bool) -> None:
-    padding = 5_000 if indexed else 0  # so that the index has each of them
+def test_a_truncated_segment_equals_one_that_never_had_the_rest(disk: SimDisk, count: int, indexed: bool) -> None:
+    padding = 5_000 if indexed else 0  # so that the index has an entry for each of them
     batches = [batch_at(batch.base, batch.last - batch.base + 1, padding, 1_000 * (3 - abs(2 - n))) for n, batch in enumerate(SOME)]
     segment = checked_segment(disk, batches)
     for batch in batches:
-        segment.read(batch.base, 1, NEXT)  # places are remembered
+        segment.read(batch.base, 1, NEXT)  # reader positions are remembered
     kept = batches[:count]
     position = sum(len(batch.data) for batch in kept)
     segment.save_index()
     segment.unsynced = False
     cut(segment, position)
     assert segment.unsynced is (count < 5)
-    assert disk.list(PATH) == [f"{segment_name(BASE)}.log"]  # index files would name what is gone, should the process end now
+    assert disk.list(PATH) == [f"{segment_name(BASE)}.log"]  # index files would name removed batches, should the process end now
     segment.save_index()
     assert len(disk.list(PATH)) == 3
     assert read(disk, segment.log_path) == b"".join(batch.data for batch in kept)
@@ -86,12 +86,12 @@ def test_after_a_cut_a_segment_is_as_if_the_rest_had_never_been_there(disk: Faul
     following = [batch_at(offset, padding=50) for offset in range(segment.next_offset, NEXT + 1)]
     for batch in following:
         segment.append(batch.data, batch.base, batch.last, 1_000, 0)
-    for batch in reversed(following):  # each read remembers where the next one begins
+    for batch in reversed(following):  # each read remembers where the next begins
         assert segment.read(batch.base, 1, NEXT + 1) == batch.data
     assert [segment.position_from(batch.base) for batch in kept] == [fresh.position_from(batch.base) for batch in kept]
 
 
-def test_a_cut_looks_at_the_headers_of_what_stays_and_no_further(disk: FaultyDisk) -> None:
+def test_truncation_reads_only_the_headers_of_the_remaining_batches(disk: SimDisk) -> None:
     data = [batch.data for batch in SOME]
     segment = checked_segment(disk, SOME, False)
     overwrite(disk, segment.log_path, data[0] + data[1][:-1] + b"?" + b"".join(data[2:]))
@@ -104,13 +104,13 @@ def test_a_cut_looks_at_the_headers_of_what_stays_and_no_further(disk: FaultyDis
 
 
 @pytest.mark.parametrize("stored", range(7))
-def test_an_index_that_lacks_the_end_is_stored_whole_when_the_segment_is_closed(disk: FaultyDisk, stored: int) -> None:
+def test_an_index_that_lacks_the_end_is_stored_whole_when_the_segment_is_closed(disk: SimDisk, stored: int) -> None:
     batches = [batch_at(BASE + number, padding=5_000 if number < 5 else 0, timestamp=1_000 * number) for number in range(7)]
     segment = checked_segment(disk, batches)
     segment.save_index()
     paths = (segment.index.offset_path, segment.index.time_path)
     whole = [read(disk, path) for path in paths]
-    assert [len(data) for data in whole] == [5 * 8, 6 * 12]  # of the last one the time alone
+    assert [len(data) for data in whole] == [5 * 8, 6 * 12]  # of the last entry only the time
     before = checked_segment(disk, batches[:stored])
     before.save_index()
     segment = write_segment(disk, batches)
@@ -119,14 +119,14 @@ def test_an_index_that_lacks_the_end_is_stored_whole_when_the_segment_is_closed(
     assert [read(disk, path) for path in paths] == whole
 
 
-def test_a_first_batch_that_is_damaged_is_met_where_the_index_has_it_as_the_newest(disk: FaultyDisk) -> None:
+def test_a_damaged_first_batch_named_by_the_time_index_is_reported(disk: SimDisk) -> None:
     batches = [batch_at(BASE + number, padding=5_000, timestamp=9_000 - number) for number in range(4)]
     checked_segment(disk, batches).save_index()
     segment = write_segment(disk, [Batch(BASE, BASE, batches[0].data[:16] + b"\1" + batches[0].data[17:]), *batches[1:]])
     assert check(segment, False, believe_index=False) == "a batch of magic 1"
 
 
-def test_from_the_start_every_checksum_is_verified_whatever_the_index_knows(disk: FaultyDisk) -> None:
+def test_a_read_from_the_start_verifies_every_checksum(disk: SimDisk) -> None:
     batches = [batch_at(BASE + number, padding=5_000) for number in range(4)]
     checked_segment(disk, batches).save_index()
     damaged = Batch(BASE, BASE, batches[0].data[:-1] + b"?")

@@ -8,18 +8,18 @@ import pytest
 
 from protocol.batch import HEADER_BYTES, Record, build
 from protocol.compression import Compression
+from simulator.disk import SimDisk, data_disk
 from storage import Handles, Log, compaction, segment, verifying
-from tests.storage.faulty_disk import FaultyDisk, data_disk
 from tests.storage.logs import FOLDER, clean, headers, names, overwrite, read, stop
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 PATH = f"/data/{FOLDER}"
 SIZES = (HEADER_BYTES, HEADER_BYTES + 1, 97, 150, 400, 1_000)
 
 
-def written(seed: int, segment_bytes: int = 2_000) -> FaultyDisk:
-    """A log of keys that come again, tombstones, producers and compressed batches."""
+def written(seed: int, segment_bytes: int = 2_000) -> SimDisk:
+    """A log of repeated keys, tombstones, producers and compressed batches."""
     random = Random(seed)
     disk = data_disk()
     log, _ = Log.open(Handles(disk), PATH, segment_bytes, 0, False)
@@ -42,7 +42,7 @@ def written(seed: int, segment_bytes: int = 2_000) -> FaultyDisk:
     return disk
 
 
-def content(disk: FaultyDisk) -> dict[str, bytes]:
+def content(disk: SimDisk) -> dict[str, bytes]:
     return {name: read(disk, f"{PATH}/{name}") for name in disk.list(PATH)}
 
 
@@ -56,7 +56,7 @@ def cleaned(seed: int, now: int) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("size", SIZES)
-def test_a_log_is_cleaned_the_same(monkeypatch: pytest.MonkeyPatch, seed: int, size: int) -> None:
+def test_cleaning_is_independent_of_the_chunk_size(monkeypatch: pytest.MonkeyPatch, seed: int, size: int) -> None:
     whole = cleaned(seed, 10_000)
     monkeypatch.setattr(compaction, "CHUNK_BYTES", size)
     assert cleaned(seed, 10_000) == whole
@@ -64,10 +64,10 @@ def test_a_log_is_cleaned_the_same(monkeypatch: pytest.MonkeyPatch, seed: int, s
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("size", SIZES)
-def test_a_log_is_verified_and_read_the_same(monkeypatch: pytest.MonkeyPatch, seed: int, size: int) -> None:
+def test_verifying_and_reading_are_independent_of_the_chunk_size(monkeypatch: pytest.MonkeyPatch, seed: int, size: int) -> None:
     disk = written(seed, segment_bytes=1 << 20)
     log, _ = Log.open(Handles(disk), PATH, 1 << 20, 0, False)
-    expected = names(log), [(one.base_offset, one.size) for one in headers(log)], log.next_offset
+    expected = names(log), [(header.base_offset, header.size) for header in headers(log)], log.next_offset
     log.close()
     for module in (verifying, segment):
         if hasattr(module, "CHUNK_BYTES"):
@@ -77,7 +77,7 @@ def test_a_log_is_verified_and_read_the_same(monkeypatch: pytest.MonkeyPatch, se
             monkeypatch.setattr(segment, name, size)
     log, recovery = Log.open(Handles(disk), PATH, 1 << 20, 0, False)
     assert recovery.cut_bytes == 0
-    assert (names(log), [(one.base_offset, one.size) for one in headers(log)], log.next_offset) == expected
+    assert (names(log), [(header.base_offset, header.size) for header in headers(log)], log.next_offset) == expected
     facts = [key for some in log.facts() for key, _ in some if key is not None]
     assert [key.decode() for key in facts] == expected[0]
     for base, _ in expected[1]:
@@ -86,7 +86,7 @@ def test_a_log_is_verified_and_read_the_same(monkeypatch: pytest.MonkeyPatch, se
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("cut", [1, 30, HEADER_BYTES, HEADER_BYTES + 1])
-def test_a_torn_end_is_found_the_same(monkeypatch: pytest.MonkeyPatch, size: int, cut: int) -> None:
+def test_finding_a_torn_end_is_independent_of_the_chunk_size(monkeypatch: pytest.MonkeyPatch, size: int, cut: int) -> None:
     disk = written(1, segment_bytes=1 << 20)
     (name,) = [name for name in disk.list(PATH) if name.endswith(".log") and read(disk, f"{PATH}/{name}")]
     data = read(disk, f"{PATH}/{name}")

@@ -17,7 +17,9 @@ from protocol.batch import Record, build
 from storage import Log, OsDisk
 from storage.cleaner import ABANDONED, Report, main, owner_gone, request_line
 from storage.swap import promote, remove_deleted
-from tests.storage.logs import compaction, keyed_batch, overwrite, read, records_by_offset, reopen, values_by_key
+from tests.storage.logs import append_flushed, compaction, keyed_batch, overwrite, read, records_by_offset, reopen, values_by_key
+
+pytestmark = pytest.mark.once  # a process and its files
 
 COMMAND = [sys.executable, "-P", "-m", "storage.cleaner"]
 SETTINGS: dict[str, int | str] = {"first_dirty": 0, "now": 10_000, "delete_retention_ms": 1_000, "segment_bytes": 1 << 20, "map_bytes_max": 1 << 26, "token": "7"}
@@ -26,8 +28,7 @@ SETTINGS: dict[str, int | str] = {"first_dirty": 0, "now": 10_000, "delete_reten
 def filled(path: Path, count: int = 300, padding: int = 100) -> Log:
     log, _ = reopen(OsDisk(), str(path), segment_bytes=20_000)
     for number in range(count):
-        log.append(keyed_batch((f"k{number % 10}", f"v{number}" + "x" * padding)), 0)
-    log.flush()
+        append_flushed(log, keyed_batch((f"k{number % 10}", f"v{number}" + "x" * padding)))
     assert log.roll(0)
     return log
 
@@ -37,7 +38,7 @@ def request(log: Log) -> bytes:
 
 
 def run(log: Log) -> tuple[int, bytes, bytes]:
-    """Its exit code and what it printed, on both ways."""
+    """The exit code of the cleaner, and its standard output and error."""
     with Popen([*COMMAND, log.folder], stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -47,7 +48,7 @@ def run(log: Log) -> tuple[int, bytes, bytes]:
         return process.wait(30), process.stdout.read(), process.stderr.read()
 
 
-def test_a_process_cleans_what_it_is_told_and_says_what_it_made(tmp_path: Path) -> None:
+def test_a_compaction_process_cleans_the_named_segments_and_reports_the_new_ones(tmp_path: Path) -> None:
     log = filled(tmp_path)
     before = values_by_key(log)
     code, printed, complaint = run(log)
@@ -60,12 +61,12 @@ def test_a_process_cleans_what_it_is_told_and_says_what_it_made(tmp_path: Path) 
     assert (len(records_by_offset(log)), log.size) == (10, report.bytes_after)
 
 
-def test_it_hears_which_producers_live() -> None:
+def test_the_request_to_the_cleaner_names_live_producers() -> None:
     line = request_line("folder", [], 0, {7: 12, 8: 3}, first_dirty=0)
     assert json.loads(line)["producers"] == [[7, 12], [8, 3]]
 
 
-def test_it_ends_when_its_owner_is_gone(tmp_path: Path) -> None:
+def test_the_cleaner_exits_when_its_owner_is_gone(tmp_path: Path) -> None:
     log = filled(tmp_path, 2_000, 3_000)
     with Popen([*COMMAND, log.folder], stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
         assert process.stdin is not None
@@ -78,7 +79,7 @@ def test_it_ends_when_its_owner_is_gone(tmp_path: Path) -> None:
     assert not [name for name in OsDisk().list(log.folder) if "cleaned" in name]
 
 
-def test_it_says_what_is_wrong_and_leaves_everything(tmp_path: Path) -> None:
+def test_a_failed_cleaning_reports_the_error_and_changes_nothing(tmp_path: Path) -> None:
     log = filled(tmp_path)
     path = f"{log.folder}/00000000000000000000.log"
     whole = read(OsDisk(), path)
@@ -88,7 +89,7 @@ def test_it_says_what_is_wrong_and_leaves_everything(tmp_path: Path) -> None:
     assert b"is damaged at byte 0: a batch's checksum is wrong" in complaint
 
 
-def test_what_is_no_report_is_refused() -> None:
+def test_a_malformed_cleaner_report_is_refused() -> None:
     for line in (b"", b"[]", b"{}", b'{"cleaned": [[1]]}', b'{"cleaned": 1}'):
         with pytest.raises(ValueError, match=r"report|Expecting|values"):
             Report(line)
@@ -98,15 +99,15 @@ def test_what_is_no_report_is_refused() -> None:
 
 
 class Owner:
-    """At the other end of the standard input."""
+    """The owner at the other end of standard input."""
 
     def __init__(self, write_end: int) -> None:
         self._write_end = write_end
 
-    def say(self, line: bytes) -> None:
+    def write(self, line: bytes) -> None:
         os.write(self._write_end, line)
 
-    def go(self) -> None:
+    def close(self) -> None:
         if self._write_end >= 0:
             os.close(self._write_end)
             self._write_end = -1
@@ -120,20 +121,19 @@ def owner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Owner]:
         monkeypatch.setattr(sys, "stdin", stdin)
         monkeypatch.setattr(gc, "disable", int)
         yield there
-        there.go()
+        there.close()
 
 
 @pytest.mark.parametrize("producers", [None, {7: 0}, {7: 1}])
-def test_it_does_what_a_cleaning_does_here(
+def test_the_cleaner_process_gives_the_result_of_a_cleaning_in_process(
     tmp_path: Path, owner: Owner, capsys: pytest.CaptureFixture[str], producers: dict[int, int] | None
 ) -> None:
     log, _ = reopen(OsDisk(), str(tmp_path))
     for sequence in range(2):
         log.append(build([Record(0, 5_000, b"a", b"1")], producer_id=7, producer_epoch=0, base_sequence=sequence), 0)
-    log.append(keyed_batch(("a", "2")), 0)
-    log.flush()
+    append_flushed(log, keyed_batch(("a", "2")))
     assert log.roll(0)
-    owner.say(request_line(log.folder, log.closed, log.last_base, producers, **SETTINGS))
+    owner.write(request_line(log.folder, log.closed, log.last_base, producers, **SETTINGS))
     assert main() == 0
     printed = capsys.readouterr()
     found = Report(printed.out.encode())
@@ -145,24 +145,24 @@ def test_it_does_what_a_cleaning_does_here(
     assert printed.err == ""
 
 
-def test_it_ends_halfway_when_its_owner_has_gone(tmp_path: Path, owner: Owner, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cleaning_stops_halfway_when_its_owner_is_gone(tmp_path: Path, owner: Owner, capsys: pytest.CaptureFixture[str]) -> None:
     log = filled(tmp_path)
-    owner.say(request(log))
-    owner.go()
+    owner.write(request(log))
+    owner.close()
     assert main() == ABANDONED == 3
     assert capsys.readouterr().out == ""
 
 
-def test_it_says_what_is_wrong(tmp_path: Path, owner: Owner, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cleaner_reports_its_error(tmp_path: Path, owner: Owner, capsys: pytest.CaptureFixture[str]) -> None:
     log = filled(tmp_path)
     OsDisk().remove(f"{log.folder}/00000000000000000000.log")
-    owner.say(request(log))
+    owner.write(request(log))
     assert main() == 1
     printed = capsys.readouterr()
     assert ("No such file" in printed.err, printed.out) == (True, "")
 
 
-def test_an_owner_is_there_until_the_standard_input_ends(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_owner_lives_until_standard_input_closes(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     asked = select.select
 
@@ -172,8 +172,8 @@ def test_an_owner_is_there_until_the_standard_input_ends(owner: Owner, monkeypat
 
     monkeypatch.setattr(select, "select", noted)
     assert not owner_gone()
-    owner.say(b"?")
+    owner.write(b"?")
     assert not owner_gone()
-    owner.go()
+    owner.close()
     assert owner_gone()
     assert waits == [0, 0, 0]

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import pytest
 
 from protocol.batch import Compression, Record, build, iterate, read_header, records, rewrite
+from simulator.disk import SimDisk, data_disk
 from storage import Disk, Handles, Log, OsDisk, Producers
 from tests.oracle import run_java
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import FaultyDisk, data_disk
 from tests.storage.logs import DUMP, FOLDER, clean, headers, overwrite, read, result_of, scan, stop
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 COUNT = 60
 
@@ -33,9 +33,9 @@ def opened(disk: Disk, folder: str, is_clean: bool = True) -> tuple[Log, Produce
 
 
 def write(log: Log, producers: Producers, random: Random, count: int = COUNT) -> None:
-    """Times go up and down, some batches are large enough for an index, and producers end: their last batches are emptied later."""
+    """Times go up and down, some batches are large enough for an index entry, and producers end, so that their last batches are emptied later."""
     first = len(producers)
-    begin = random.choice((1_000, 50_000, 100_000))  # a later round may be older
+    begin = random.choice((1_000, 50_000, 100_000))  # a later round may have older times
     for _ in range(count):
         made = []
         for number in range(random.randint(1, 3)):
@@ -63,7 +63,7 @@ def all_records(log: Log) -> list[Known]:
 
 
 def check(log: Log) -> None:
-    """Against what reading everything says."""
+    """Compare with a read of everything."""
     known = all_records(log)
     newest = result_of(log.latest_record())
     assert (newest and newest.timestamp) == max((one.timestamp for one in known), default=None)
@@ -75,7 +75,7 @@ def check(log: Log) -> None:
 
 
 def check_time_index(disk: Disk, log: Log) -> int:
-    """Each entry is the newest time of the records in the batch that ends in its offset; how many there are."""
+    """Each entry is the newest time of the records in the batch that ends at its offset; returns the number of entries."""
     times = {header.last_offset: header.max_timestamp for header in headers(log) if header.record_count}
     entries = 0
     for name in disk.list(log.folder):
@@ -106,7 +106,7 @@ def test_times_of_a_log_that_is_compacted_again_and_again(seed: int) -> None:
 
 
 def emptied(place: Place) -> Log:
-    """The batch with the largest time is there for its producer alone."""
+    """The batch with the largest time remains only for its producer."""
     log, producers = opened(place.disk, f"{place.path}/{FOLDER}")
     for number in range(9):
         log.append(build([Record(0, 1_000 + number, b"k%d" % number, bytes(900))]), log.epoch)
@@ -142,7 +142,7 @@ def test_a_time_index_that_names_an_emptied_batch_does_not_hide_the_newest_recor
     assert (newest.timestamp, newest.offset) == (1_008, 8)
 
 
-def test_a_row_of_emptied_batches_that_are_alike_has_no_time(place: Place) -> None:
+def test_consecutive_equal_emptied_batches_have_no_time(place: Place) -> None:
     one = rewrite(read_header(build([Record(0, 500, b"k", b"v")]), 0), [])
     whole = bytearray(one)
     for number in range(1, 200):
@@ -157,7 +157,7 @@ def test_a_row_of_emptied_batches_that_are_alike_has_no_time(place: Place) -> No
     assert [header.max_timestamp for header in headers(log)][-2:] == [699, 7]
 
 
-def test_a_segment_of_emptied_batches_alone_is_as_old_as_what_was_in_it(disk: FaultyDisk) -> None:
+def test_a_segment_of_only_emptied_batches_keeps_the_age_of_its_records(disk: SimDisk) -> None:
     log, producers = opened(disk, f"/data/{FOLDER}")
     data = build([Record(0, 9_000, b"k", b"old")], producer_id=7, producer_epoch=0, base_sequence=0)
     producers.note(read_header(data, 0), log.append(data, log.epoch))
@@ -172,7 +172,7 @@ def test_a_segment_of_emptied_batches_alone_is_as_old_as_what_was_in_it(disk: Fa
 
 
 @pytest.mark.kafka
-def test_kafkas_dump_tool_has_nothing_to_say_of_compacted_directories(tmp_path: Path) -> None:
+def test_kafkas_dump_tool_accepts_compacted_directories(tmp_path: Path) -> None:
     files: list[Path] = []
     batches = emptied = 0
     for seed in range(12):

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from protocol.batch import Record, build, records
 from protocol.compression import Compression
+from simulator.disk import SimDisk, data_disk
 from storage import DamagedLog, Handles, Log
 from tests.depth import DEPTH
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import FaultyDisk, data_disk
 from tests.storage.logs import (
     FOLDER,
     all_records,
+    append_flushed,
     clean,
     compaction,
     flush_and_roll,
@@ -43,7 +44,7 @@ def test_compaction_keeps_the_newest_record_of_each_key_at_its_offset(place: Pla
     for facts in ([("a", "1")], [("b", "1"), ("a", "2"), ("c", "1")], [("b", "2")], [("d", "1")]):
         log.append(keyed_batch(*facts), 0)
     flush_and_roll(log)
-    log.append(keyed_batch(("d", "2")), 0)  # behind what is cleaned
+    log.append(keyed_batch(("d", "2")), 0)  # past the cleaned part
     log.flush()
     before, last = log.size, len(keyed_batch(("d", "2")))
     job = clean(place.disk, log)
@@ -77,7 +78,7 @@ def test_small_cleaned_segments_are_merged(place: Place) -> None:
         log.append(keyed_batch((f"k{number % 10}", "x" * 100)), 0)
     assert len(flush_and_roll(log).closed) > 15
     job = clean(place.disk, log, segment_bytes=1_000)
-    assert (len(job.cleaned), len(log.closed)) == (1, 2)  # in the last one nothing has a newer one
+    assert (len(job.cleaned), len(log.closed)) == (1, 2)  # in the last segment no record has a newer value
     assert all(segment.size <= 1_000 for segment in log.closed)
     assert len(records_by_offset(log)) == 10
     assert [name for name in place.disk.list(f"{place.path}/{FOLDER}") if name.endswith(".log")] == [
@@ -106,7 +107,7 @@ def test_a_cleaned_segment_is_not_rewritten_without_need(place: Place) -> None:
     assert clean(place.disk, log).cleaned == []
 
 
-def test_tombstones_that_wait_and_batches_that_were_emptied_are_not_written_again(place: Place) -> None:
+def test_waiting_tombstones_and_emptied_batches_are_not_rewritten(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     log.append(build([Record(0, 5_000, b"a", b"1")], producer_id=7, producer_epoch=0, base_sequence=0), 0)
     log.append(keyed_batch(("a", None), ("b", "1")), 0)
@@ -121,7 +122,7 @@ def test_tombstones_that_wait_and_batches_that_were_emptied_are_not_written_agai
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_a_tombstone_stays_until_its_time_is_over_and_goes_with_the_cleaning_behind_that(place: Place, codec: Compression) -> None:
+def test_a_tombstone_is_removed_by_the_first_cleaning_after_its_delete_horizon(place: Place, codec: Compression) -> None:
     log, _ = reopen(place.disk, place.path)
     log.append(keyed_batch(("a", "1"), ("b", "1")), 0)
     log.append(keyed_batch(("c", "1"), ("a", None), timestamp=6_000, codec=codec), 0)
@@ -141,7 +142,7 @@ def test_a_tombstone_stays_until_its_time_is_over_and_goes_with_the_cleaning_beh
         assert times[2] == 6_000
 
 
-def test_while_the_clock_is_not_to_be_trusted_no_tombstone_goes_and_none_gets_a_time_to_go(place: Place) -> None:
+def test_an_untrusted_clock_removes_no_tombstone_and_sets_no_delete_horizon(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     log.append(keyed_batch(("a", "1"), ("b", "1")), 0)
     log.append(keyed_batch(("c", "1"), ("a", None)), 0)
@@ -230,7 +231,7 @@ def test_segments_younger_than_the_compaction_lag_are_not_cleaned(place: Place) 
     assert [log.first_timestamp_since(offset) for offset in (0, 1, 4, 5)] == [1_000, 3_000, 1_000, -1]
 
 
-def test_a_record_without_a_key_goes(place: Place) -> None:
+def test_compaction_removes_records_without_a_key(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     log.append(build([Record(0, 1, None, b"x"), Record(1, 1, b"", b"y")]), 0)
     log.append(build([Record(0, 1, None, b"x")]), 0)
@@ -239,7 +240,7 @@ def test_a_record_without_a_key_goes(place: Place) -> None:
     assert records_by_offset(log) == {1: ("", "y"), 3: ("a", "1")}
 
 
-def test_a_map_that_is_full_ends_the_cleaning_early_and_the_next_goes_on_there(place: Place) -> None:
+def test_a_full_key_map_ends_a_cleaning_and_the_next_continues_there(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     for number in range(12):
         log.append(keyed_batch(*((f"k{number % 3}-{n}", "x" * 500) for n in range(800))), 0)
@@ -257,7 +258,7 @@ def test_a_map_that_is_full_ends_the_cleaning_early_and_the_next_goes_on_there(p
     assert sorted(records_by_offset(log)) == list(range(7_200, 9_600))
 
 
-def test_damage_ends_the_cleaning_and_is_not_written_on(place: Place) -> None:
+def test_damage_ends_the_cleaning_and_is_not_copied(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     for key in "abcabc":
         log.append(keyed_batch((key, "1")), 0)
@@ -279,8 +280,7 @@ def test_damage_ends_the_cleaning_and_is_not_written_on(place: Place) -> None:
 def test_a_reader_of_the_old_segments_reads_on(place: Place) -> None:
     log, _ = reopen(place.disk, place.path, segment_bytes=2_000)
     for number in range(60):
-        log.append(keyed_batch((f"k{number % 5}", "x" * 100)), 0)
-    log.flush()
+        append_flushed(log, keyed_batch((f"k{number % 5}", "x" * 100)))
     reader = log.facts()
     seen = next(reader)
     clean(place.disk, log, segment_bytes=2_000)
@@ -293,11 +293,10 @@ def test_a_reader_of_the_old_segments_reads_on(place: Place) -> None:
     assert all(segment.kept is None for segment in log._segments)
 
 
-def test_nothing_stays_open_for_readers_that_have_gone(disk: FaultyDisk) -> None:
+def test_replaced_segments_are_closed_when_their_readers_are_gone(disk: SimDisk) -> None:
     log, _ = reopen(disk, "/data", segment_bytes=2_000)
     for number in range(60):
-        log.append(keyed_batch((f"k{number % 5}", "x" * 100)), 0)
-    log.flush()
+        append_flushed(log, keyed_batch((f"k{number % 5}", "x" * 100)))
     readers: list[Iterator[object]] = [log.facts(), scan(log), log.facts()]
     for reader in readers:
         next(reader)

@@ -9,27 +9,27 @@ from google_crc32c import value as crc32c
 
 from protocol.batch import BatchHeader, Record, build, iterate, records, stamp_whole
 from protocol.compression import Compression
+from simulator.disk import SimDisk, SimFile
 from storage import DamagedLog
 from storage.compaction import Compaction
 from storage.segment import CHUNK_BYTES, segment_name
 from storage.swap import Closed
-from tests.storage.faulty_disk import FaultyDisk, FaultyFile
 from tests.storage.logs import FOLDER, overwrite, read
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 PATH = f"/data/{FOLDER}"
 FAR = (1 << 31) - 1
 
 
 @pytest.fixture
-def disk() -> FaultyDisk:
-    return made()
+def disk() -> SimDisk:
+    return empty_folder()
 
 
-def made() -> FaultyDisk:
-    """With an empty folder for a log."""
-    disk = FaultyDisk()
+def empty_folder() -> SimDisk:
+    """A disk with an empty folder for a log."""
+    disk = SimDisk()
     disk.make_folder(PATH)
     return disk
 
@@ -40,18 +40,18 @@ def batch(offset: int, *facts: tuple[bytes | None, bytes | None], codec: Compres
     return bytes(data)
 
 
-def one(offset: int, key: bytes = b"a", value: bytes | None = b"v", **rest: Any) -> bytes:
+def one_record(offset: int, key: bytes = b"a", value: bytes | None = b"v", **rest: Any) -> bytes:
     return batch(offset, (key, value), **rest)
 
 
-def cleaned(disk: FaultyDisk, segments: dict[int, list[bytes]], end: int, **settings: Any) -> Compaction:
-    """Segments of these batches, after a cleaning that is still to be exchanged."""
+def cleaned(disk: SimDisk, segments: dict[int, list[bytes]], end: int, **settings: Any) -> Compaction:
+    """Clean segments of these batches; the swap is still to be done."""
     for base, some in segments.items():
         overwrite(disk, f"{PATH}/{segment_name(base)}.log", b"".join(some))
-    return again(disk, [Closed(base, len(b"".join(some))) for base, some in segments.items()], end, **settings)
+    return clean_again(disk, [Closed(base, len(b"".join(some))) for base, some in segments.items()], end, **settings)
 
 
-def again(disk: FaultyDisk, segments: list[Closed], end: int, **settings: Any) -> Compaction:
+def clean_again(disk: SimDisk, segments: list[Closed], end: int, **settings: Any) -> Compaction:
     given: dict[str, Any] = {"first_dirty": 0, "now": 0, "delete_retention_ms": 1_000, "segment_bytes": 1 << 30, "map_bytes_max": 1 << 20}
     before = disk.opened
     job = Compaction(disk, PATH, segments, end, **given | settings)
@@ -63,12 +63,12 @@ def again(disk: FaultyDisk, segments: list[Closed], end: int, **settings: Any) -
     return job
 
 
-def held(disk: FaultyDisk, base: int, token: str = "0") -> list[BatchHeader]:
+def cleaned_headers(disk: SimDisk, base: int, token: str = "0") -> list[BatchHeader]:
     data = read(disk, f"{PATH}/{segment_name(base)}.log.{token}.cleaned")
     return list(iterate(data, 0, len(data)))
 
 
-def offsets(disk: FaultyDisk, base: int) -> list[int]:
+def offsets(disk: SimDisk, base: int) -> list[int]:
     data = read(disk, f"{PATH}/{segment_name(base)}.log.0.cleaned")
     found = []
     at = 0
@@ -79,16 +79,16 @@ def offsets(disk: FaultyDisk, base: int) -> list[int]:
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
-def test_the_map_is_full_when_the_next_key_is_more_than_it_may_hold(codec: Compression) -> None:
-    batches = {0: [batch(0, (b"a", b"1"), (b"bb", b"1"), (b"a", b"2"), codec=codec)], 3: [one(3, b"c")], 4: [one(4, None)]}  # type: ignore[arg-type]
+def test_the_key_map_is_full_when_the_next_key_exceeds_its_limit(codec: Compression) -> None:
+    batches = {0: [batch(0, (b"a", b"1"), (b"bb", b"1"), (b"a", b"2"), codec=codec)], 3: [one_record(3, b"c")], 4: [one_record(4, None)]}  # type: ignore[arg-type]
     first, both = 2 * 180 + 3, 3 * 180 + 4
     for map_bytes_max, clean_to in ((first - 1, 3), (first, 4), (both - 1, 4), (both, 5)):
-        assert cleaned(made(), batches, 5, map_bytes_max=map_bytes_max).clean_to == clean_to
+        assert cleaned(empty_folder(), batches, 5, map_bytes_max=map_bytes_max).clean_to == clean_to
 
 
 def test_records_behind_an_early_end_of_a_cleaning_are_kept() -> None:
     nothing = (None, b"x")  # a record without a key, which a cleaning removes
-    disk = made()
+    disk = empty_folder()
     segments = {0: [batch(0, nothing, (b"a", b"1"))], 2: [batch(2, nothing, (b"b", b"1"))]}
     job = cleaned(disk, segments, 4, map_bytes_max=1)
     assert (job.clean_to, offsets(disk, 0)) == (2, [1, 2, 3])
@@ -97,9 +97,9 @@ def test_records_behind_an_early_end_of_a_cleaning_are_kept() -> None:
 
 
 @pytest.mark.parametrize(("first_dirty", "stays"), [(0, [2, 4]), (1, [2, 4]), (2, [2, 4]), (3, [0, 2, 4]), (4, [0, 2, 4]), (5, None), (9, None)])
-def test_a_batch_counts_as_dirty_if_its_last_record_is(disk: FaultyDisk, first_dirty: int, stays: list[int] | None) -> None:
-    """Of the batches before `first_dirty` an earlier cleaning has left no two records of one key."""
-    job = cleaned(disk, {0: [one(0), batch(1, (b"b", b"1"), (b"a", b"2"))], 3: [one(3, b"b"), one(4, b"b")]}, 5, first_dirty=first_dirty)
+def test_a_batch_counts_as_dirty_if_its_last_record_is(disk: SimDisk, first_dirty: int, stays: list[int] | None) -> None:
+    """An earlier cleaning left no two records of one_record key before `first_dirty`."""
+    job = cleaned(disk, {0: [one_record(0), batch(1, (b"b", b"1"), (b"a", b"2"))], 3: [one_record(3, b"b"), one_record(4, b"b")]}, 5, first_dirty=first_dirty)
     assert job.clean_to == 5
     if stays is None:
         assert job.cleaned == [(0, job.bytes_after, 5, (0, 3))]
@@ -111,77 +111,77 @@ def test_a_batch_counts_as_dirty_if_its_last_record_is(disk: FaultyDisk, first_d
 def test_a_tombstone_gets_its_delete_horizon_at_time_zero_too() -> None:
     segments = {0: [batch(0, (b"a", None), (b"b", b"1"))]}
     for now, retention, expected in ((0, 1_000, 1_000), (0, 0, 0), (1, 0, 1)):
-        disk = made()
+        disk = empty_folder()
         cleaned(disk, segments, 2, now=now, delete_retention_ms=retention)
-        (header,) = held(disk, 0)
+        (header,) = cleaned_headers(disk, 0)
         assert (header.attributes, header.base_timestamp) == (0x40, expected)
         data = read(disk, f"{PATH}/{segment_name(0)}.log.0.cleaned")
         for later, there in ((expected - 1, [0, 1]), (expected, [1])):
-            disk = made()
+            disk = empty_folder()
             job = cleaned(disk, {0: [data]}, 2, now=later)
             assert (offsets(disk, 0) if job.cleaned else [0, 1]) == there
-    assert cleaned(made(), segments, 2, now=-1).cleaned == []
+    assert cleaned(empty_folder(), segments, 2, now=-1).cleaned == []
 
 
 @pytest.mark.parametrize(("more", "count"), [(0, 1), (-1, 2)])
-def test_segments_become_one_as_long_as_they_fit_into_one(more: int, count: int) -> None:
-    parts = {0: [one(0, b"a"), one(1, b"x")], 2: [one(2, b"b"), one(3, b"x")]}
+def test_segments_are_merged_up_to_the_segment_size(more: int, count: int) -> None:
+    parts = {0: [one_record(0, b"a"), one_record(1, b"x")], 2: [one_record(2, b"b"), one_record(3, b"x")]}
     first, second = (len(b"".join(some)) for some in parts.values())
     assert first == second
-    stays = first // 2  # of the first, whose x has a newer one
-    disk = made()
+    stays = first // 2  # of the first segment, whose x has a newer value
+    disk = empty_folder()
     job = cleaned(disk, parts, 4, segment_bytes=stays + second + more)
     assert sum(len(new.replaces) for new in job.cleaned) == (2 if count == 1 else 1)
     assert (len(job.cleaned), job.cleaned[0].replaces) == (1, (0, 2) if count == 1 else (0,))
     assert (job.bytes_before, job.bytes_after) == (first + second, job.cleaned[0].size + (0 if count == 1 else second))
 
 
-def test_segments_become_one_as_far_as_offsets_reach_that_an_index_can_tell() -> None:
+def test_segments_are_merged_up_to_the_largest_relative_offset() -> None:
     for behind, replaced in ((FAR, [(0, 5)]), (FAR + 1, [(0,)])):
-        disk = made()
-        job = cleaned(disk, {0: [one(0, b"x"), one(1, b"a")], 5: [one(5, b"x"), one(behind - 1, b"b")]}, behind)
+        disk = empty_folder()
+        job = cleaned(disk, {0: [one_record(0, b"x"), one_record(1, b"a")], 5: [one_record(5, b"x"), one_record(behind - 1, b"b")]}, behind)
         assert [new.replaces for new in job.cleaned] == replaced
 
 
-def test_small_segments_of_which_everything_stays_become_one_too(disk: FaultyDisk) -> None:
-    job = cleaned(disk, {3: [one(3, b"a")], 4: [one(4, b"b")], 5: [one(5, b"c")]}, 6, token="9")
-    size = 3 * len(one(3, b"a"))
+def test_small_unchanged_segments_are_merged_too(disk: SimDisk) -> None:
+    job = cleaned(disk, {3: [one_record(3, b"a")], 4: [one_record(4, b"b")], 5: [one_record(5, b"c")]}, 6, token="9")
+    size = 3 * len(one_record(3, b"a"))
     assert job.cleaned == [(3, size, 6, (3, 4, 5))]
     assert (job.bytes_before, job.bytes_after) == (size, size)
-    assert [header.base_offset for header in held(disk, 3, "9")] == [3, 4, 5]
+    assert [header.base_offset for header in cleaned_headers(disk, 3, "9")] == [3, 4, 5]
     assert [name for name in disk.list(PATH) if name.startswith(segment_name(3))] == [
         f"{segment_name(3)}{ending}" for ending in (".index.9.cleaned", ".log", ".log.9.cleaned", ".timeindex.9.cleaned")
     ]
 
 
-def test_each_new_segment_begins_with_nothing_of_the_one_before(disk: FaultyDisk) -> None:
-    """The first ends in a batch of which nothing stays, the second is as it was, and the third changes."""
-    parts = {0: [one(0, b"a"), one(1, b"x")], 2: [one(2, b"b"), one(3, b"c")], 4: [one(4, b"x"), one(5, b"x")]}
+def test_a_cleaned_segment_starts_without_state_of_the_previous_segment(disk: SimDisk) -> None:
+    """The first ends in a batch that is removed, the second is unchanged, and the third changes."""
+    parts = {0: [one_record(0, b"a"), one_record(1, b"x")], 2: [one_record(2, b"b"), one_record(3, b"c")], 4: [one_record(4, b"x"), one_record(5, b"x")]}
     job = cleaned(disk, parts, 6, segment_bytes=1)
     assert [(new.base, new.next_offset, new.replaces) for new in job.cleaned] == [(0, 2, (0,)), (4, 6, (4,))]
-    assert [(header.base_offset, header.record_count) for header in held(disk, 0)] == [(0, 1), (1, 0)]
-    assert [(header.base_offset, header.record_count) for header in held(disk, 4)] == [(5, 1)]
+    assert [(header.base_offset, header.record_count) for header in cleaned_headers(disk, 0)] == [(0, 1), (1, 0)]
+    assert [(header.base_offset, header.record_count) for header in cleaned_headers(disk, 4)] == [(5, 1)]
     assert not [name for name in disk.list(PATH) if name.startswith(segment_name(2)) and "cleaned" in name]
     assert job.bytes_after == job.cleaned[0].size + job.cleaned[1].size + len(b"".join(parts[2]))
-    # What stayed as an emptied end does not make the next cleaning write it again.
+    # An emptied last batch does not make the next cleaning write the segment clean_again.
     data = read(disk, f"{PATH}/{segment_name(0)}.log.0.cleaned")
-    assert cleaned(made(), {0: [data]}, 2, segment_bytes=1).cleaned == []
+    assert cleaned(empty_folder(), {0: [data]}, 2, segment_bytes=1).cleaned == []
 
 
-def test_leftovers_of_an_earlier_cleaning_are_overwritten(disk: FaultyDisk) -> None:
+def test_leftovers_of_an_earlier_cleaning_are_overwritten(disk: SimDisk) -> None:
     overwrite(disk, f"{PATH}/{segment_name(0)}.log.0.cleaned", bytes(10_000))
-    job = cleaned(disk, {0: [one(0), one(1)]}, 2)
-    assert job.cleaned == [(0, len(one(1)), 2, (0,))]
+    job = cleaned(disk, {0: [one_record(0), one_record(1)]}, 2)
+    assert job.cleaned == [(0, len(one_record(1)), 2, (0,))]
     assert offsets(disk, 0) == [1]
 
 
-def test_reading_and_writing_take_bounded_parts_after_a_large_batch_too(disk: FaultyDisk) -> None:
-    large = one(0, b"large", b"x" * (2 * CHUNK_BYTES + 500_000))
-    rest = [one(number, b"%d" % (number % 40), b"y" * 100_000) for number in range(1, 61)]
+def test_chunks_are_bounded_after_a_large_batch_too(disk: SimDisk) -> None:
+    large = one_record(0, b"large", b"x" * (2 * CHUNK_BYTES + 500_000))
+    rest = [one_record(number, b"%d" % (number % 40), b"y" * 100_000) for number in range(1, 61)]
     data = b"".join([large, *rest])
     overwrite(disk, f"{PATH}/{segment_name(0)}.log", data)
     disk.writes.clear()
-    job = again(disk, [Closed(0, len(data))], 61)
+    job = clean_again(disk, [Closed(0, len(data))], 61)
     assert {size for _, size in disk.reads if size > CHUNK_BYTES} == {len(large)}
     assert max(disk.writes) < len(large) + CHUNK_BYTES
     assert job.bytes_after == len(large) + sum(map(len, rest[20:]))
@@ -189,54 +189,54 @@ def test_reading_and_writing_take_bounded_parts_after_a_large_batch_too(disk: Fa
     assert len([size for size in disk.writes if size >= CHUNK_BYTES]) >= 3
 
 
-def test_bytes_behind_the_size_of_a_segment_are_not_its_own(disk: FaultyDisk) -> None:
-    data = one(0) + one(1)
-    overwrite(disk, f"{PATH}/{segment_name(0)}.log", data + one(2, b"behind"))
-    job = again(disk, [Closed(0, len(data))], 2)
-    assert (job.cleaned, offsets(disk, 0)) == ([(0, len(one(1)), 2, (0,))], [1])
+def test_bytes_past_the_size_of_a_segment_are_ignored(disk: SimDisk) -> None:
+    data = one_record(0) + one_record(1)
+    overwrite(disk, f"{PATH}/{segment_name(0)}.log", data + one_record(2, b"behind"))
+    job = clean_again(disk, [Closed(0, len(data))], 2)
+    assert (job.cleaned, offsets(disk, 0)) == ([(0, len(one_record(1)), 2, (0,))], [1])
 
 
 @pytest.mark.parametrize("gone", [1, 20, 70])
 @pytest.mark.parametrize("which", [0, 2])
 def test_a_segment_that_ends_in_the_middle_of_a_batch_is_damaged(which: int, gone: int) -> None:
-    parts = {0: [one(0), one(1)], 2: [one(2), one(3)]}
+    parts = {0: [one_record(0), one_record(1)], 2: [one_record(2), one_record(3)]}
     parts[which] = [parts[which][0], parts[which][1][: -gone if gone < 70 else 10]]
     with pytest.raises(DamagedLog, match="cut short") as caught:
-        cleaned(made(), parts, 4)
+        cleaned(empty_folder(), parts, 4)
     assert caught.value.path == f"{PATH}/{segment_name(which)}.log"
-    assert caught.value.position == len(one(0))
+    assert caught.value.position == len(one_record(0))
 
 
 @pytest.mark.parametrize(("offset", "sound"), [(4, False), (5, False), (6, True), (60, True)])
 def test_offsets_grow_from_batch_to_batch_and_from_segment_to_segment(offset: int, sound: bool) -> None:
     first = batch(0, *[(b"%d" % number, b"v") for number in range(6)])
-    for parts in ({0: [first, one(offset)]}, {0: [first], 6: [one(offset)]}):
+    for parts in ({0: [first, one_record(offset)]}, {0: [first], 6: [one_record(offset)]}):
         if sound:
-            assert cleaned(made(), parts, offset + 1).clean_to == offset + 1
+            assert cleaned(empty_folder(), parts, offset + 1).clean_to == offset + 1
         else:
             with pytest.raises(DamagedLog, match=f"offset {offset} behind 5"):
-                cleaned(made(), parts, 7)
+                cleaned(empty_folder(), parts, 7)
 
 
-def test_without_a_list_of_live_producers_every_last_batch_is_kept(disk: FaultyDisk) -> None:
+def test_without_a_list_of_live_producers_every_last_batch_is_kept(disk: SimDisk) -> None:
     batches = [
-        one(0, producer_id=0, producer_epoch=0, base_sequence=0),
-        one(1, producer_id=0, producer_epoch=0, base_sequence=1),
-        one(2, producer_id=5, producer_epoch=0, base_sequence=0),
-        one(3),
-        one(4),
+        one_record(0, producer_id=0, producer_epoch=0, base_sequence=0),
+        one_record(1, producer_id=0, producer_epoch=0, base_sequence=1),
+        one_record(2, producer_id=5, producer_epoch=0, base_sequence=0),
+        one_record(3),
+        one_record(4),
     ]
     cleaned(disk, {0: batches}, 5)
-    assert [(header.base_offset, header.producer_id, header.record_count) for header in held(disk, 0)] == [(1, 0, 0), (2, 5, 0), (4, -1, 1)]
+    assert [(header.base_offset, header.producer_id, header.record_count) for header in cleaned_headers(disk, 0)] == [(1, 0, 0), (2, 5, 0), (4, -1, 1)]
     for living, kept in (({}, [4]), ({0: 0}, [0, 4]), ({0: 1}, [1, 4]), ({0: 2}, [4]), ({5: 2, 0: 1}, [1, 2, 4])):
-        disk = made()
+        disk = empty_folder()
         cleaned(disk, {0: batches}, 5, producers=living)
-        assert [header.base_offset for header in held(disk, 0)] == kept
+        assert [header.base_offset for header in cleaned_headers(disk, 0)] == kept
 
 
-def test_reported_segments_survive_a_crash(disk: FaultyDisk) -> None:
-    """Its bytes are synced and its names too, before anybody is told of it."""
-    job = cleaned(disk, {0: [one(0), one(1)]}, 2)
+def test_reported_segments_survive_a_crash(disk: SimDisk) -> None:
+    """Their bytes and names are synced before they are reported."""
+    job = cleaned(disk, {0: [one_record(0), one_record(1)]}, 2)
     assert job.cleaned
     disk.crash()
     assert {name for name in disk.list(PATH) if name.endswith(".cleaned")} == {
@@ -261,47 +261,47 @@ def test_reported_segments_survive_a_crash(disk: FaultyDisk) -> None:
 def test_a_malformed_batch_is_reported_in_clean_and_dirty_segments(
     at: int, what: bytes, reason: str, which: int, first_dirty: int
 ) -> None:
-    batches = [one(0), one(1, b"b")]
+    batches = [one_record(0), one_record(1, b"b")]
     changed = bytearray(batches[which])
     changed[at : at + len(what)] = what
     batches[which] = bytes(changed)
     with pytest.raises(DamagedLog, match=reason) as caught:
-        cleaned(made(), {0: batches}, 2, first_dirty=first_dirty)
+        cleaned(empty_folder(), {0: batches}, 2, first_dirty=first_dirty)
     assert caught.value.path == f"{PATH}/{segment_name(0)}.log"
-    if at != 21:  # of a checksum it says where the part begins that was read
-        assert caught.value.position in (0, which * len(one(0)))
+    if at != 21:  # a checksum error has the position of the chunk that was read
+        assert caught.value.position in (0, which * len(one_record(0)))
 
 
 def test_batches_of_a_producer_without_dirty_batches_are_kept() -> None:
-    """Without a word of who lives, its last batch is not known to be followed by another."""
-    sent = [one(0, producer_id=5, producer_epoch=0, base_sequence=0), one(1, producer_id=5, producer_epoch=0, base_sequence=1)]
+    """Without a list of live producers, the last batch of a producer may have no successor."""
+    sent = [one_record(0, producer_id=5, producer_epoch=0, base_sequence=0), one_record(1, producer_id=5, producer_epoch=0, base_sequence=1)]
     for first_dirty, kept in ((1, [1, 2]), (2, [0, 1, 2])):
-        disk = made()
-        cleaned(disk, {0: sent, 2: [one(2)]}, 3, first_dirty=first_dirty)
-        assert [header.base_offset for header in held(disk, 0)] == kept
+        disk = empty_folder()
+        cleaned(disk, {0: sent, 2: [one_record(2)]}, 3, first_dirty=first_dirty)
+        assert [header.base_offset for header in cleaned_headers(disk, 0)] == kept
 
 
-def test_a_segment_without_batches_gets_none_of_the_one_before(disk: FaultyDisk) -> None:
-    """The one before ends in a batch of which nothing stays."""
-    job = cleaned(disk, {0: [one(0, b"a"), one(1, b"x")], 2: [], 4: [one(4, b"x")]}, 5, segment_bytes=1)
+def test_a_segment_without_batches_gets_no_batch_of_the_previous_segment(disk: SimDisk) -> None:
+    """The previous segment ends in a batch that is removed."""
+    job = cleaned(disk, {0: [one_record(0, b"a"), one_record(1, b"x")], 2: [], 4: [one_record(4, b"x")]}, 5, segment_bytes=1)
     assert [(new.base, new.next_offset, new.replaces) for new in job.cleaned] == [(0, 2, (0,))]
-    assert job.bytes_after == job.cleaned[0].size + len(one(4, b"x"))
+    assert job.bytes_after == job.cleaned[0].size + len(one_record(4, b"x"))
 
 
 @pytest.mark.parametrize(("delta", "count"), [(0, -1), (0, 2), (-1, 0), (1, 3)])
-def test_a_number_of_records_that_the_offsets_do_not_allow_is_damage_though_the_checksum_is_right(delta: int, count: int) -> None:
-    wrong = bytearray(one(1))
+def test_an_impossible_record_count_is_damage_despite_a_valid_checksum(delta: int, count: int) -> None:
+    wrong = bytearray(one_record(1))
     wrong[23:27] = delta.to_bytes(4, "big", signed=True)
     wrong[57:61] = count.to_bytes(4, "big", signed=True)
     wrong[17:21] = crc32c(bytes(wrong[21:])).to_bytes(4, "big")
     with pytest.raises(DamagedLog, match=f"{count} records for {delta + 1} offsets|cut short"):
-        cleaned(made(), {0: [one(0, b"b"), bytes(wrong)]}, 3, first_dirty=3)
+        cleaned(empty_folder(), {0: [one_record(0, b"b"), bytes(wrong)]}, 3, first_dirty=3)
 
 
-class WrongDisk(FaultyDisk):
-    """What a cleaning writes comes out with another last byte."""
+class WrongDisk(SimDisk):
+    """A disk that stores a wrong last byte of every write."""
 
-    def open(self, path: str, create: bool = False) -> FaultyFile:
+    def open(self, path: str, create: bool = False) -> SimFile:
         file = super().open(path, create)
         if ".log." in path:
             write = file.write
@@ -313,4 +313,4 @@ def test_a_cleaning_verifies_what_it_wrote() -> None:
     disk = WrongDisk()
     disk.make_folder(PATH)
     with pytest.raises(DamagedLog, match="checksum"):
-        cleaned(disk, {0: [one(0), one(1)]}, 2)
+        cleaned(disk, {0: [one_record(0), one_record(1)]}, 2)

@@ -1,4 +1,4 @@
-"""One log compacted by a real Kafka and by us: the same records stay, in the same batches."""
+"""One log compacted by Kafka and by us: the same records remain, in the same batches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SECONDS = 30
 
 
 def batches(now: int) -> Iterator[bytes]:
-    """Of all codecs, with tombstones, with producers and without; a new segment every ten."""
+    """Batches of all codecs, with tombstones, with and without producers; a new segment every ten."""
     random = Random(5)
     sequences = dict.fromkeys(range(1, 7), 0)
     for number in range(COUNT):
@@ -58,7 +58,7 @@ def batches(now: int) -> Iterator[bytes]:
 
 
 def stored(log: Log) -> list[tuple[Any, ...]]:
-    """Everything but when tombstones may go, which depends on when the cleaning was."""
+    """All fields except delete horizons, which depend on the time of the cleaning."""
     found = []
     for chunk in scan(log):
         at = 0
@@ -76,7 +76,7 @@ def opened(folder: Path) -> tuple[Log, Producers]:
     return log, producers
 
 
-def test_what_kafka_keeps_of_a_compacted_log_we_keep(tmp_path: Path) -> None:
+def test_compaction_keeps_the_same_records_as_kafka(tmp_path: Path) -> None:
     kafka = LastingKafka(tmp_path / "kafka", log_cleaner_backoff_ms="100", log_initial_task_delay_ms="500")
     folder = kafka.data / f"{TOPIC}-0"
     try:
@@ -110,7 +110,7 @@ def test_what_kafka_keeps_of_a_compacted_log_we_keep(tmp_path: Path) -> None:
     clean(OsDisk(), ours, segment_bytes=1 << 20, producers=producers.last_offsets())
     expected, found = stored(theirs), stored(ours)
     assert len(expected) < len(before) - 20
-    assert sum(not batch[5] for batch in expected) > 3  # the heads of the last batches of producers
+    assert sum(not batch[5] for batch in expected) > 3  # the emptied last batches of producers
     assert any(batch[2] & DELETE_HORIZON for batch in expected)
     assert found == expected
     assert {header.compression for header in headers(ours)} == set(Compression)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import google_crc32c
 import pytest
 
+from simulator.disk import SimDisk
 from storage import DamagedLog, Handles, Log
 from storage.turn_format import FILE_BYTES, NewerTurns, file_header
 from storage.turn_log import PREFIX, Leftover, TurnLog
-from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
 from tests.storage.turns import FOLDER, LOGS, OLD, TURNS, TurnFile, disk_with_turns, first_version, keys, stamped_batch, turn_of
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
-def outcome(disk: FaultyDisk, name: str, has: int = 0) -> list[bytes] | None:
-    """What a log has that was opened with its first few batches; None: it was refused."""
+def outcome(disk: SimDisk, name: str, has: int = 0) -> list[bytes] | None:
+    """The batches of a log that was opened with its first few batches; None: it was refused."""
     log, _ = Log.open(Handles(disk), f"{FOLDER}/{name}-{has}/x-0", 1 << 20, 0, False)
     for number in range(has):
         assert log.restore(stamped_batch(f"{name} {number}", number))
@@ -27,7 +27,7 @@ def outcome(disk: FaultyDisk, name: str, has: int = 0) -> list[bytes] | None:
     return keys(log)
 
 
-def test_a_flipped_bit_anywhere_refuses_the_logs_that_lack_what_it_hides_and_no_others() -> None:
+def test_a_flipped_bit_refuses_exactly_the_logs_that_need_the_hidden_batches() -> None:
     written = TurnFile()
     refused: dict[int, int] = dict.fromkeys(range(len(TURNS)), 0)
     for at in range(len(written.data)):
@@ -41,8 +41,8 @@ def test_a_flipped_bit_anywhere_refuses_the_logs_that_lack_what_it_hides_and_no_
             if at < FILE_BYTES or (name not in TURNS[which] and which + 1 < len(TURNS)):
                 assert found == written.keys(name), (at, name)
             refused[which] += found is None
-            # A log that has everything is opened if that can be known: for the last turn only where its directory is whole.
-            whole = outcome(disk, name, written.told[-1][name])
+            # A complete log opens if its completeness is certain: for the last turn only if its directory is readable.
+            whole = outcome(disk, name, written.acknowledged[-1][name])
             assert whole in (written.keys(name), None)
             if which + 1 < len(TURNS):
                 assert whole == written.keys(name)
@@ -53,7 +53,7 @@ def test_a_flipped_bit_anywhere_refuses_the_logs_that_lack_what_it_hides_and_no_
 
 
 @pytest.mark.parametrize("counts", [False, True])
-def test_a_file_that_is_cut_anywhere_ends_in_a_torn_turn_unless_a_later_file_says_how_much_counts(counts: bool) -> None:
+def test_a_cut_file_ends_in_a_torn_turn_unless_a_later_file_counts_more(counts: bool) -> None:
     written = TurnFile()
     later = [file_header(1, len(written.data))] if counts else []
     for end in range(len(written.data)):
@@ -66,10 +66,10 @@ def test_a_file_that_is_cut_anywhere_ends_in_a_torn_turn_unless_a_later_file_say
             if counts:
                 assert found is None
             else:
-                assert found == written.keys(name)[: written.told[whole][name]]
+                assert found == written.keys(name)[: written.acknowledged[whole][name]]
 
 
-def test_zeros_anywhere_are_a_torn_end_or_damage_and_nothing_is_missed() -> None:
+def test_zeros_at_any_position_are_a_torn_end_or_damage() -> None:
     written = TurnFile()
     size = len(written.data)
     last = written.starts[-2]
@@ -84,11 +84,11 @@ def test_zeros_anywhere_are_a_torn_end_or_damage_and_nothing_is_missed() -> None
             for name in LOGS:
                 found = outcome(disk, name)
                 if found is not None and found != written.keys(name):
-                    # The last turn, or a stretch of zeros up to the end of the file: the power went while it was written.
+                    # The last turn, or zeros up to the end of the file: the power failed during the write.
                     assert torn
                     assert begin + length >= size or begin >= last
                     assert found == written.keys(name)[: len(found)]
-                    assert len(found) >= min(count[name] for count, start in zip(written.told, written.starts, strict=True) if start <= begin < start + size)
+                    assert len(found) >= min(count[name] for count, start in zip(written.acknowledged, written.starts, strict=True) if start <= begin < start + size)
 
 
 def test_a_tail_of_zeros_is_a_torn_end() -> None:
@@ -100,26 +100,26 @@ def test_a_tail_of_zeros_is_a_torn_end() -> None:
         assert [outcome(disk, name) for name in LOGS] == [written.keys(name) for name in LOGS]
 
 
-def test_several_turns_that_are_lost_are_known_by_the_next_that_is_not() -> None:
+def test_lost_turns_are_described_by_the_next_readable_turn() -> None:
     written = TurnFile((("a-0", "b-0"), ("a-0",), ("c-0",), ("b-0",), ("d-0",)))
     data = bytearray(written.data)
     for at in range(written.starts[1], written.starts[4]):
         data[at] = 0x55
     disk = disk_with_turns(bytes(data))
     assert [outcome(disk, name) for name in LOGS] == [None, None, None]
-    assert [outcome(disk, name, written.told[-1][name]) for name in LOGS] == [written.keys(name) for name in LOGS]
+    assert [outcome(disk, name, written.acknowledged[-1][name]) for name in LOGS] == [written.keys(name) for name in LOGS]
     assert outcome(disk, "d-0") == [b"d-0 0.0"]
-    assert outcome(disk, "e-0") == []  # no turn had anything of it
+    assert outcome(disk, "e-0") == []  # no turn had a batch of it
 
 
-def test_a_log_is_proven_by_a_batch_behind_turns_of_which_nobody_knows_what_they_had() -> None:
+def test_a_log_with_a_later_batch_is_not_affected_by_unreadable_turns() -> None:
     whole = first_version([("a-0", stamped_batch("a-0 0", 0))], [("a-0", stamped_batch("a-0 1", 1))], [("b-0", stamped_batch("b-0 0", 0))])
     data = bytearray(whole)
     data[20] ^= 1
     disk = disk_with_turns(bytes(data))
-    assert outcome(disk, "a-0", 1) == [b"a-0 0.0", b"a-0 1.0"]  # the batch behind it begins where the log ends
+    assert outcome(disk, "a-0", 1) == [b"a-0 0.0", b"a-0 1.0"]  # the next readable batch begins where the log ends
     assert outcome(disk, "a-0") is None
-    assert outcome(disk, "b-0") == [b"b-0 0.0"]  # its first batch is behind it
+    assert outcome(disk, "b-0") == [b"b-0 0.0"]  # its first batch comes later
     assert outcome(disk, "c-0") is None
     leftover = Leftover(disk, FOLDER)
     for name, has in (("a-0", 1), ("b-0", 0)):
@@ -130,15 +130,15 @@ def test_a_log_is_proven_by_a_batch_behind_turns_of_which_nobody_knows_what_they
     assert not leftover.used_up  # the file is damaged, and stays
 
 
-def test_what_stands_behind_what_a_later_file_counts_is_no_part_of_it() -> None:
+def test_bytes_past_the_counted_length_are_no_part_of_a_file() -> None:
     written = TurnFile()
     counted = written.starts[2]
     disk = disk_with_turns(written.data, file_header(1, counted))
     assert Leftover(disk, FOLDER).damage == []
-    assert [outcome(disk, name) for name in LOGS] == [written.keys(name)[: written.told[2][name]] for name in LOGS]
+    assert [outcome(disk, name) for name in LOGS] == [written.keys(name)[: written.acknowledged[2][name]] for name in LOGS]
 
 
-def test_a_later_file_says_which_logs_were_in_the_end_of_the_one_before() -> None:
+def test_a_later_file_names_the_logs_at_the_end_of_the_previous_file() -> None:
     disk = disk_with_turns()
     first = TurnLog(disk, FOLDER, 1)
     first.write(turn_of(("a-0", stamped_batch("a-0 0", 0)), ("b-0", stamped_batch("b-0 0", 0))))

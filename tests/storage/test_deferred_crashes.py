@@ -1,8 +1,7 @@
-"""A log that leaves flushing to the operating system, whatever happens and whenever the power goes.
+"""A log with deferred flushing, through any events and a power failure at any time.
 
-What it promises: what was flushed stays, and nothing is there that was not written; what is known of producers is what the
-log says; a failure leaves it as it was, or repaired. When the power goes a closed segment may lose its end and the next one
-not, as in Kafka.
+The guarantees: flushed data stays, and the log has no bytes that were not written; producer state agrees with the log; a failure leaves
+it unchanged or repaired. In a power failure a closed segment may lose its end while the next keeps its own, as in Kafka.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from random import Random
 import pytest
 
 from protocol.batch import Record, build, read_header
+from simulator.disk import Crashed, SimDisk
 from storage import AppendFailed, Handles, Log, Producers, Recovery
 from storage.swap import remove_deleted
-from tests.storage.faulty_disk import Crashed, FaultyDisk
 from tests.storage.logs import all_records, recover, stop
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 FOLDER = "/data/orders-0"
 
@@ -25,12 +24,12 @@ FOLDER = "/data/orders-0"
 class Run:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.disk = FaultyDisk(self.random)
+        self.disk = SimDisk(self.random)
         self.disk.make_folder("/data")
         self.count = 0
-        self.told: dict[int, str] = {}  # what is at which offset
-        self.written: dict[int, dict[int, int]] = {}  # of each producer the sequences, by offset
-        self.point = 0  # the recovery point, as it was checkpointed last
+        self.acknowledged: dict[int, str] = {}  # batches by offset
+        self.written: dict[int, dict[int, int]] = {}  # sequences of each producer, by offset
+        self.point = 0  # the last checkpointed recovery point
         self.start = 0
         self.clean = False
         self.open()
@@ -59,8 +58,8 @@ class Run:
         if producer >= 0:
             self.producers.note(header, offset)
             self.written.setdefault(producer, {})[offset] = sequence
-        assert offset not in self.told
-        self.told[offset] = name
+        assert offset not in self.acknowledged
+        self.acknowledged[offset] = name
 
     def append_on(self) -> None:
         while True:
@@ -87,20 +86,20 @@ class Run:
     def check(self, lost: bool = False) -> None:
         found = {record.offset: (record.key or b"").decode() for record in all_records(self.log)}
         begin = self.log._segments[0].base if self.log._segments else self.log.next_offset
-        expected = {offset: name for offset, name in self.told.items() if offset >= begin}
+        expected = {offset: name for offset, name in self.acknowledged.items() if offset >= begin}
         if lost:
             expected = {offset: name for offset, name in expected.items() if offset in found or offset < self.point}
         assert found == expected
         assert self.point <= self.log.next_offset
         assert self.log.start_offset >= max(begin, self.start)
-        self.told = found
+        self.acknowledged = found
         for producer, written in self.written.items():
             self.written[producer] = left = {offset: sequence for offset, sequence in written.items() if offset in found}
             known = self.producers.get(producer)
             if left:
                 assert known is not None
                 newest = known.batches[-1][2], known.last_sequence
-                # A snapshot may be there where the end of its segment is not.
+                # A snapshot may exist for an offset past the end of a cut segment.
                 assert newest == max(left.items()) or (newest > max(left.items()) and newest in written.items())
                 self.written[producer][newest[0]] = newest[1]
 
@@ -122,7 +121,7 @@ class Run:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_power_failure_at_any_step_loses_nothing_flushed(seed: int) -> None:
+def test_a_power_failure_at_any_step_loses_no_flushed_data(seed: int) -> None:
     run = Run(seed)
     for _ in range(12):
         run.disk.crash_at = run.random.randint(0, 25)
@@ -139,7 +138,7 @@ def test_a_power_failure_at_any_step_loses_nothing_flushed(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_the_disk_may_refuse_at_any_step(seed: int) -> None:
+def test_a_disk_error_at_any_step_is_survived(seed: int) -> None:
     run = Run(seed)
     run.append()
     for _ in range(8):

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from simulator.disk import NothingSurvives, SimDisk
 from storage import DataDirectory, DirectoryForeign, DirectoryLocked, DirectoryUnusable, OsDisk
 from storage.checkpoints import read_offsets, write_offsets
 from tests.running import environment
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import FaultyDisk, NothingSurvives
 from tests.storage.logs import overwrite, read
 
 NODE = 1
 
 
 class Ids:
-    """Ids that a test can tell."""
+    """Ids that a test can predict."""
 
     def __init__(self) -> None:
         self.given = 0
@@ -44,7 +44,7 @@ def stopped(place: Place) -> None:
 
 
 def snapshot(folder: str) -> dict[str, tuple[int, bytes]]:
-    """Names, times and bytes of everything in a folder."""
+    """Names, times and bytes of all files in a folder."""
     found = {}
     for root, _, files in os.walk(folder):
         found[root] = (os.stat(root).st_mtime_ns, b"")
@@ -64,7 +64,7 @@ def test_the_time_of_last_use_is_stored_and_read_back(place: Place) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"-5\n", b"17000000000001700000000000\n", b"soon\n", b"\xff\xfe\0", "\u0663\n".encode()])
-def test_a_note_of_its_last_use_that_cannot_be_read_is_none(place: Place, damage: bytes) -> None:
+def test_an_unreadable_time_of_last_use_is_ignored(place: Place, damage: bytes) -> None:
     directory = opened(place)
     directory.note_use(5)
     overwrite(place.disk, f"{place.path}/data/tenure.clock", damage)
@@ -72,7 +72,7 @@ def test_a_note_of_its_last_use_that_cannot_be_read_is_none(place: Place, damage
 
 
 def test_storing_the_time_of_last_use_never_syncs() -> None:
-    disk = FaultyDisk()
+    disk = SimDisk()
     directory = opened(Place(disk, "/place"))
     disk.fail_syncs = disk.fail_folder_syncs = 1
     directory.note_use(10**18 - 1)
@@ -82,7 +82,7 @@ def test_storing_the_time_of_last_use_never_syncs() -> None:
 
 
 def test_a_directory_is_checked_again_once_its_lock_is_held() -> None:
-    disk = FaultyDisk()
+    disk = SimDisk()
     place = Place(disk, "/place")
     stopped(place)
     original = disk.lock
@@ -98,7 +98,7 @@ def test_a_directory_is_checked_again_once_its_lock_is_held() -> None:
 
 
 def test_an_unchanged_checkpoint_is_not_rewritten() -> None:
-    disk = FaultyDisk()
+    disk = SimDisk()
     place = Place(disk, "/place")
     points = {("orders", 0): 0, ("orders", 1): 5}
     directory = opened(place)
@@ -132,7 +132,7 @@ def test_the_first_start_makes_ids_and_the_second_keeps_them(place: Place) -> No
     assert place.disk.read_text(f"{place.path}/data/tenure.format") == "1\n"
 
 
-def test_a_cluster_id_that_is_asked_for_is_taken(place: Place) -> None:
+def test_a_requested_cluster_id_is_used(place: Place) -> None:
     assert opened(place, cluster_id="mine").cluster_id == "mine"
 
 
@@ -142,14 +142,14 @@ def test_an_orderly_stop_is_marked_until_the_next_start_begins(place: Place) -> 
     assert (directory.clean, directory.recovery_points) == (True, {("orders", 0): 5})
     assert place.disk.read_text(f"{place.path}/data/.kafka_cleanshutdown") == '{"version":0,"brokerEpoch":-1}'
     directory.close()
-    directory = opened(place)  # looking at it changes nothing
+    directory = opened(place)  # reading it changes nothing
     assert directory.clean
     directory.begin()
     directory.close()
     assert not opened(place).clean
 
 
-def test_recovery_points_of_logs_that_are_not_ours_stay(place: Place) -> None:
+def test_recovery_points_of_foreign_logs_are_kept(place: Place) -> None:
     stopped(place)
     directory = opened(place)
     directory.checkpoint({("payments of all", 3): 7})
@@ -160,7 +160,7 @@ def test_recovery_points_of_logs_that_are_not_ours_stay(place: Place) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "0\n1\n", "0\nmany\n", "0\n1\norders zero 5\n", "0\n2\norders 0 5\n", "\xff\xfe"])
-def test_a_checkpoint_that_makes_no_sense_is_none(place: Place, text: str) -> None:
+def test_an_invalid_checkpoint_is_ignored(place: Place, text: str) -> None:
     overwrite(place.disk, f"{place.path}/points", text.encode("latin-1"))
     assert read_offsets(place.disk, f"{place.path}/points") == {}
     write_offsets(place.disk, f"{place.path}/points", {("orders", 0): 1})
@@ -176,7 +176,7 @@ def test_a_locked_directory_names_its_owner(place: Place) -> None:
 
 
 def test_the_lock_ends_with_the_process_that_crashed() -> None:
-    disk = FaultyDisk()
+    disk = SimDisk()
     place = Place(disk, "/place")
     opened(place)
     disk.crash()
@@ -212,10 +212,10 @@ def test_a_foreign_directory_is_refused_and_left_untouched(tmp_path: Path, file:
         opened(place, cluster_id="ours" if "theirs" in text else "")
     assert snapshot(str(tmp_path)) == before
     (tmp_path / "data" / file).unlink()
-    opened(place).close()  # and nobody holds the lock
+    opened(place).close()  # and no process holds the lock
 
 
-def test_the_directory_that_kafka_stopped_is_taken_with_its_ids(place: Place) -> None:
+def test_a_directory_stopped_by_kafka_keeps_its_ids(place: Place) -> None:
     text = (
         "#\n#Sat Nov 21 09:41:09 UTC 2026\nnode.id=1\ndirectory.id=umQ6PWBacwC-isn-2j2Gkw\nversion=1\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\n"
     )
@@ -229,7 +229,7 @@ def test_the_directory_that_kafka_stopped_is_taken_with_its_ids(place: Place) ->
     assert place.disk.read_text(f"{place.path}/data/meta.properties") == text
 
 
-def test_a_directory_of_kafkas_before_directory_ids_is_taken(place: Place) -> None:
+def test_a_kafka_directory_without_directory_ids_is_accepted(place: Place) -> None:
     place.disk.make_folder(f"{place.path}/data")
     overwrite(place.disk, f"{place.path}/data/meta.properties", b"version=0\nbroker.id=1\ncluster.id=c\n")
     directory = opened(place)
@@ -238,7 +238,7 @@ def test_a_directory_of_kafkas_before_directory_ids_is_taken(place: Place) -> No
 
 @pytest.mark.parametrize("step", range(24))
 def test_a_crash_while_it_starts_leaves_a_directory_that_starts(step: int) -> None:
-    disk = FaultyDisk()
+    disk = SimDisk()
     disk.random.seed(step)
     place = Place(disk, "/place")
     disk.crash_at = step
@@ -254,7 +254,7 @@ def test_a_crash_while_it_starts_leaves_a_directory_that_starts(step: int) -> No
 
 
 def test_a_directory_that_cannot_be_used_is_named_with_the_reason() -> None:
-    disk = FaultyDisk()
+    disk = SimDisk()
     place = Place(disk, "/place")
     disk.room = 10
     with pytest.raises(DirectoryUnusable, match="data directory /place/data: No space left on device"):
@@ -273,7 +273,7 @@ def test_a_directory_that_cannot_be_used_is_named_with_the_reason() -> None:
     disk.fail_folder_syncs = 1
     with pytest.raises(DirectoryUnusable, match="Input/output error"):
         directory.begin()
-    assert disk.locks == {}  # every failure gave the lock back
+    assert disk.locks == {}  # every failure released the lock
     opened(place).close()
 
 
@@ -298,7 +298,7 @@ def test_a_lock_that_cannot_be_written_is_given_back(tmp_path: Path, monkeypatch
     opened(place).close()
 
 
-def test_folders_above_are_made_too(tmp_path: Path) -> None:
+def test_missing_parent_folders_are_created(tmp_path: Path) -> None:
     OsDisk().make_folder(f"{tmp_path}/a/b/c")
     OsDisk().make_folder(f"{tmp_path}/a/b/c")
     assert (tmp_path / "a/b/c").is_dir()
@@ -348,7 +348,7 @@ def test_only_the_log_start_checkpoint_never_goes_back(place: Place) -> None:
         ("0\n2\norders 0 5\nmy topic 1 7\n", {("orders", 0): 5, ("my topic", 1): 7}),
         ("0\n1\norders 0 5\nnotes 1 7\n", {("orders", 0): 5}),
         ("0\n0\n", {}),
-        ("0\n2\norders 0 5\n", {}),  # it ends before it should
+        ("0\n2\norders 0 5\n", {}),  # it ends too early
         ("0\n1\norders 0\n", {}),
         ("0\n", {}),
         ("", {}),
@@ -364,7 +364,7 @@ def test_a_checkpoint_has_as_many_lines_as_it_says(place: Place, text: str, foun
 
 
 def test_a_directory_in_use_is_not_clean_after_a_power_failure() -> None:
-    disk = FaultyDisk(NothingSurvives())
+    disk = SimDisk(NothingSurvives())
     place = Place(disk, "")
     stopped(place)
     directory = opened(place)
@@ -385,7 +385,7 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("way", ["flock", "lockf"])  # ours, and the one of Java and so of Kafka
+@pytest.mark.parametrize("way", ["flock", "lockf"])  # our lock, and the lock of Java and so of Kafka
 def test_the_lock_of_another_process_holds_until_it_dies(tmp_path: Path, way: str) -> None:
     place = Place(OsDisk(), str(tmp_path))
     stopped(place)

@@ -23,7 +23,7 @@ def descriptors() -> int:
 
 
 class Synced:
-    """Files and folders as they are synced, by name, with what had been renamed by then."""
+    """Records synced files and folders by name, with the renames done by then."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self.names: list[str] = []
@@ -46,7 +46,7 @@ class Synced:
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 10])
-def test_a_system_that_reads_and_writes_a_part_at_a_time_is_asked_until_all_is_done(
+def test_short_reads_and_writes_are_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     pread, pwrite = os.pread, os.pwrite
@@ -62,7 +62,7 @@ def test_a_system_that_reads_and_writes_a_part_at_a_time_is_asked_until_all_is_d
     file.close()
 
 
-def test_reading_asks_the_system_no_more_often_than_it_has_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_makes_no_superfluous_system_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_bytes(b"abcdef")
     file = OsDisk().open(str(tmp_path / "file"))
     asked = []
@@ -100,7 +100,7 @@ def test_a_file_is_cut_and_grows_with_zeros_and_has_the_time_of_its_last_write(t
     assert disk.exists(str(tmp_path / "link"))
 
 
-def test_files_that_are_made_are_their_owners_to_write_and_everybodys_to_read(tmp_path: Path) -> None:
+def test_new_files_are_writable_by_the_owner_and_readable_by_all(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         disk = OsDisk()
@@ -113,13 +113,13 @@ def test_files_that_are_made_are_their_owners_to_write_and_everybodys_to_read(tm
     assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("file", "lock")] == [0o644, 0o644]
 
 
-def test_a_file_is_closed_once_and_one_that_nobody_has_any_more_is_closed_too(tmp_path: Path) -> None:
+def test_a_file_is_closed_once_also_when_it_is_garbage(tmp_path: Path) -> None:
     disk = OsDisk()
     before = descriptors()
     file = disk.open(str(tmp_path / "file"), create=True)
     assert descriptors() == before + 1
     file.close()
-    other = os.open(tmp_path / "file", os.O_RDONLY)  # has the number that has become free
+    other = os.open(tmp_path / "file", os.O_RDONLY)  # has the number that was freed
     del file
     os.fstat(other)
     os.close(other)
@@ -128,7 +128,7 @@ def test_a_file_is_closed_once_and_one_that_nobody_has_any_more_is_closed_too(tm
 
 
 def test_the_file_with_the_lowest_descriptor_of_all_is_closed_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A daemon that begins with no standard input is given 0 for its first file."""
+    """A daemon started without standard input gets 0 for its first file."""
     closed: list[int] = []
     with monkeypatch.context() as patch:
         patch.setattr(os, "close", closed.append)
@@ -137,7 +137,7 @@ def test_the_file_with_the_lowest_descriptor_of_all_is_closed_too(monkeypatch: p
     assert closed == [0]
 
 
-def test_without_a_descriptor_and_nobody_to_ask_for_room_the_error_is_the_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_descriptor_and_without_idle_files_the_error_is_the_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def refusing(*arguments: object) -> int:
@@ -150,7 +150,7 @@ def test_without_a_descriptor_and_nobody_to_ask_for_room_the_error_is_the_system
     assert len(asked) == 1
 
 
-def test_a_file_that_is_made_at_the_second_try_is_as_one_made_at_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_created_at_the_second_attempt_equals_one_created_at_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = OsDisk()
     disk.make_room = lambda: True
     system = os.open
@@ -168,7 +168,7 @@ def test_a_file_that_is_made_at_the_second_try_is_as_one_made_at_the_first(tmp_p
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
-def test_without_a_descriptor_room_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_without_descriptors_idle_files_are_closed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     (tmp_path / "file").write_text("text")
     disk = OsDisk()
     failures = 0
@@ -206,7 +206,7 @@ def test_without_a_descriptor_room_is_asked_for_once(tmp_path: Path, monkeypatch
         asked.clear()
 
 
-def test_only_a_lack_of_descriptors_makes_it_ask_for_room(tmp_path: Path) -> None:
+def test_idle_files_are_closed_only_for_a_lack_of_descriptors(tmp_path: Path) -> None:
     disk = OsDisk()
     disk.make_room = lambda: pytest.fail("it was asked")
     with pytest.raises(FileNotFoundError):
@@ -263,7 +263,7 @@ def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
     assert (caught.value.errno, caught.value.strerror) == (errno.ENOTDIR, f"{tmp_path}/file is not a directory")
 
 
-def test_a_text_is_replaced_in_the_order_that_survives_a_power_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replacing_a_text_syncs_in_an_order_that_survives_a_power_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = OsDisk()
     path = str(tmp_path / "file")
     synced = Synced(monkeypatch, tmp_path)
@@ -278,7 +278,7 @@ def test_a_text_is_replaced_in_the_order_that_survives_a_power_failure(tmp_path:
 
 
 @pytest.mark.parametrize("call", ["pwrite", "replace"])
-def test_a_text_that_could_not_be_replaced_is_the_old_one_and_nothing_is_beside_it(
+def test_a_failed_text_replacement_leaves_the_old_text_and_no_temporary_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     disk = OsDisk()
@@ -293,11 +293,11 @@ def test_a_text_that_could_not_be_replaced_is_the_old_one_and_nothing_is_beside_
     with pytest.raises(OSError, match="No space left"):
         disk.replace_text(path, "new")
     assert (disk.read_text(path), os.listdir(tmp_path), descriptors()) == ("old", ["file"], before)
-    with pytest.raises(FileNotFoundError):  # and the error is the first one where there is nothing to remove
+    with pytest.raises(FileNotFoundError):  # and the first error is raised if there is nothing to remove
         disk.replace_text(str(tmp_path / "none/file"), "new")
 
 
-def test_names_are_changed_and_removed(tmp_path: Path) -> None:
+def test_files_are_renamed_and_removed(tmp_path: Path) -> None:
     disk = OsDisk()
     for name in "ab":
         overwrite(disk, str(tmp_path / name), name.encode())
@@ -309,7 +309,7 @@ def test_names_are_changed_and_removed(tmp_path: Path) -> None:
     assert disk.list(str(tmp_path)) == []
 
 
-def test_a_lock_tells_others_who_holds_it_and_ends_with_its_release(tmp_path: Path) -> None:
+def test_a_lock_names_its_holder_until_it_is_released(tmp_path: Path) -> None:
     disk = OsDisk()
     path = str(tmp_path / "lock")
     overwrite(disk, path, b"a longer text of a holder that was before")
@@ -333,7 +333,7 @@ def test_a_lock_tells_others_who_holds_it_and_ends_with_its_release(tmp_path: Pa
 
 
 def test_a_lock_is_held_against_programs_of_either_kind(tmp_path: Path) -> None:
-    """flock and the locks of POSIX know nothing of each other; Java has the latter."""
+    """flock and POSIX locks do not affect each other; Java uses the latter."""
     lock = OsDisk().lock(str(tmp_path / "lock"), "me")
     assert not isinstance(lock, str)
     script = """
@@ -354,7 +354,7 @@ for take in (fcntl.flock, fcntl.lockf):
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.EACCES])
-def test_a_lock_that_is_held_in_javas_way_alone_is_held_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_a_lock_held_only_by_javas_method_is_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     (tmp_path / "lock").write_text("a Kafka\n")
 
     def held(descriptor: int, how: int) -> None:

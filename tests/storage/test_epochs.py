@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from simulator.disk import SimDisk
 from storage.epochs import epoch_at, epoch_end, from_offset, read_epochs, with_epoch, write_epochs
-from tests.storage.faulty_disk import FaultyDisk
 
 EPOCHS = [(2, 0), (14, 5), (17, 9)]
 
@@ -22,13 +22,13 @@ EPOCHS = [(2, 0), (14, 5), (17, 9)]
         (20, [(17, 20)]),
     ],
 )
-def test_what_is_before_an_offset_is_given_up(offset: int, left: list[tuple[int, int]]) -> None:
+def test_epochs_before_an_offset_are_dropped(offset: int, left: list[tuple[int, int]]) -> None:
     assert from_offset(EPOCHS, offset) == left
     assert from_offset(EPOCHS[1:], 3) == EPOCHS[1:]
     assert from_offset([], offset) == []
 
 
-def test_an_epoch_takes_the_place_of_those_that_would_begin_there_or_later() -> None:
+def test_an_epoch_replaces_epochs_with_the_same_or_a_later_start() -> None:
     assert with_epoch([], 3, 0) == [(3, 0)]
     assert with_epoch(EPOCHS, 18, 20) == [*EPOCHS, (18, 20)]
     assert with_epoch(EPOCHS, 18, 9) == [(2, 0), (14, 5), (18, 9)]
@@ -48,7 +48,7 @@ def test_an_epoch_ends_where_the_next_one_begins() -> None:
 
 
 def test_a_checkpoint_of_epochs_is_read_as_far_as_it_says() -> None:
-    disk = FaultyDisk()
+    disk = SimDisk()
     write_epochs(disk, "", EPOCHS)
     assert disk.read_text("/leader-epoch-checkpoint") == "0\n3\n2 0\n14 5\n17 9\n"
     assert read_epochs(disk, "") == EPOCHS

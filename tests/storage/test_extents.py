@@ -47,7 +47,7 @@ def test_an_extent_is_what_a_read_gives(log: Log, bytes_max: int, end: int) -> N
         assert not found or spans(found)[0][0] <= offset < spans(found)[0][1]
 
 
-def test_a_first_batch_that_does_not_fit_is_left_where_none_need_be_had(log: Log) -> None:
+def test_an_oversized_first_batch_is_omitted_unless_one_batch_is_required(log: Log) -> None:
     for offset in range(log.next_offset):
         whole = log.extent(offset, 0)
         assert whole is not None
@@ -94,7 +94,7 @@ def test_an_extent_that_is_held_survives_the_exchange_of_its_segment(place: Plac
     extent = log.extent(0, 1 << 20)
     assert extent is not None
     assert isinstance(extent.segment, Segment)
-    extent.let_go()  # what was never held
+    extent.let_go()  # an extent that was never held
     assert extent.segment.readers == 0
     extent.hold()
     clean(place.disk, log)
@@ -114,7 +114,7 @@ def test_an_extent_that_is_held_survives_the_end_of_its_segment(place: Place, lo
     extent.let_go()
 
 
-def test_a_file_that_is_shorter_than_it_was_is_damage(place: Place, log: Log) -> None:
+def test_a_shortened_file_is_damage(place: Place, log: Log) -> None:
     extent = log.extent(log.next_offset - 1, 1 << 20)
     assert extent is not None
     file = place.disk.open(extent.segment.log_path)
@@ -134,7 +134,7 @@ def test_an_extent_without_a_batch_is_damage(place: Place, log: Log) -> None:
         log.extent(0, 100)
 
 
-def test_an_extent_says_how_much_there_is_within_the_limit(place: Place) -> None:
+def test_an_extent_has_the_bytes_available_within_the_limit(place: Place) -> None:
     log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", 1 << 20, 0, False)
     log.claim()
     for _ in range(10):
@@ -157,7 +157,7 @@ def test_an_extent_says_how_much_there_is_within_the_limit(place: Place) -> None
     assert found(10, 1 << 30) is None
 
 
-def test_an_end_that_is_not_written_yet_is_not_remembered_as_one_that_was_reached(log: Log) -> None:
+def test_a_read_past_the_end_leaves_no_reader_position(log: Log) -> None:
     end = log.next_offset + 2
     log.read(log.next_offset - 1, 1 << 20, end)
     log.extent(log.next_offset - 1, 1 << 20, end)
@@ -170,7 +170,7 @@ def test_an_end_that_is_not_written_yet_is_not_remembered_as_one_that_was_reache
 
 
 @pytest.mark.parametrize("limit", [PART_BYTES - 1, PART_BYTES, PART_BYTES + 5_000])
-def test_of_a_large_stretch_it_is_known_how_much_there_would_be_were_batches_cut(place: Place, limit: int) -> None:
+def test_a_large_extent_has_the_bytes_available_if_batches_were_cut(place: Place, limit: int) -> None:
     log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", 1 << 20, 0, False)
     append_all(log, 100, padding=1_500)
     extent = log.extent(0, limit)

@@ -8,35 +8,35 @@ from pathlib import Path
 import pytest
 
 from protocol.batch import iterate
+from simulator.disk import SimDisk
 from storage import Handles, Log, OsDisk, Producers
 from storage.index import MEMORY_ENTRIES
-from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import FOLDER, append_all, batch, stop
 
 COUNT = 2_000
-LOG_BYTES_MAX = 10_000  # of memory, where 40 MiB were promised for 2,000
+LOG_BYTES_MAX = 10_000  # bytes of memory, where 40 MiB were promised for 2,000
 
 
-def reads_since(disk: FaultyDisk) -> int:
-    """How often files were read since this was asked last."""
+def reads_since(disk: SimDisk) -> int:
+    """The number of file reads since the last call."""
     counted = len(disk.reads)
     disk.reads.clear()
     return counted
 
 
-def opened(disk: FaultyDisk, clean: bool = False) -> Log:
+def opened(disk: SimDisk, clean: bool = False) -> Log:
     log, _ = Log.open(Handles(disk), f"/data/{FOLDER}", 1 << 30, 0, clean, deferred=True, producers=Producers())
     return log
 
 
 @pytest.fixture
-def log(disk: FaultyDisk) -> Log:
+def log(disk: SimDisk) -> Log:
     log = opened(disk)
     append_all(log, COUNT, padding=900)
     return log
 
 
-def test_who_read_to_the_end_reads_what_comes_behind_it_in_one_read(disk: FaultyDisk, log: Log) -> None:
+def test_a_reader_at_the_end_gets_new_batches_with_one_read(disk: SimDisk, log: Log) -> None:
     assert log.read(log.next_offset - 1, 1 << 20)
     reads_since(disk)
     for number in range(30):
@@ -48,7 +48,7 @@ def test_who_read_to_the_end_reads_what_comes_behind_it_in_one_read(disk: Faulty
         assert reads_since(disk) == 1
 
 
-def test_several_readers_at_their_own_places_read_once_each_time(disk: FaultyDisk, log: Log) -> None:
+def test_several_readers_at_their_own_places_read_once_each_time(disk: SimDisk, log: Log) -> None:
     places = {number: 150 * number for number in range(10)}
     for turn in range(5):
         for reader, offset in places.items():
@@ -60,19 +60,19 @@ def test_several_readers_at_their_own_places_read_once_each_time(disk: FaultyDis
             places[reader] = found[-1].next_offset
 
 
-def test_a_large_part_is_read_once_and_whole_batches_are_found_before(disk: FaultyDisk, log: Log) -> None:
+def test_a_large_part_is_read_once_after_its_batch_boundaries_are_found(disk: SimDisk, log: Log) -> None:
     offset = 3
     reads_since(disk)
     data = log.read(offset, 1 << 20)
     assert len(data) > (1 << 20) - 2 * 4_096
-    assert reads_since(disk) <= 4  # a look where it begins, one where it ends, and the part
+    assert reads_since(disk) <= 4  # a read where it begins, one where it ends, and the part itself
     last = list(iterate(data, 0, len(data)))[-1]
     again = log.read(last.next_offset, 1 << 19)
     assert next(iter(iterate(again, 0, len(again)))).base_offset == last.next_offset
     assert reads_since(disk) <= 2
 
 
-def test_after_an_orderly_stop_an_opening_reads_the_ends_alone(disk: FaultyDisk, log: Log) -> None:
+def test_after_an_orderly_stop_an_opening_reads_the_ends_alone(disk: SimDisk, log: Log) -> None:
     stop(log)
     reads_since(disk)
     again = opened(disk, clean=True)
@@ -80,7 +80,7 @@ def test_after_an_orderly_stop_an_opening_reads_the_ends_alone(disk: FaultyDisk,
     assert reads_since(disk) <= 14
 
 
-def test_an_open_log_is_small_in_memory_however_large_it_is(disk: FaultyDisk) -> None:
+def test_an_open_log_is_small_in_memory_however_large_it_is(disk: SimDisk) -> None:
     log = opened(disk)
     large = batch("large", padding=6_000)
     for _ in range(3 * MEMORY_ENTRIES // 2):

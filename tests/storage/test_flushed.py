@@ -6,14 +6,14 @@ from functools import partial
 
 import pytest
 
+from simulator.disk import NothingSurvives, SimDisk, data_disk
 from storage import AppendFailed, Handles, Log
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import FaultyDisk, NothingSurvives, data_disk
-from tests.storage.logs import FOLDER, append_all, batch, fail_flush, names, recover, reopen, run_flush
+from tests.storage.logs import FOLDER, append_all, append_flushed, batch, fail_flush, names, recover, reopen, run_flush
 
 
-def opened(disk: FaultyDisk | None = None, deferred: bool = False) -> Log:
-    """With a segment for each batch."""
+def opened(disk: SimDisk | None = None, deferred: bool = False) -> Log:
+    """A log with a segment for each batch."""
     return Log.open(Handles(disk or data_disk()), f"/data/{FOLDER}", len(batch("a")), 0, False, deferred=deferred)[0]
 
 
@@ -28,14 +28,14 @@ def test_a_flush_covers_what_was_appended_before_it_began(place: Place) -> None:
 
 
 @pytest.mark.parametrize("deferred", [False, True])
-def test_what_is_appended_while_a_flush_runs_is_made_durable_by_the_next(deferred: bool) -> None:
+def test_appends_during_a_flush_become_durable_with_the_next_flush(deferred: bool) -> None:
     disk = data_disk(NothingSurvives())
     path = f"/data/{FOLDER}"
     log, _ = Log.open(Handles(disk), path, 1 << 20, 0, False, deferred=deferred)
     log.append(batch("a"), 0)
     flush = log.start_flush()
     flush.run()
-    log.append(batch("b"), 0)  # behind what the flush is about
+    log.append(batch("b"), 0)  # past the range of the flush
     log.finish_flush(flush, None)
     assert log.flush() == 2
     disk.crash()
@@ -44,8 +44,8 @@ def test_what_is_appended_while_a_flush_runs_is_made_durable_by_the_next(deferre
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_segment_that_begins_while_a_flush_runs_is_found_after_a_crash_behind_the_next(whole: bool) -> None:
-    """`whole`: what runs is a flush of the whole file system."""
+def test_a_segment_begun_during_a_flush_survives_a_crash_after_the_next_flush(whole: bool) -> None:
+    """`whole`: the running flush is a sync of the whole file system."""
     disk = data_disk(NothingSurvives())
     path = f"/data/{FOLDER}"
     log, _ = Log.open(Handles(disk), path, len(batch("a")), 0, False, deferred=True)
@@ -66,7 +66,7 @@ def test_a_segment_that_begins_while_a_flush_runs_is_found_after_a_crash_behind_
 
 
 @pytest.mark.parametrize(("end", "synced", "names_too"), [(1, [0, 2], True), (2, [2], True), (3, [2], False), (4, [], False)])
-def test_a_flush_skips_what_a_file_system_sync_covered(disk: FaultyDisk, end: int, synced: list[int], names_too: bool) -> None:
+def test_a_flush_skips_what_a_file_system_sync_covered(disk: SimDisk, end: int, synced: list[int], names_too: bool) -> None:
     log, _ = Log.open(Handles(disk), f"/data/{FOLDER}", 2 * len(batch("a")), 0, False, deferred=True)
     append_all(log, "abcd")
     log.mark_flushed(end)
@@ -76,10 +76,9 @@ def test_a_flush_skips_what_a_file_system_sync_covered(disk: FaultyDisk, end: in
     assert ([segment.base for segment in flush.segments], bool(flush.folder)) == (synced, names_too)
 
 
-def test_a_flush_syncs_nothing_where_nothing_was_appended_since_the_last(disk: FaultyDisk) -> None:
+def test_a_flush_syncs_nothing_where_nothing_was_appended_since_the_last(disk: SimDisk) -> None:
     log, _ = Log.open(Handles(disk), f"/data/{FOLDER}", 1 << 20, 0, False)
-    log.append(batch("a"), 0)
-    log.flush()
+    append_flushed(log, batch("a"))
     changes = len(disk.changes)
     assert log.flush() == 1
     assert len(disk.changes) == changes
@@ -120,8 +119,8 @@ def test_a_flush_of_the_closed_segments_leaves_out_the_last_one() -> None:
 
 
 @pytest.mark.parametrize("deferred", [False, True])
-def test_a_flush_that_failed_is_not_tried_again(disk: FaultyDisk, deferred: bool) -> None:
-    """The system may have dropped the pages: what they held has to be written anew."""
+def test_a_failed_flush_is_not_repeated(disk: SimDisk, deferred: bool) -> None:
+    """The system may have dropped the pages: their bytes must be written again."""
     log = opened(disk, deferred=deferred)
     log.append(batch("a"), 0)
     fail_flush(disk, log)
@@ -138,7 +137,7 @@ def test_a_flush_that_failed_is_not_tried_again(disk: FaultyDisk, deferred: bool
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_a_failed_sync_of_a_roll_is_a_failed_flush(disk: FaultyDisk, early: bool) -> None:
+def test_a_failed_sync_of_a_roll_is_a_failed_flush(disk: SimDisk, early: bool) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
     disk.fail_syncs = 1
@@ -153,14 +152,14 @@ def test_a_failed_sync_of_a_roll_is_a_failed_flush(disk: FaultyDisk, early: bool
     assert any(path.endswith(".rewriting") for path in disk.changes)
 
 
-def test_a_repaired_log_is_written_anew_no_more_than_once(disk: FaultyDisk) -> None:
+def test_a_repaired_log_is_rewritten_once_at_most(disk: SimDisk) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
     fail_flush(disk, log)
     recover(log, keep_unflushed=True)
     log.append(batch("b"), 0)
     disk.changes.clear()
-    recover(log, keep_unflushed=True)  # of something else than a flush that failed
+    recover(log, keep_unflushed=True)  # for another reason than a failed flush
     assert not any(path.endswith(".rewriting") for path in disk.changes)
     assert names(log) == ["a.0", "b.0"]
 
@@ -178,8 +177,8 @@ def test_an_older_flush_result_does_not_lower_the_flushed_offset() -> None:
     assert log.flushed_offset == 2
 
 
-def test_what_a_process_left_that_was_killed_is_safe_with_the_first_flush_of_the_next() -> None:
-    """The name of the folder, which the system may have in memory alone, included."""
+def test_data_of_a_killed_process_is_durable_after_the_next_process_flushes() -> None:
+    """Also the name of the folder, which may exist only in memory."""
     disk = data_disk(NothingSurvives())
     opened(disk, deferred=True).append(batch("a"), 0)
     log = opened(disk, deferred=True)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from simulator.disk import SimDisk, SimFile
 from storage import Handles
-from tests.storage.faulty_disk import FaultyDisk, FaultyFile
 
 
 @pytest.fixture
-def disk() -> FaultyDisk:
-    disk = FaultyDisk()
+def disk() -> SimDisk:
+    disk = SimDisk()
     for name in "abcd":
         disk.open(f"/{name}", create=True).close()
     return disk
 
 
-def test_no_more_files_are_open_than_allowed(disk: FaultyDisk) -> None:
+def test_no_more_files_are_open_than_allowed(disk: SimDisk) -> None:
     handles = Handles(disk, 2)
     for name in "abcdabcd":
         handles.file(f"/{name}")
@@ -25,7 +25,7 @@ def test_no_more_files_are_open_than_allowed(disk: FaultyDisk) -> None:
     assert disk.opened == 0
 
 
-def test_the_least_recently_used_file_is_closed_first(disk: FaultyDisk) -> None:
+def test_the_least_recently_used_file_is_closed_first(disk: SimDisk) -> None:
     handles = Handles(disk, 2)
     first = handles.file("/a")
     handles.file("/b")
@@ -34,7 +34,7 @@ def test_the_least_recently_used_file_is_closed_first(disk: FaultyDisk) -> None:
     assert handles.file("/a") is first
 
 
-def test_a_pinned_file_stays_open_until_it_is_unpinned_as_often(disk: FaultyDisk) -> None:
+def test_a_pinned_file_stays_open_until_it_is_unpinned_as_often(disk: SimDisk) -> None:
     handles = Handles(disk, 1)
     file = handles.pin("/a")
     assert handles.pin("/a") is file
@@ -48,7 +48,7 @@ def test_a_pinned_file_stays_open_until_it_is_unpinned_as_often(disk: FaultyDisk
     assert not handles._forgotten
 
 
-def test_a_pinned_file_makes_no_room_for_others(disk: FaultyDisk) -> None:
+def test_a_pinned_file_makes_no_room_for_others(disk: SimDisk) -> None:
     handles = Handles(disk, 2)
     file = handles.pin("/a")
     for name in "bcd":
@@ -57,7 +57,7 @@ def test_a_pinned_file_makes_no_room_for_others(disk: FaultyDisk) -> None:
     assert disk.opened == 2
 
 
-def test_a_pin_outlives_its_name(disk: FaultyDisk) -> None:
+def test_a_pin_outlives_its_name(disk: SimDisk) -> None:
     handles = Handles(disk)
     old = handles.pin("/a")
     handles.forget("/a")
@@ -70,7 +70,7 @@ def test_a_pin_outlives_its_name(disk: FaultyDisk) -> None:
     assert handles.file("/a") is new
 
 
-def test_a_file_that_cannot_be_opened_takes_no_room(disk: FaultyDisk) -> None:
+def test_a_file_that_cannot_be_opened_takes_no_room(disk: SimDisk) -> None:
     handles = Handles(disk, 2)
     for _ in range(3):
         with pytest.raises(OSError, match="No such file"):
@@ -79,7 +79,7 @@ def test_a_file_that_cannot_be_opened_takes_no_room(disk: FaultyDisk) -> None:
 
 
 def test_idle_files_give_their_descriptors_back_and_pinned_ones_stay_open() -> None:
-    disk = FaultyDisk()
+    disk = SimDisk()
     handles = Handles(disk, 10)
     for name in "abc":
         handles.file(f"/{name}", create=True)
@@ -93,12 +93,12 @@ def test_idle_files_give_their_descriptors_back_and_pinned_ones_stay_open() -> N
     assert disk.opened == 0
 
 
-def test_room_is_made_before_a_file_is_opened(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There may be no descriptor more."""
+def test_room_is_made_before_a_file_is_opened(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be no free descriptor."""
     handles = Handles(disk, 2)
     opened = disk.open
 
-    def noted(path: str, create: bool = False) -> FaultyFile:
+    def noted(path: str, create: bool = False) -> SimFile:
         assert disk.opened < 2
         return opened(path, create)
 

@@ -7,11 +7,11 @@ from struct import pack, unpack_from
 import pytest
 
 from protocol.batch import BatchHeader, iterate
+from simulator.disk import SimDisk
 from storage import Handles, Log
 from storage.checking import cut
 from storage.index import INTERVAL_BYTES, MEMORY_ENTRIES, Index
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import FOLDER, append_all, batch, headers, names, overwrite, read, recover, reopen, result_of, stop
 
 BASE = "00000000000000000000"
@@ -20,7 +20,7 @@ PADDING = 1500
 
 
 def written(place: Place) -> Log:
-    """A closed log of batches of two records, of which an index names every third."""
+    """A closed log of batches of two records; the index has an entry for every third."""
     log, _ = reopen(place.disk, place.path)
     for number in range(COUNT):
         log.append(batch(f"b{number}", 2, padding=PADDING // 2, timestamp=1_000 * (number + 1)), 0)
@@ -56,7 +56,7 @@ def test_reading_begins_at_the_batch_that_holds_the_offset(place: Place, offset:
 
 
 def broken(stored: bytes) -> list[bytes]:
-    """An index as crashes, Kafka and bad memory leave it."""
+    """An index as left by crashes, by Kafka and by bad memory."""
     middle = len(stored) // 2
     return [
         b"",
@@ -73,7 +73,7 @@ def broken(stored: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("number", range(9))
 @pytest.mark.parametrize("ending", ["index", "timeindex"])
-def test_a_missing_or_wrong_index_changes_no_read(place: Place, ending: str, number: int) -> None:
+def test_reads_do_not_depend_on_a_correct_index(place: Place, ending: str, number: int) -> None:
     written(place)
     path = f"{place.path}/{FOLDER}/{BASE}.{ending}"
     overwrite(place.disk, path, broken(read(place.disk, path))[number])
@@ -97,7 +97,7 @@ def test_a_missing_index_is_written_again(place: Place, gone: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize("shift", [1, -1, 500, None])
-def test_an_index_entry_with_a_wrong_position_is_not_believed(place: Place, shift: int | None) -> None:
+def test_an_index_entry_with_a_wrong_position_is_ignored(place: Place, shift: int | None) -> None:
     sizes = {header.last_offset: header.size for header in headers(written(place))}
     path = f"{place.path}/{FOLDER}/{BASE}.index"
     entries = bytearray(read(place.disk, path))
@@ -119,7 +119,7 @@ def test_preallocated_zeros_are_not_index_entries(place: Place) -> None:
         index = Index(Handles(place.disk), path, "", 0)
         assert index.load(1 << 20)
         assert (index.stored_offsets, index.stored_times) == (len(stored[0]) // 8, len(stored[1]) // 12)
-        index.cut(1 << 20)  # takes everything into memory
+        index.cut(1 << 20)  # loads all entries into memory
         assert (index.offset_bytes(), index.time_bytes()) == stored
 
 
@@ -170,7 +170,7 @@ def headers_of(data: bytes) -> list[BatchHeader]:
     return list(iterate(data, 0, len(data)))
 
 
-def test_an_index_of_a_closed_segment_is_read_and_not_the_segment(disk: FaultyDisk) -> None:
+def test_an_index_of_a_closed_segment_is_read_and_not_the_segment(disk: SimDisk) -> None:
     log, _ = reopen(disk, "/data", segment_bytes=20_000)
     append_all(log, 100, padding=1000)
     stop(log)
@@ -181,7 +181,7 @@ def test_an_index_of_a_closed_segment_is_read_and_not_the_segment(disk: FaultyDi
     assert names(log, 99) == ["b99.0"]
 
 
-def test_truncating_a_log_truncates_its_index(disk: FaultyDisk) -> None:
+def test_truncating_a_log_truncates_its_index(disk: SimDisk) -> None:
     log, _ = reopen(disk, "/data")
     for number in range(40):
         log.append(batch(f"b{number}", padding=1000, timestamp=1000 + number), 0)
@@ -198,7 +198,7 @@ def test_truncating_a_log_truncates_its_index(disk: FaultyDisk) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 7])
-def test_index_files_name_nothing_that_an_opening_cut_off(place: Place, kept: int) -> None:
+def test_index_files_have_no_entry_for_batches_cut_while_opening(place: Place, kept: int) -> None:
     log = written(place)
     at = sum(header.size for header in headers(log)[:kept])
     path = f"{place.path}/{FOLDER}/{BASE}.log"
@@ -215,10 +215,10 @@ def test_index_files_name_nothing_that_an_opening_cut_off(place: Place, kept: in
 
 
 def test_after_an_orderly_stop_the_index_files_are_those_of_the_log(place: Place) -> None:
-    """Whatever became of the log before: batches behind those that the files had, batches that were cut off."""
+    """Whatever happened to the log before: batches past the indexed part, truncated batches."""
     log = written(place)
     log, _ = reopen(place.disk, place.path, clean=True)
-    log.append(batch("newest", padding=10, timestamp=10_000_000), log.epoch)  # too small for an entry of its own place
+    log.append(batch("newest", padding=10, timestamp=10_000_000), log.epoch)  # too small for an index entry of its own
     stop(log)
     check_index_files(place, 10_000_000)
     log, _ = reopen(place.disk, place.path, clean=True)

@@ -7,23 +7,23 @@ from struct import pack
 
 import pytest
 
+from simulator.disk import SimDisk
 from storage import Handles
 from storage.index import BLOCK_ENTRIES, CHECKED_BYTES, INTERVAL_BYTES, MEMORY_ENTRIES, Index
-from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 BASE = 1_000
 PATH = "/data/segment"
 
 
-def index_on(disk: FaultyDisk) -> Index:
+def index_on(disk: SimDisk) -> Index:
     return Index(Handles(disk), PATH, "", BASE)
 
 
 class Plain:
-    """Every entry, in the order in which it came."""
+    """Every entry, in order of arrival."""
 
     def __init__(self) -> None:
         self.offsets: list[tuple[int, int]] = []  # last offset, position
@@ -41,9 +41,9 @@ class Plain:
             self.times.append((timestamp, offset))
 
     def cut(self, position: int) -> None:
-        self.offsets = [one for one in self.offsets if one[1] < position]
+        self.offsets = [offset for offset in self.offsets if offset[1] < position]
         last = self.offsets[-1][0] if self.offsets else BASE - 1
-        self.times = [one for one in self.times if one[1] <= last]
+        self.times = [time for time in self.times if time[1] <= last]
         self.last_position = self.offsets[-1][1] if self.offsets else 0
 
 
@@ -58,7 +58,7 @@ def agree(index: Index, plain: Plain, random: Random) -> None:
             assert index.before(wanted) == (at[-1] if at else (0, -1))
         timestamp, _ = random.choice(plain.times or [(0, 0)])
         for wanted in (timestamp - 1, timestamp, timestamp + 1):
-            earlier = [one for one in plain.times if one[0] < wanted]
+            earlier = [time for time in plain.times if time[0] < wanted]
             assert index.time_before(wanted) == (earlier[-1] if earlier else (-1, BASE))
     last = plain.offsets[-1][::-1] if plain.offsets else (0, -1)
     assert index.last_place() == last
@@ -67,7 +67,7 @@ def agree(index: Index, plain: Plain, random: Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_an_index_agrees_with_a_plain_list_of_its_entries(disk: FaultyDisk, seed: int) -> None:
+def test_an_index_agrees_with_a_plain_list_of_its_entries(disk: SimDisk, seed: int) -> None:
     random = Random(seed)
     index, plain = index_on(disk), Plain()
     offset, position, timestamp, place = BASE - 1, 0, 0, BASE
@@ -108,7 +108,7 @@ def test_an_index_agrees_with_a_plain_list_of_its_entries(disk: FaultyDisk, seed
     assert read(disk, f"{PATH}.timeindex") == b"".join(pack(">qi", moment, where - BASE) for moment, where in plain.times)
 
 
-def filled(disk: FaultyDisk, entries: int) -> Index:
+def filled(disk: SimDisk, entries: int) -> Index:
     index = index_on(disk)
     for number in range(1, entries + 1):
         index.add(BASE + number, number * INTERVAL_BYTES, number, BASE + number)
@@ -116,14 +116,14 @@ def filled(disk: FaultyDisk, entries: int) -> Index:
 
 
 @pytest.mark.parametrize("entries", [MEMORY_ENTRIES - 1, MEMORY_ENTRIES, MEMORY_ENTRIES + 1, 2 * MEMORY_ENTRIES])
-def test_memory_holds_a_thousand_entries_and_no_more(disk: FaultyDisk, entries: int) -> None:
+def test_memory_holds_a_thousand_entries_and_no_more(disk: SimDisk, entries: int) -> None:
     index = filled(disk, entries)
     stored = entries // MEMORY_ENTRIES * MEMORY_ENTRIES
     assert (index.stored_offsets, index.stored_times) == (stored, stored)
     assert (len(index.offsets), len(index.positions), len(index.times), len(index.time_offsets)) == (entries - stored,) * 4
 
 
-def test_entries_that_the_disk_refuses_stay_in_memory(disk: FaultyDisk) -> None:
+def test_entries_that_the_disk_refuses_stay_in_memory(disk: SimDisk) -> None:
     disk.room = 0
     index = filled(disk, MEMORY_ENTRIES + 3)
     assert (index.stored_offsets, len(index.offsets)) == (0, MEMORY_ENTRIES + 3)
@@ -134,7 +134,7 @@ def test_entries_that_the_disk_refuses_stay_in_memory(disk: FaultyDisk) -> None:
 
 
 @pytest.mark.parametrize("entries", [1, BLOCK_ENTRIES, BLOCK_ENTRIES + 1, 4 * BLOCK_ENTRIES + 3])
-def test_every_entry_is_found_in_the_files(disk: FaultyDisk, entries: int) -> None:
+def test_every_entry_is_found_in_the_files(disk: SimDisk, entries: int) -> None:
     filled(disk, entries).save()
     index = index_on(disk)
     assert index.load((entries + 1) * INTERVAL_BYTES)
@@ -147,12 +147,12 @@ def test_every_entry_is_found_in_the_files(disk: FaultyDisk, entries: int) -> No
         assert index.time_before(number + 1) == index.newest_before(BASE + number + 1) == (number, BASE + number)
 
 
-# What is not believed.
+# Entries that are ignored.
 
 
-def entries_of(disk: FaultyDisk, offsets: list[tuple[int, int]], times: list[tuple[int, int]], more: bytes = b"") -> None:
-    overwrite(disk, f"{PATH}.index", b"".join(pack(">ii", *one) for one in offsets) + more)
-    overwrite(disk, f"{PATH}.timeindex", b"".join(pack(">qi", *one) for one in times))
+def entries_of(disk: SimDisk, offsets: list[tuple[int, int]], times: list[tuple[int, int]], more: bytes = b"") -> None:
+    overwrite(disk, f"{PATH}.index", b"".join(pack(">ii", *offset) for offset in offsets) + more)
+    overwrite(disk, f"{PATH}.timeindex", b"".join(pack(">qi", *time) for time in times))
 
 
 GOOD = [(1, 5_000), (2, 10_000)], [(7, 1), (8, 2)]
@@ -166,7 +166,7 @@ GOOD = [(1, 5_000), (2, 10_000)], [(7, 1), (8, 2)]
         ([(0, 1)], [(1, 0)], 10_001, True),
         ([(5, 0)], [(1, 0)], 10_001, False),  # no entry is for the first batch
         ([(-1, 5_000)], [(1, 0)], 10_001, False),
-        ([(0, 5_000)], [(0, 0)], 10_001, False),  # a time is larger than none
+        ([(0, 5_000)], [(0, 0)], 10_001, False),  # any time is larger than no time
         ([(0, 5_000)], [(1, -1)], 10_001, False),
         ([(2, 5_000), (2, 6_000)], GOOD[1], 10_001, False),
         ([(1, 5_000), (2, 5_000)], GOOD[1], 10_001, False),
@@ -175,11 +175,11 @@ GOOD = [(1, 5_000), (2, 10_000)], [(7, 1), (8, 2)]
         (GOOD[0], [(7, 2), (8, 1)], 10_001, False),
         ([], [], 10_001, True),
         ([], [(7, 1)], 10_001, True),
-        (GOOD[0], [], 10_001, False),  # the newest time would not be known
+        (GOOD[0], [], 10_001, False),  # the newest time would be unknown
     ],
 )
-def test_an_index_that_makes_no_sense_is_not_believed(
-    disk: FaultyDisk, offsets: list[tuple[int, int]], times: list[tuple[int, int]], log_bytes: int, believed: bool
+def test_an_inconsistent_index_is_ignored(
+    disk: SimDisk, offsets: list[tuple[int, int]], times: list[tuple[int, int]], log_bytes: int, believed: bool
 ) -> None:
     entries_of(disk, offsets, times)
     index = index_on(disk)
@@ -188,14 +188,14 @@ def test_an_index_that_makes_no_sense_is_not_believed(
 
 
 @pytest.mark.parametrize("gone", ["index", "timeindex"])
-def test_of_an_index_both_files_are_needed(disk: FaultyDisk, gone: str) -> None:
+def test_an_index_with_one_missing_file_is_ignored(disk: SimDisk, gone: str) -> None:
     entries_of(disk, *GOOD)
     disk.remove(f"{PATH}.{gone}")
     assert not index_on(disk).load(10_001)
 
 
 @pytest.mark.parametrize(("more", "believed"), [(b"\0" * 8, True), (b"\0" * 80, True), (b"\0" * 7, False), (b"\1", False)])
-def test_preallocated_zeros_are_ignored_and_half_an_entry_is_refused(disk: FaultyDisk, more: bytes, believed: bool) -> None:
+def test_preallocated_zeros_are_ignored_and_half_an_entry_is_refused(disk: SimDisk, more: bytes, believed: bool) -> None:
     entries_of(disk, *GOOD, more)
     index = index_on(disk)
     assert index.load(10_001) == believed
@@ -203,7 +203,7 @@ def test_preallocated_zeros_are_ignored_and_half_an_entry_is_refused(disk: Fault
 
 
 @pytest.mark.parametrize(("at", "believed"), [(0, False), (BLOCK_ENTRIES - 1, False), (BLOCK_ENTRIES + 5, True), (-2, False), (-1, False)])
-def test_of_a_long_index_the_beginning_and_the_end_are_looked_at(disk: FaultyDisk, at: int, believed: bool) -> None:
+def test_a_long_index_is_checked_at_its_beginning_and_end(disk: SimDisk, at: int, believed: bool) -> None:
     count = CHECKED_BYTES // 8 + 10
     offsets = [(number, number * INTERVAL_BYTES) for number in range(1, count + 1)]
     times = [(number, number) for number in range(1, count + 1)]
@@ -214,7 +214,7 @@ def test_of_a_long_index_the_beginning_and_the_end_are_looked_at(disk: FaultyDis
     assert index_on(disk).load((count + 1) * INTERVAL_BYTES) == believed
 
 
-def test_unreadable_index_files_count_as_missing(disk: FaultyDisk) -> None:
+def test_unreadable_index_files_count_as_missing(disk: SimDisk) -> None:
     filled(disk, 3).save()
     index = index_on(disk)
     assert index.load(5 * INTERVAL_BYTES)
@@ -227,7 +227,7 @@ def test_unreadable_index_files_count_as_missing(disk: FaultyDisk) -> None:
     assert (index.last_place(), index.last_record_time(), index.last_position, index.last_time) == ((0, -1), (-1, BASE), 0, 0)
 
 
-def test_a_shorter_index_takes_the_place_of_a_longer_one(disk: FaultyDisk) -> None:
+def test_a_shorter_index_takes_the_place_of_a_longer_one(disk: SimDisk) -> None:
     index = filled(disk, 10)
     index.save()
     index.cut(3 * INTERVAL_BYTES)
@@ -235,19 +235,19 @@ def test_a_shorter_index_takes_the_place_of_a_longer_one(disk: FaultyDisk) -> No
     assert len(read(disk, f"{PATH}.index")) == 2 * 8
     assert len(read(disk, f"{PATH}.timeindex")) == 2 * 12
     changes = len(disk.changes)
-    index.save()  # nothing has changed, and nothing is written
+    index.save()  # nothing has changed, so nothing is written
     assert len(disk.changes) == changes
 
 
-def test_saving_an_index_never_syncs(disk: FaultyDisk) -> None:
+def test_saving_an_index_never_syncs(disk: SimDisk) -> None:
     filled(disk, 3).save()
     assert disk.syncs == 0
     assert disk.opened == 0
 
 
 @pytest.mark.parametrize("more", [0, 1, 2])
-def test_preallocated_zeros_are_cut_off_when_an_index_is_saved(disk: FaultyDisk, more: int) -> None:
-    """What came since stands in its place."""
+def test_preallocated_zeros_are_cut_off_when_an_index_is_saved(disk: SimDisk, more: int) -> None:
+    """Entries added since then are in their place."""
     index = filled(disk, 3 + more)
     index.save()
     expected = [read(disk, path) for path in (index.offset_path, index.time_path)]
@@ -264,7 +264,7 @@ def test_preallocated_zeros_are_cut_off_when_an_index_is_saved(disk: FaultyDisk,
     assert [read(disk, path) for path in (index.offset_path, index.time_path)] == expected
 
 
-def test_the_newest_time_before_an_offset_is_found_in_the_file(disk: FaultyDisk) -> None:
+def test_the_newest_time_before_an_offset_is_found_in_the_file(disk: SimDisk) -> None:
     entries_of(disk, *GOOD)
     index = index_on(disk)
     assert index.load(1 << 20)

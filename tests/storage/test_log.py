@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from simulator.disk import NothingSurvives, SimDisk, data_disk
 from storage import DamagedLog, Fenced, Handles, Log
 from storage.epochs import read_epochs
 from storage.flush import METADATA, is_of_another_topic, read_topic_id
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import FaultyDisk, NothingSurvives, data_disk
-from tests.storage.logs import FOLDER, append_all, batch, headers, names, overwrite, read, reopen, stop
+from tests.storage.logs import FOLDER, append_all, append_flushed, batch, headers, names, overwrite, read, reopen, stop
 from tests.support.batch_bytes import holed
 
 FIRST = "00000000000000000000"
@@ -86,23 +86,21 @@ def test_each_owners_epoch_is_in_the_leader_epoch_checkpoint(place: Place) -> No
         log.flush()
     assert place.disk.read_text(f"{folder}/leader-epoch-checkpoint") == "0\n3\n0 0\n1 1\n2 2\n"
     reopen(place.disk, place.path)
-    assert read_epochs(place.disk, folder) == [(0, 0), (1, 1), (2, 2)]  # who wrote nothing leaves no trace
+    assert read_epochs(place.disk, folder) == [(0, 0), (1, 1), (2, 2)]  # an owner without appends leaves no epoch
 
 
 def test_an_epoch_is_never_given_twice_even_if_its_checkpoint_is_lost(place: Place) -> None:
     for epoch in (0, 1, 2):
         log, _ = reopen(place.disk, place.path)
         assert log.epoch == epoch
-        log.append(batch("a"), epoch)
-        log.flush()
+        append_flushed(log, batch("a"), epoch)
         place.disk.remove(f"{place.path}/{FOLDER}/leader-epoch-checkpoint")
 
 
 @pytest.mark.parametrize("text", ["", "0\n", "0\nx\n", "0\n5\n0 0\n", "0\n1\none two\n", "1\n1\n7\n"])
-def test_an_epoch_checkpoint_that_makes_no_sense_says_nothing(place: Place, text: str) -> None:
+def test_an_invalid_epoch_checkpoint_is_ignored(place: Place, text: str) -> None:
     log, _ = reopen(place.disk, place.path)
-    log.append(batch("a"), 0)
-    log.flush()
+    append_flushed(log, batch("a"))
     overwrite(place.disk, f"{place.path}/{FOLDER}/leader-epoch-checkpoint", text.encode())
     log, _ = reopen(place.disk, place.path)
     log.append(batch("b"), log.epoch)
@@ -119,10 +117,9 @@ def test_an_append_with_an_old_epoch_is_fenced(place: Place) -> None:
     assert [header.leader_epoch for header in headers(log)] == [0, 1]
 
 
-def test_files_that_are_not_segments_are_left_alone(place: Place) -> None:
+def test_other_files_in_a_log_folder_are_left_alone(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
-    log.append(batch("a"), 0)
-    log.flush()
+    append_flushed(log, batch("a"))
     for name in (
         "notes.log",
         "0000000000000000000x.log",
@@ -144,7 +141,7 @@ def test_segments_that_overlap_are_refused(place: Place) -> None:
     one = len(batch("a"))
     data = read(place.disk, f"{place.path}/{FOLDER}/{FIRST}.log")
     overwrite(place.disk, f"{place.path}/{FOLDER}/{1:020d}.log", data[one : 2 * one])
-    for clean in (True, False):  # it ends before what it would have to replace
+    for clean in (True, False):  # it ends before the part it would have to replace
         with pytest.raises(DamagedLog, match=FIRST):
             reopen(place.disk, place.path, clean=clean)
 
@@ -162,13 +159,12 @@ def test_the_folder_of_a_partition_says_which_topic_it_belongs_to(place: Place) 
     path = f"{place.path}/{FOLDER}"
     metadata = f"{path}/partition.metadata"
     log, _ = Log.open(Handles(place.disk), path, 1 << 20, 0, False, "iRZ7lAlfQrWo7gLtEdup9A")
-    assert not place.disk.exists(path)  # nothing was appended yet
-    log.append(batch("a"), log.epoch)
-    log.flush()
+    assert not place.disk.exists(path)  # nothing appended yet
+    append_flushed(log, batch("a"), log.epoch)
     assert read(place.disk, metadata) == b"version: 0\ntopic_id: iRZ7lAlfQrWo7gLtEdup9A"
     Log.open(Handles(place.disk), path, 1 << 20, 0, False, "another")
     assert read(place.disk, metadata).endswith(b"iRZ7lAlfQrWo7gLtEdup9A")
-    place.disk.remove(metadata)  # an older version wrote none
+    place.disk.remove(metadata)  # an older version wrote no topic id
     reopen(place.disk, place.path)
     assert not place.disk.exists(metadata)
     Log.open(Handles(place.disk), path, 1 << 20, 0, True, "iRZ7lAlfQrWo7gLtEdup9A")
@@ -183,23 +179,19 @@ def test_a_folders_topic_id_is_written_durably_once_and_never_overwritten() -> N
     def opened(topic_id: str, clean: bool) -> Log:
         return Log.open(Handles(disk), path, 1 << 20, 0, clean, topic_id, deferred=True)[0]
 
-    log = opened("", False)  # an older version wrote none
-    log.append(batch("a"), log.epoch)
-    log.flush()
+    log = opened("", False)  # an older version wrote no topic id
+    append_flushed(log, batch("a"), log.epoch)
     opened(id, True)
     disk.crash()
     assert read_topic_id(disk, path) == id
     log = opened(other, False)
-    log.append(batch("b"), log.epoch)
-    log.flush()
+    append_flushed(log, batch("b"), log.epoch)
     assert read_topic_id(disk, path) == id
     disk.remove(metadata)
     log = opened(id, False)
-    log.append(batch("c"), log.epoch)
-    log.flush()
+    append_flushed(log, batch("c"), log.epoch)
     assert log.roll(0)
-    log.append(batch("d"), log.epoch)
-    log.flush()
+    append_flushed(log, batch("d"), log.epoch)
     written = disk.changes.count(f"{metadata}.new")
     assert log.roll(0)
     log.flush()
@@ -207,7 +199,7 @@ def test_a_folders_topic_id_is_written_durably_once_and_never_overwritten() -> N
 
 
 def test_a_topic_id_that_shares_half_its_characters_counts_as_damaged_not_foreign() -> None:
-    disk = FaultyDisk()
+    disk = SimDisk()
     id = "iRZ7lAlfQrWo7gLtEdup9A"
     for alike in range(23):
         overwrite(disk, f"/{METADATA}", f"version: 0\ntopic_id: {id[:alike]}{'_' * (22 - alike)}".encode())
@@ -224,8 +216,8 @@ def test_other_lines_of_partition_metadata_are_ignored(place: Place) -> None:
         assert read_topic_id(place.disk, place.path) == ""
 
 
-def test_a_closed_segment_has_its_index_files_on_disk(disk: FaultyDisk) -> None:
-    """A process that is killed later does not leave it to the next opening."""
+def test_a_closed_segment_has_its_index_files_on_disk(disk: SimDisk) -> None:
+    """So a process killed later leaves no index to rebuild."""
     log, _ = reopen(disk, "/data", segment_bytes=20_000)
     append_all(log, 5, padding=5_000)
     assert log.segments == 2

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from simulator.disk import SimDisk, data_disk
 from storage import AppendFailed, Handles, Log
 from storage import log as module
 from storage.epochs import read_epochs, write_epochs
 from storage.index import RELATIVE_OFFSET_MAX
 from storage.log import SEGMENT_BYTES_MAX
-from tests.storage.faulty_disk import FaultyDisk, data_disk
 from tests.storage.logs import (
     FOLDER,
     append_all,
+    append_flushed,
     batch,
     fail_flush,
     headers,
@@ -32,7 +33,7 @@ PATH = f"/data/{FOLDER}"
 TOPIC_ID = "iRZ7lAlfQrWo7gLtEdup9A"
 
 
-def opened(disk: FaultyDisk, segment_bytes: int = 1 << 20, point: int = 0, clean: bool = False, **how: object) -> Log:
+def opened(disk: SimDisk, segment_bytes: int = 1 << 20, point: int = 0, clean: bool = False, **how: object) -> Log:
     return Log.open(Handles(disk), PATH, segment_bytes, point, clean, **how)[0]  # type: ignore[arg-type]
 
 
@@ -43,14 +44,14 @@ def bases(log: Log) -> list[int]:
 # Where a segment ends.
 
 
-def test_no_segment_is_larger_than_its_index_can_say(disk: FaultyDisk) -> None:
+def test_no_segment_exceeds_the_positions_of_its_index(disk: SimDisk) -> None:
     assert SEGMENT_BYTES_MAX == 2_147_483_647
     assert opened(disk, segment_bytes=1 << 40).segment_bytes == 2_147_483_647
     assert opened(disk, segment_bytes=1_000).segment_bytes == 1_000
 
 
 @pytest.mark.parametrize(("spare", "expected"), [(0, [0]), (-1, [0, 1])])
-def test_a_segment_is_filled_to_the_byte(disk: FaultyDisk, spare: int, expected: list[int]) -> None:
+def test_a_segment_is_filled_to_the_byte(disk: SimDisk, spare: int, expected: list[int]) -> None:
     log = opened(disk, segment_bytes=2 * len(batch("a")) + spare)
     log.append(batch("a"), 0)
     log.append(batch("b"), 0)
@@ -58,7 +59,7 @@ def test_a_segment_is_filled_to_the_byte(disk: FaultyDisk, spare: int, expected:
 
 
 @pytest.mark.parametrize(("last", "expected"), [(RELATIVE_OFFSET_MAX, [10]), (RELATIVE_OFFSET_MAX + 1, [10, 11])])
-def test_a_segment_takes_offsets_up_to_the_largest_relative_offset(disk: FaultyDisk, last: int, expected: list[int]) -> None:
+def test_a_segment_takes_offsets_up_to_the_largest_relative_offset(disk: SimDisk, last: int, expected: list[int]) -> None:
     log = opened(disk)
     log.append(holed(batch("a"), 9), 0)
     assert log.roll(1 << 20)
@@ -68,7 +69,7 @@ def test_a_segment_takes_offsets_up_to_the_largest_relative_offset(disk: FaultyD
     assert log.next_offset == 10 + last + 1
 
 
-def test_an_empty_segment_takes_a_batch_of_any_size(disk: FaultyDisk) -> None:
+def test_an_empty_segment_takes_a_batch_of_any_size(disk: SimDisk) -> None:
     log = opened(disk, segment_bytes=300)
     log.append(batch("a"), 0)
     assert log.roll(1 << 20)
@@ -79,7 +80,7 @@ def test_an_empty_segment_takes_a_batch_of_any_size(disk: FaultyDisk) -> None:
 
 @pytest.mark.parametrize(("first", "later", "rolls"), [(0, 500, False), (0, 501, True), (1, 502, True), (7, 507, False), (-1, 5_000, False)])
 def test_a_batch_later_than_the_first_by_more_than_segment_ms_begins_a_segment(
-    disk: FaultyDisk, first: int, later: int, rolls: bool
+    disk: SimDisk, first: int, later: int, rolls: bool
 ) -> None:
     log = opened(disk)
     log.segment_ms = 500
@@ -89,12 +90,12 @@ def test_a_batch_later_than_the_first_by_more_than_segment_ms_begins_a_segment(
 
 
 @pytest.mark.plain
-def test_a_full_segment_refuses_appends_while_its_flush_runs(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_segment_refuses_appends_while_its_flush_runs(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SEGMENT_BYTES_MAX", 2 * len(batch("a")))
     log = opened(disk, segment_bytes=len(batch("a")))
     log.append(batch("a"), 0)
     flush = log.start_flush()
-    log.append(batch("b"), 0)  # it does not roll under a flush
+    log.append(batch("b"), 0)  # no roll during a flush
     with pytest.raises(AppendFailed, match="flush does not end"):
         log.append(batch("c"), 0)
     assert (log.usable, bases(log), log.next_offset) == (True, [0], 2)
@@ -103,14 +104,13 @@ def test_a_full_segment_refuses_appends_while_its_flush_runs(disk: FaultyDisk, m
     assert bases(log) == [0, 2]
 
 
-def test_segment_ms_counts_from_when_the_segment_was_first_seen(disk: FaultyDisk) -> None:
+def test_segment_ms_counts_from_when_the_segment_was_first_seen(disk: SimDisk) -> None:
     log = opened(disk)
     assert not log.roll_if_old(0, 0)
     log.append(batch("a"), 0)
     assert log.roll(1 << 20)
-    assert not log.roll_if_old(1_000_000, 1_000)  # there is nothing in it
-    log.append(batch("b"), 0)
-    log.flush()
+    assert not log.roll_if_old(1_000_000, 1_000)  # the segment is empty
+    append_flushed(log, batch("b"))
     log = opened(disk, point=2)
     assert bases(log) == [0, 1]
     assert not log.roll_if_old(1_000_000, 1_000)
@@ -123,26 +123,24 @@ def test_segment_ms_counts_from_when_the_segment_was_first_seen(disk: FaultyDisk
 
 
 @pytest.mark.parametrize(("more", "rolls"), [(0, True), (-1, False)])
-def test_an_early_roll_waits_when_more_is_unflushed_than_allowed(disk: FaultyDisk, more: int, rolls: bool) -> None:
+def test_an_early_roll_waits_above_the_limit_of_unflushed_bytes(disk: SimDisk, more: int, rolls: bool) -> None:
     log = opened(disk)
     log.append(batch("a", padding=5_000), 0)
     assert log.roll(1 << 20)
-    log.append(batch("a", padding=500), 0)
-    log.flush()
-    log = opened(disk, point=2)  # what was there is flushed
+    append_flushed(log, batch("a", padding=500))
+    log = opened(disk, point=2)  # everything is flushed
     log.append(batch("b"), log.epoch)
     assert log.roll(len(batch("b")) + more) == rolls
     assert log.roll(1 << 20)
-    for flushed, name in (("", "c"), ("first", "d")):  # in the new segment: of which nothing is flushed, and then something
+    for flushed, name in (("", "c"), ("first", "d")):  # in the new segment: first with nothing flushed, then with a part
         if flushed:
-            log.append(batch(flushed), log.epoch)
-            log.flush()
+            append_flushed(log, batch(flushed), log.epoch)
         log.append(batch(name), log.epoch)
         assert log.roll(len(batch(name)) + more) == rolls
         assert log.roll(1 << 20)
 
 
-def test_a_segment_flushed_by_a_roll_is_not_flushed_again(disk: FaultyDisk) -> None:
+def test_a_segment_flushed_by_a_roll_is_not_flushed_again(disk: SimDisk) -> None:
     log = opened(disk, segment_bytes=len(batch("a")))
     log.append(batch("a"), 0)
     log.append(batch("b"), 0)
@@ -152,29 +150,26 @@ def test_a_segment_flushed_by_a_roll_is_not_flushed_again(disk: FaultyDisk) -> N
     run_flush(log, flush)
     for name in "cd":
         changes = len(disk.changes)
-        log.append(batch(name), 0)
-        log.flush()
-        assert "/data" not in disk.changes[changes:]  # the folder's own name is safe since the first time
-        assert disk.opened == 1  # whatever is closed
+        append_flushed(log, batch(name))
+        assert "/data" not in disk.changes[changes:]  # the folder's own name has been durable since the first sync
+        assert disk.opened == 1  # all closed segments
 
 
-def test_the_name_of_a_new_folder_is_synced_once(disk: FaultyDisk) -> None:
+def test_the_name_of_a_new_folder_is_synced_once(disk: SimDisk) -> None:
     log = opened(disk)
     changes = len(disk.changes)
     log.append(batch("a"), 0)
     assert log.roll(1 << 20)
     assert disk.changes[changes:].count("/data") == 1
-    log.append(batch("b"), 0)
-    log.flush()
+    append_flushed(log, batch("b"))
     disk.fail_folder_syncs = 1
-    assert log.roll(1 << 20)  # the name of the new segment is for the next flush to make safe
+    assert log.roll(1 << 20)  # the next flush makes the name of the new segment durable
     disk.fail_folder_syncs = 0
-    log.append(batch("c"), 0)
-    log.flush()
+    append_flushed(log, batch("c"))
     assert disk.changes[changes:].count("/data") == 1
 
 
-def test_a_log_rolls_when_a_file_system_sync_made_it_durable(disk: FaultyDisk) -> None:
+def test_a_log_rolls_when_a_file_system_sync_made_it_durable(disk: SimDisk) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
     assert not log.roll(0)
@@ -183,17 +178,16 @@ def test_a_log_rolls_when_a_file_system_sync_made_it_durable(disk: FaultyDisk) -
     assert log.roll(0)
 
 
-def test_an_empty_segment_is_never_rolled_for_its_age(disk: FaultyDisk) -> None:
+def test_an_empty_segment_is_never_rolled_for_its_age(disk: SimDisk) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
     assert log.roll(1 << 20)
     assert [log.roll_if_old(now, 1_000) for now in (1_000, 2_000, 9_000)] == [False, False, False]
-    log.append(batch("b"), 0)
-    log.flush()
+    append_flushed(log, batch("b"))
     assert [log.roll_if_old(now, 1_000) for now in (9_500, 10_500, 10_501)] == [False, False, True]
 
 
-def test_a_deferred_log_never_waits_for_a_sync(disk: FaultyDisk) -> None:
+def test_a_deferred_log_never_waits_for_a_sync(disk: SimDisk) -> None:
     log = opened(disk, segment_bytes=len(batch("a")), deferred=True, topic_id=TOPIC_ID)
     disk.fail_folder_syncs = disk.fail_syncs = 1
     append_all(log, "ab")
@@ -203,20 +197,20 @@ def test_a_deferred_log_never_waits_for_a_sync(disk: FaultyDisk) -> None:
     disk.fail_folder_syncs = disk.fail_syncs = 0
     flush = log.start_flush()
     log.append(batch("c"), 0)
-    assert log.roll(0)  # under a flush as well
+    assert log.roll(0)  # during a flush too
     run_flush(log, flush)
     assert bases(log) == [0, 1, 2, 3]
 
 
-# What an opening believes.
+# State accepted at the opening.
 
 
-def test_a_start_offset_counts_before_there_is_a_file(disk: FaultyDisk) -> None:
+def test_a_start_offset_applies_before_the_first_file_exists(disk: SimDisk) -> None:
     log = opened(disk, deferred=True, start_offset=5)
     assert log.start_offset == 5
 
 
-def test_a_log_opens_for_reading_on_a_full_disk(disk: FaultyDisk) -> None:
+def test_a_log_opens_for_reading_on_a_full_disk(disk: SimDisk) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
     stop(log)
@@ -225,7 +219,7 @@ def test_a_log_opens_for_reading_on_a_full_disk(disk: FaultyDisk) -> None:
     assert names(log) == ["a.0"]
 
 
-def test_after_an_orderly_stop_the_recovery_point_is_ignored(disk: FaultyDisk) -> None:
+def test_after_an_orderly_stop_the_recovery_point_is_ignored(disk: SimDisk) -> None:
     log = opened(disk, deferred=True)
     log.append(batch("a"), 0)
     stop(log)
@@ -237,8 +231,8 @@ def test_after_an_orderly_stop_the_recovery_point_is_ignored(disk: FaultyDisk) -
 
 
 @pytest.mark.parametrize(("point", "synced"), [(0, [0, 1, 2]), (1, [1, 2]), (2, [2]), (3, [2])])
-def test_after_a_kill_the_next_flush_covers_what_follows_the_recovery_point(disk: FaultyDisk, point: int, synced: list[int]) -> None:
-    """And about the last segment in any case."""
+def test_after_a_kill_the_next_flush_covers_what_follows_the_recovery_point(disk: SimDisk, point: int, synced: list[int]) -> None:
+    """And the last segment in any case."""
     log = opened(disk, segment_bytes=100, deferred=True)
     append_all(log, "abc")
     log = opened(disk, segment_bytes=100, point=point, deferred=True)
@@ -251,7 +245,7 @@ def test_after_a_kill_the_next_flush_covers_what_follows_the_recovery_point(disk
     assert log.flushed_offset == 3
 
 
-def test_epochs_that_a_checkpoint_lacks_are_found_in_the_segments(disk: FaultyDisk) -> None:
+def test_epochs_that_a_checkpoint_lacks_are_found_in_the_segments(disk: SimDisk) -> None:
     log = opened(disk)
     for name in "abc":
         log.append(batch(name), log.epoch)
@@ -265,21 +259,20 @@ def test_epochs_that_a_checkpoint_lacks_are_found_in_the_segments(disk: FaultyDi
         assert log.epoch == 3
 
 
-def test_an_epoch_may_be_larger_than_any_offset(disk: FaultyDisk) -> None:
+def test_an_epoch_may_be_larger_than_any_offset(disk: SimDisk) -> None:
     log = opened(disk)
     for _ in range(9):
         log.claim()
-    log.append(batch("a"), 9)
-    log.flush()
+    append_flushed(log, batch("a"), 9)
     log = opened(disk)
     assert (log._epochs, log.epoch) == ([(9, 0)], 10)
     assert read_epochs(disk, PATH) == [(9, 0)]
 
 
-# What is restored.
+# Restored batches.
 
 
-def test_a_batch_is_restored_where_it_belongs_and_nowhere_else(disk: FaultyDisk) -> None:
+def test_a_batch_is_restored_only_at_the_end_of_the_log(disk: SimDisk) -> None:
     log = opened(disk)
     assert not log.restore(stamped_batch("b", 1))
     assert log.next_offset == 0
@@ -289,7 +282,7 @@ def test_a_batch_is_restored_where_it_belongs_and_nowhere_else(disk: FaultyDisk)
     assert names(log) == ["a.0", "b.0"]
 
 
-def test_a_batch_brings_its_epoch_along(disk: FaultyDisk) -> None:
+def test_a_restored_batch_raises_the_epoch(disk: SimDisk) -> None:
     log = opened(disk)
     for offset, epoch in enumerate((3, 3, 5, 4, 9)):
         assert log.restore(stamped_batch("x", offset, epoch=epoch))
@@ -299,16 +292,16 @@ def test_a_batch_brings_its_epoch_along(disk: FaultyDisk) -> None:
 
 
 @pytest.mark.parametrize("epoch", [0, 1])
-def test_the_first_batch_that_is_restored_brings_its_epoch_along(disk: FaultyDisk, epoch: int) -> None:
+def test_the_first_restored_batch_sets_the_epoch(disk: SimDisk, epoch: int) -> None:
     log = opened(disk)
     assert log.restore(stamped_batch("x", 0, epoch=epoch))
     assert (log.epoch_at(0), log.epoch) == (epoch, epoch + 1)
 
 
-# Giving up what is old.
+# Dropping old segments.
 
 
-def test_deleted_segments_do_not_count_toward_retention_bytes(disk: FaultyDisk) -> None:
+def test_deleted_segments_do_not_count_toward_retention_bytes(disk: SimDisk) -> None:
     size = len(batch("a"))
     log = opened(disk, segment_bytes=size)
     append_all(log, "abcdef")
@@ -319,7 +312,7 @@ def test_deleted_segments_do_not_count_toward_retention_bytes(disk: FaultyDisk) 
     assert log.retain(1_001, 0, 0, -1) == [2, 3, 4, 5]
 
 
-def test_under_a_flush_the_last_segment_stays_though_it_is_too_old(disk: FaultyDisk) -> None:
+def test_under_a_flush_the_last_segment_stays_though_it_is_too_old(disk: SimDisk) -> None:
     log = opened(disk, segment_bytes=len(batch("a")))
     append_all(log, "abc")
     flush = log.start_flush()
@@ -332,10 +325,9 @@ def test_under_a_flush_the_last_segment_stays_though_it_is_too_old(disk: FaultyD
 # Closing.
 
 
-def test_closing_saves_what_the_next_opening_needs_and_not_what_it_has(disk: FaultyDisk) -> None:
+def test_closing_writes_only_missing_index_files_and_snapshots(disk: SimDisk) -> None:
     log = opened(disk)
-    log.append(batch("a"), 0)
-    log.flush()
+    append_flushed(log, batch("a"))
     log.close(indexes=False)
     assert not disk.exists(f"{PATH}/{0:020d}.timeindex")
     log.close()
@@ -345,7 +337,7 @@ def test_closing_saves_what_the_next_opening_needs_and_not_what_it_has(disk: Fau
     assert len(disk.changes) == changes
 
 
-def test_a_retired_log_refuses_appends_and_its_readers_read_on(disk: FaultyDisk) -> None:
+def test_a_retired_log_refuses_appends_and_its_readers_read_on(disk: SimDisk) -> None:
     for retired in (True, False):
         log = opened(disk, segment_bytes=len(batch("a")))
         append_all(log, "abc")
@@ -361,10 +353,10 @@ def test_a_retired_log_refuses_appends_and_its_readers_read_on(disk: FaultyDisk)
         assert disk.opened == 0
 
 
-# What fails.
+# Failures.
 
 
-def test_a_log_whose_first_segment_cannot_be_made_takes_the_next_batch(disk: FaultyDisk) -> None:
+def test_a_log_whose_first_segment_creation_failed_accepts_the_next_batch(disk: SimDisk) -> None:
     log = opened(disk)
     disk.refuse_at = 0
     with pytest.raises(AppendFailed):
@@ -375,10 +367,9 @@ def test_a_log_whose_first_segment_cannot_be_made_takes_the_next_batch(disk: Fau
     assert names(log) == ["a.0"]
 
 
-def test_a_log_waits_for_a_repair_when_its_file_cannot_be_read_after_a_failure(disk: FaultyDisk) -> None:
+def test_a_log_waits_for_a_repair_when_its_file_cannot_be_read_after_a_failure(disk: SimDisk) -> None:
     log = opened(disk)
-    log.append(batch("a"), 0)
-    log.flush()
+    append_flushed(log, batch("a"))
     log._handles.close()
     disk.read_only = True
     with pytest.raises(AppendFailed):
@@ -389,7 +380,7 @@ def test_a_log_waits_for_a_repair_when_its_file_cannot_be_read_after_a_failure(d
     assert log.append(batch("b"), 0) == 1
 
 
-def test_a_flush_that_finds_no_file_leaves_none_open(disk: FaultyDisk) -> None:
+def test_a_flush_that_finds_no_file_leaves_none_open(disk: SimDisk) -> None:
     log = opened(disk, segment_bytes=len(batch("a")), deferred=True)
     append_all(log, "ab")
     log._handles.close()
@@ -408,10 +399,9 @@ def test_a_flush_that_finds_no_file_leaves_none_open(disk: FaultyDisk) -> None:
 # Repairing.
 
 
-def test_a_log_that_is_being_repaired_takes_nothing(disk: FaultyDisk) -> None:
+def test_a_log_under_repair_refuses_appends(disk: SimDisk) -> None:
     log = opened(disk)
-    log.append(batch("a"), 0)
-    log.flush()
+    append_flushed(log, batch("a"))
     repair = log.start_repair(log.next_offset)
     with pytest.raises(AppendFailed, match="waits to be repaired"):
         log.append(batch("b"), 0)
@@ -423,7 +413,7 @@ def test_a_log_that_is_being_repaired_takes_nothing(disk: FaultyDisk) -> None:
     assert log.append(batch("b"), 0) == 1
 
 
-def test_a_repair_clears_every_trace_of_the_failure(disk: FaultyDisk) -> None:
+def test_a_repair_clears_every_trace_of_the_failure(disk: SimDisk) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
     fail_flush(disk, log)
@@ -441,7 +431,7 @@ def test_a_repair_clears_every_trace_of_the_failure(disk: FaultyDisk) -> None:
 
 
 @pytest.mark.parametrize("deferred", [False, True])
-def test_after_a_repair_everything_counts_as_flushed(disk: FaultyDisk, deferred: bool) -> None:
+def test_after_a_repair_everything_counts_as_flushed(disk: SimDisk, deferred: bool) -> None:
     log = opened(disk, deferred=deferred)
     for name in "abc":
         log.append(batch(name, padding=500), 0)
@@ -455,7 +445,7 @@ def test_after_a_repair_everything_counts_as_flushed(disk: FaultyDisk, deferred:
     assert log.roll(len(batch("e")))
 
 
-def test_an_empty_segment_gets_no_index_when_the_log_is_closed(disk: FaultyDisk) -> None:
+def test_an_empty_segment_gets_no_index_when_the_log_is_closed(disk: SimDisk) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
     assert log.roll(1 << 20)
@@ -463,14 +453,14 @@ def test_an_empty_segment_gets_no_index_when_the_log_is_closed(disk: FaultyDisk)
     assert [name for name in disk.list(PATH) if name.startswith(f"{1:020d}")] == [f"{1:020d}.log"]
 
 
-def test_an_empty_log_has_no_newest_timestamp(disk: FaultyDisk) -> None:
+def test_an_empty_log_has_no_newest_timestamp(disk: SimDisk) -> None:
     log = opened(disk)
     assert log.newest_timestamp == -1
     log.append(batch("a", timestamp=0), 0)
     assert log.newest_timestamp == 0
 
 
-def test_a_folder_that_cannot_be_set_aside_leaves_a_log_that_goes_on(disk: FaultyDisk) -> None:
+def test_a_failed_folder_rename_leaves_the_log_usable(disk: SimDisk) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
     disk.refuse_at = 0
@@ -481,8 +471,8 @@ def test_a_folder_that_cannot_be_set_aside_leaves_a_log_that_goes_on(disk: Fault
     assert log.append(batch("b"), 0) == 1
 
 
-def test_the_flushed_offset_never_exceeds_the_end_of_the_log(disk: FaultyDisk) -> None:
-    """The disk lost the end, in whole batches, and with it what a checkpoint says of it."""
+def test_the_flushed_offset_never_exceeds_the_end_of_the_log(disk: SimDisk) -> None:
+    """The disk lost whole batches at the end, and the checkpoint still names them."""
     log = opened(disk, deferred=True)
     append_all(log, "abc")
     path = f"{PATH}/{0:020d}.log"
@@ -491,7 +481,7 @@ def test_the_flushed_offset_never_exceeds_the_end_of_the_log(disk: FaultyDisk) -
     assert (log.flushed_offset, log.next_offset) == (1, 1)
 
 
-def test_an_empty_last_segment_stays_when_everything_is_too_old(disk: FaultyDisk) -> None:
+def test_an_empty_last_segment_stays_when_everything_is_too_old(disk: SimDisk) -> None:
     log = opened(disk)
     log.append(batch("a"), 0)
     assert log.roll(1 << 20)
@@ -499,7 +489,7 @@ def test_an_empty_last_segment_stays_when_everything_is_too_old(disk: FaultyDisk
     assert (bases(log), log.start_offset, log.next_offset) == ([1], 1, 1)
 
 
-def test_an_empty_segment_takes_its_age_from_its_first_batch(disk: FaultyDisk) -> None:
+def test_an_empty_segment_takes_its_age_from_its_first_batch(disk: SimDisk) -> None:
     log = opened(disk)
     log.segment_ms = 500
     log.append(batch("a", timestamp=1_000), 0)
@@ -510,9 +500,9 @@ def test_an_empty_segment_takes_its_age_from_its_first_batch(disk: FaultyDisk) -
     assert bases(log) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("padding", [0, 200])  # it fits where the others are, or goes where that could not begin
+@pytest.mark.parametrize("padding", [0, 200])  # it fits into the active segment, or begins the segment that could not be created
 @pytest.mark.parametrize("early", [False, True])
-def test_a_refused_new_segment_leaves_a_log_that_takes_the_next_batch(early: bool, padding: int) -> None:
+def test_a_failed_segment_creation_leaves_the_log_usable(early: bool, padding: int) -> None:
     for step in range(20):
         disk = data_disk()
         log, _ = reopen(disk, "/data", segment_bytes=300)
@@ -530,8 +520,7 @@ def test_a_refused_new_segment_leaves_a_log_that_takes_the_next_batch(early: boo
             assert step > 2
             return
         assert log.usable
-        log.append(batch("next", padding=padding), log.epoch)
-        log.flush()
+        append_flushed(log, batch("next", padding=padding), log.epoch)
         for clean in (False, True):
             log, _ = reopen(disk, "/data", clean=clean)
             assert names(log) == ["b0.0", "b1.0", "b2.0", "next.0"]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from simulator.disk import SimDisk
 from storage import AppendFailed, Handles, Log, Producers
 from storage.disk import OsFile
 from storage.opening import probe_path
 from storage.removal import STRAY, folders_set_aside, remove_folder, set_folder_aside
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import batch, clean, names, recover
 
 TOPIC = "t" * 249
@@ -28,7 +28,7 @@ def opened(place: Place, folder: str, stopped: bool = False) -> Log:
 
 
 def fail_next_sync(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    if isinstance(place.disk, FaultyDisk):
+    if isinstance(place.disk, SimDisk):
         place.disk.fail_syncs = 1
         return
     sync = OsFile.sync
@@ -42,7 +42,7 @@ def fail_next_sync(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("length", [1, 248, 249])
 @pytest.mark.parametrize("partition", [0, 99_999])
-def test_a_log_of_the_longest_name_does_everything_that_others_do(
+def test_a_log_with_the_longest_name_supports_every_operation(
     place: Place, length: int, partition: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = f"{place.path}/{TOPIC[:length]}-{partition}"

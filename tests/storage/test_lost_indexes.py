@@ -1,4 +1,4 @@
-"""Index files are never flushed: a log reads the same whatever a power failure took of them."""
+"""Index files are never flushed: reads are correct whatever a power failure left of them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from struct import pack, unpack_from
 import pytest
 
 from protocol.batch import Record, build, records
+from simulator.disk import SimDisk
 from storage import Handles, Log, Producers
 from storage.index import INTERVAL_BYTES
-from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import overwrite, read, result_of
+from tests.storage.logs import append_flushed, overwrite, read, result_of
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 FOLDER = "/data/orders-0"
 SEGMENT_BYTES = 60_000
 
 
-def opened(disk: FaultyDisk, recovery_point: int = 0, clean: bool = False) -> Log:
+def opened(disk: SimDisk, recovery_point: int = 0, clean: bool = False) -> Log:
     log, _ = Log.open(Handles(disk), FOLDER, SEGMENT_BYTES, recovery_point, clean, deferred=True, producers=Producers())
     return log
 
@@ -36,13 +36,12 @@ def times(random: Random, course: str, count: int) -> list[int]:
             return [random.randrange(1_000, 100_000) for _ in range(count)]
 
 
-def written(disk: FaultyDisk, stamps: list[int]) -> tuple[Log, list[tuple[int, int]]]:
-    """A log of some segments with these times, flushed; what is in it."""
+def written(disk: SimDisk, stamps: list[int]) -> tuple[Log, list[tuple[int, int]]]:
+    """A flushed log of some segments with these times; returns its records."""
     disk.make_folder("/data")
     log = opened(disk)
     for number, stamp in enumerate(stamps):
-        log.append(build([Record(0, stamp, b"k%d" % number, b"\7" * 1_000, [])]), 0)
-    log.flush()
+        append_flushed(log, build([Record(0, stamp, b"k%d" % number, b"\7" * 1_000, [])]))
     return log, list(enumerate(stamps))
 
 
@@ -63,23 +62,23 @@ def check(log: Log, expected: list[tuple[int, int]], random: Random) -> None:
 
 @pytest.mark.parametrize("course", ["in order", "newest first", "one from the future", "any"])
 @pytest.mark.parametrize("seed", range(12))
-def test_a_log_reads_the_same_whatever_a_crash_took_of_its_indexes(seed: int, course: str) -> None:
+def test_reads_are_unchanged_after_a_crash_lost_any_index(seed: int, course: str) -> None:
     random = Random(f"{seed} {course}")
-    disk = FaultyDisk(random)
+    disk = SimDisk(random)
     log, expected = written(disk, times(random, course, 260))
     assert len(log.closed) >= 4
     assert 4 * INTERVAL_BYTES < 60_000
     log.close()
     disk.crash()
-    # Of the last segment every checksum is read. The others end before the recovery point, and their indexes are believed.
+    # Every checksum of the last segment is verified. The others end before the recovery point, and their indexes are trusted.
     check(opened(disk, len(expected)), expected, random)
 
 
 @pytest.mark.parametrize("lost", ["index", "timeindex"])
 @pytest.mark.parametrize("zeros", [False, True])
-def test_an_index_file_that_ends_anywhere_or_in_zeros_leads_to_the_right_answers(lost: str, zeros: bool) -> None:
+def test_a_truncated_or_zero_filled_index_file_gives_correct_lookups(lost: str, zeros: bool) -> None:
     random = Random(5)
-    disk = FaultyDisk(random)
+    disk = SimDisk(random)
     log, expected = written(disk, times(random, "in order", 130))
     log.close()
     path = f"{FOLDER}/{0:020}.{lost}"
@@ -90,10 +89,10 @@ def test_an_index_file_that_ends_anywhere_or_in_zeros_leads_to_the_right_answers
         check(opened(disk, len(expected)), expected, random)
 
 
-def test_zeros_in_the_middle_of_an_index_file_lead_to_the_right_answers() -> None:
+def test_zeros_in_the_middle_of_an_index_file_give_correct_lookups() -> None:
     random = Random(5)
     for course in ("in order", "any"):
-        disk = FaultyDisk(random)
+        disk = SimDisk(random)
         log, expected = written(disk, times(random, course, 130))
         log.close()
         for ending in ("index", "timeindex"):
@@ -109,9 +108,9 @@ def test_zeros_in_the_middle_of_an_index_file_lead_to_the_right_answers() -> Non
 
 @pytest.mark.parametrize("course", ["in order", "one from the future"])
 @pytest.mark.parametrize("more", [-1, 1])
-def test_a_time_that_its_batch_does_not_have_is_not_believed(more: int, course: str) -> None:
+def test_an_index_time_that_its_batch_lacks_is_ignored(more: int, course: str) -> None:
     random = Random(5)
-    disk = FaultyDisk(random)
+    disk = SimDisk(random)
     log, expected = written(disk, times(random, course, 130))
     log.close()
     path = f"{FOLDER}/{0:020}.timeindex"
@@ -122,4 +121,4 @@ def test_a_time_that_its_batch_does_not_have_is_not_believed(more: int, course: 
         again = opened(disk, len(expected))
         check(again, expected, random)
         again.close()
-        check(opened(disk, clean=True), expected, random)  # which believes what it finds
+        check(opened(disk, clean=True), expected, random)  # which trusts the index it finds

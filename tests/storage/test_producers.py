@@ -27,7 +27,7 @@ def header(producer: int, sequence: int, records: int = 1, epoch: int = 0, times
     return read_header(batch(producer, sequence, records, epoch, timestamp), 0)
 
 
-def asked(producers: Producers, header: BatchHeader) -> tuple[ErrorCode, int]:
+def error_and_offset(producers: Producers, header: BatchHeader) -> tuple[ErrorCode, int]:
     verdict = producers.check(header)
     return verdict.error, verdict.offset
 
@@ -35,10 +35,10 @@ def asked(producers: Producers, header: BatchHeader) -> tuple[ErrorCode, int]:
 def test_the_next_sequence_is_accepted_and_any_other_refused() -> None:
     producers = Producers()
     producers.note(header(7, 0, 3), 100)
-    assert asked(producers, header(7, 3)) == (ErrorCode.NONE, -1)
+    assert error_and_offset(producers, header(7, 3)) == (ErrorCode.NONE, -1)
     for sequence in (1, 2, 4, 50):
-        assert asked(producers, header(7, sequence)) == (OUT_OF_ORDER, -1)
-    assert asked(producers, header(8, 50)) == (ErrorCode.NONE, -1)  # nobody knows what it sent before
+        assert error_and_offset(producers, header(7, sequence)) == (OUT_OF_ORDER, -1)
+    assert error_and_offset(producers, header(8, 50)) == (ErrorCode.NONE, -1)  # the producer's earlier batches are unknown
 
 
 def test_a_duplicate_of_the_newest_five_batches_gets_its_first_offset() -> None:
@@ -49,44 +49,44 @@ def test_a_duplicate_of_the_newest_five_batches_gets_its_first_offset() -> None:
         verdict = producers.check(header(7, 2 * number, 2, timestamp=9_999))
         assert (verdict.error, verdict.offset, verdict.timestamp) == (ErrorCode.NONE, 100 + 2 * number, 1_000 + number)
     for number in (0, 1):
-        assert asked(producers, header(7, 2 * number, 2)) == (OUT_OF_ORDER, -1)
-    assert asked(producers, header(7, 12, 1)) == (OUT_OF_ORDER, -1)  # begins as one of them does, and is another
+        assert error_and_offset(producers, header(7, 2 * number, 2)) == (OUT_OF_ORDER, -1)
+    assert error_and_offset(producers, header(7, 12, 1)) == (OUT_OF_ORDER, -1)  # begins like a known batch, but differs
 
 
 def test_a_new_epoch_begins_at_sequence_0_and_ends_the_old_one() -> None:
     producers = Producers()
     producers.note(header(7, 0, 2), 10)
-    assert asked(producers, header(7, 2, epoch=1)) == (OUT_OF_ORDER, -1)
-    assert asked(producers, header(7, 0, epoch=1)) == (ErrorCode.NONE, -1)
+    assert error_and_offset(producers, header(7, 2, epoch=1)) == (OUT_OF_ORDER, -1)
+    assert error_and_offset(producers, header(7, 0, epoch=1)) == (ErrorCode.NONE, -1)
     producers.note(header(7, 0, epoch=1), 12)
-    assert asked(producers, header(7, 2, epoch=0)) == (OLD_EPOCH, -1)
-    assert asked(producers, header(7, 0, 2, epoch=0)) == (OLD_EPOCH, -1)  # its batches are not told again
-    assert asked(producers, header(7, 0, epoch=1)) == (ErrorCode.NONE, 12)
+    assert error_and_offset(producers, header(7, 2, epoch=0)) == (OLD_EPOCH, -1)
+    assert error_and_offset(producers, header(7, 0, 2, epoch=0)) == (OLD_EPOCH, -1)  # its batches no longer count as duplicates
+    assert error_and_offset(producers, header(7, 0, epoch=1)) == (ErrorCode.NONE, 12)
 
 
 def test_an_idle_producer_expires() -> None:
     producers = Producers()
     producers.note(header(7, 0), 0)
     producers.note(header(8, 0), 1)
-    assert producers.expire(1_000, 2_000) == 0  # so it is seen for the first time
+    assert producers.expire(1_000, 2_000) == 0  # so it counts as first seen now
     producers.note(header(8, 1), 2)
     assert producers.expire(2_999, 2_000) == 0
     assert producers.expire(3_000, 2_000) == 1
     assert list(producers) == [8]
-    assert asked(producers, header(7, 40)) == (ErrorCode.NONE, -1)
+    assert error_and_offset(producers, header(7, 40)) == (ErrorCode.NONE, -1)
     assert producers.expire(4_998, 2_000) == 0
     assert producers.expire(4_999, 2_000) == 1
 
 
 @pytest.mark.parametrize("timestamp", [-1, 0, 1 << 60])
 def test_a_producer_of_old_records_is_remembered(timestamp: int) -> None:
-    """Whatever the time in its records, and after a restart from when it was read."""
+    """Whatever the time in its records; after a restart, from the time of reading."""
     producers = Producers()
     producers.note(header(7, 0, timestamp=timestamp), 0)
     for _ in range(2):
         assert producers.expire(1_700_000_000_000, 86_400_000) == 0
         assert producers.expire(1_700_000_000_000 + 86_399_999, 86_400_000) == 0
-        assert asked(producers, header(7, 0, timestamp=timestamp)) == (ErrorCode.NONE, 0)
+        assert error_and_offset(producers, header(7, 0, timestamp=timestamp)) == (ErrorCode.NONE, 0)
         data = snapshot_bytes(producers)
         producers = Producers()
         assert parse_snapshot(data, producers)
@@ -104,11 +104,11 @@ def test_a_snapshot_has_the_newest_batches_of_each() -> None:
     assert parse_snapshot(data, again)
     assert list(again) == [7, 8]
     for number in range(1, 6):
-        assert asked(again, header(7, 2 * number, 2, epoch=4)) == (ErrorCode.NONE, 10 * number)
+        assert error_and_offset(again, header(7, 2 * number, 2, epoch=4)) == (ErrorCode.NONE, 10 * number)
         assert again.check(header(7, 2 * number, 2, epoch=4)).timestamp == 1_000 + number
-    assert asked(again, header(7, 0, 2, epoch=4)) == (OUT_OF_ORDER, -1)
-    assert asked(again, header(7, 12, 2, epoch=4)) == (ErrorCode.NONE, -1)
-    assert asked(again, header(8, SEQUENCE_MAX, 2)) == (ErrorCode.NONE, 50)
+    assert error_and_offset(again, header(7, 0, 2, epoch=4)) == (OUT_OF_ORDER, -1)
+    assert error_and_offset(again, header(7, 12, 2, epoch=4)) == (ErrorCode.NONE, -1)
+    assert error_and_offset(again, header(8, SEQUENCE_MAX, 2)) == (ErrorCode.NONE, 50)
     assert [again.get(id).last_timestamp for id in again] == [1_005, 1_000]  # type: ignore[union-attr]
     for at in range(len(data)):
         assert not parse_snapshot(data[:at], Producers())
@@ -124,7 +124,7 @@ def opened(place: Place, clean: bool = False, segment_bytes: int = 1 << 20) -> t
     return log, producers
 
 
-def put(log: Log, producers: Producers, data: bytes) -> int:
+def append(log: Log, producers: Producers, data: bytes) -> int:
     offset = log.append(data, log.epoch)
     producers.note(read_header(data, 0), offset)
     return offset
@@ -138,62 +138,62 @@ def snapshots(place: Place) -> list[int]:
 def test_an_opened_log_knows_its_producers(place: Place, clean: bool) -> None:
     log, producers = opened(place, segment_bytes=2_000)
     for number in range(40):
-        put(log, producers, batch(number % 3, number // 3, padding=200))
+        append(log, producers, batch(number % 3, number // 3, padding=200))
     if clean:
         stop(log)
         assert snapshots(place)[-1] == 40
     again, known = opened(place, clean, segment_bytes=2_000)
     assert again.next_offset == 40
-    for number in (37, 38, 39):  # the last one of each
-        assert asked(known, header(number % 3, number // 3)) == (ErrorCode.NONE, number)
-        assert asked(known, header(number % 3, number // 3 + 1)) == (ErrorCode.NONE, -1)
-        assert asked(known, header(number % 3, number // 3 + 2)) == (OUT_OF_ORDER, -1)
+    for number in (37, 38, 39):  # the last batch of each
+        assert error_and_offset(known, header(number % 3, number // 3)) == (ErrorCode.NONE, number)
+        assert error_and_offset(known, header(number % 3, number // 3 + 1)) == (ErrorCode.NONE, -1)
+        assert error_and_offset(known, header(number % 3, number // 3 + 2)) == (OUT_OF_ORDER, -1)
 
 
-def test_an_opening_after_a_crash_reads_no_more_than_is_behind_the_newest_snapshot() -> None:
+def test_opening_after_a_crash_reads_only_past_the_newest_snapshot() -> None:
     disk, place = in_memory()
     log, producers = opened(place, segment_bytes=20_000)
     for number in range(100):
-        put(log, producers, batch(7, number, padding=1_000))
+        append(log, producers, batch(7, number, padding=1_000))
     disk.reads.clear()
     log.flush()
     last, *before = (f"{segment.base:020d}.log" for segment in reversed(log._segments))
     producers = Producers()
     Log.open(Handles(disk), log.folder, 20_000, log.last_base, False, deferred=True, producers=producers)
-    assert asked(producers, header(7, 99)) == (ErrorCode.NONE, 99)
+    assert error_and_offset(producers, header(7, 99)) == (ErrorCode.NONE, 99)
     read = [path.rpartition("/")[2] for path, _ in disk.reads]
     assert last in read
-    assert all(read.count(name) <= 4 for name in before)  # a look at their ends, and at the newest time that the index knows
+    assert all(read.count(name) <= 4 for name in before)  # a read of their ends, and of the newest time in the index
 
 
-def test_a_snapshot_that_is_torn_is_passed_over(place: Place) -> None:
+def test_a_torn_snapshot_is_skipped(place: Place) -> None:
     log, producers = opened(place, segment_bytes=2_000)
     for number in range(40):
-        put(log, producers, batch(7, number, padding=200))
+        append(log, producers, batch(7, number, padding=200))
     assert len(snapshots(place)) > 2
     newest = f"{place.path}/{FOLDER}/{snapshots(place)[-1]:020d}.snapshot"
     overwrite(place.disk, newest, read(place.disk, newest)[:-1])
     _, known = opened(place, segment_bytes=2_000)
-    assert asked(known, header(7, 39)) == (ErrorCode.NONE, 39)
+    assert error_and_offset(known, header(7, 39)) == (ErrorCode.NONE, 39)
     assert not place.disk.exists(newest)
 
 
-def test_a_snapshot_of_what_was_cut_off_is_removed() -> None:
+def test_snapshots_past_a_truncation_are_removed() -> None:
     disk, place = in_memory()
     log, producers = opened(place)
     for number in range(10):
-        put(log, producers, batch(7, number))
+        append(log, producers, batch(7, number))
     stop(log)
     path = f"/data/{FOLDER}/00000000000000000000.log"
     whole = read(disk, path)
     overwrite(disk, path, whole[: len(whole) // 2])
     log, producers = opened(place)
     assert (log.next_offset, snapshots(place)) == (5, [])
-    assert asked(producers, header(7, 5)) == (ErrorCode.NONE, -1)
+    assert error_and_offset(producers, header(7, 5)) == (ErrorCode.NONE, -1)
     for number in range(5):
-        put(log, producers, batch(8, number))
+        append(log, producers, batch(8, number))
     _, producers = opened(place, clean=True)
-    assert sorted(producers) == []  # it was not closed in order after all: nothing is made up
+    assert sorted(producers) == []  # it was not closed in order after all: no state is invented
     _, producers = opened(place)
     assert sorted(producers) == [7, 8]
 
@@ -206,10 +206,10 @@ def test_a_log_without_producer_ids_has_no_snapshot(place: Place) -> None:
     assert snapshots(place) == []
 
 
-def test_snapshots_go_with_their_segments_and_one_stays_for_each(place: Place) -> None:
+def test_snapshots_are_removed_with_their_segments(place: Place) -> None:
     log, producers = opened(place, segment_bytes=2_000)
     for number in range(40):
-        put(log, producers, batch(7, number, padding=200))
+        append(log, producers, batch(7, number, padding=200))
     before = snapshots(place)
     assert before == [segment.base for segment in log._segments[1:]]
     log.delete_before(20)
@@ -217,17 +217,17 @@ def test_snapshots_go_with_their_segments_and_one_stays_for_each(place: Place) -
     assert snapshots(place) == [base for base in before if base >= log._segments[0].base]
     stop(log)
     log, producers = opened(place, clean=True, segment_bytes=2_000)
-    put(log, producers, batch(7, 40))
+    append(log, producers, batch(7, 40))
     stop(log)
     opened(place, clean=True)
-    assert snapshots(place) == [*(segment.base for segment in log._segments), 41]  # the one of the stop before is gone
+    assert snapshots(place) == [*(segment.base for segment in log._segments), 41]  # the snapshot of the previous stop is gone
 
 
 def test_a_full_disk_at_a_roll_costs_a_snapshot_and_no_append() -> None:
     disk, place = in_memory()
     log, producers = opened(place, segment_bytes=2_000)
     for number in range(7):
-        put(log, producers, batch(7, number, padding=200))
+        append(log, producers, batch(7, number, padding=200))
     original = disk.open
 
     def refuse(path: str, create: bool = False) -> object:
@@ -237,11 +237,11 @@ def test_a_full_disk_at_a_roll_costs_a_snapshot_and_no_append() -> None:
 
     disk.open = refuse  # type: ignore[method-assign,assignment]
     for number in range(7, 12):
-        assert put(log, producers, batch(7, number, padding=200)) == number
+        assert append(log, producers, batch(7, number, padding=200)) == number
     assert snapshots(place) == []
     disk.open = original  # type: ignore[method-assign]
     _, known = opened(place)
-    assert asked(known, header(7, 11)) == (ErrorCode.NONE, 11)
+    assert error_and_offset(known, header(7, 11)) == (ErrorCode.NONE, 11)
 
 
 @pytest.mark.parametrize("older", [False, True])
@@ -249,7 +249,7 @@ def test_a_snapshot_that_was_torn_while_it_was_written_is_written_again_by_the_s
     disk, place = in_memory()
     log, producers = opened(place)
     for number in range(6):
-        put(log, producers, batch(7, number))
+        append(log, producers, batch(7, number))
         if older and number == 2:
             assert log.roll(0)
     log.flush()
@@ -266,27 +266,27 @@ def test_a_snapshot_that_was_torn_while_it_was_written_is_written_again_by_the_s
     assert snapshots(place)[-1] == 6
     stop(log)
     _, known = opened(place, clean=True)
-    assert asked(known, header(7, 5)) == (ErrorCode.NONE, 5)
-    assert asked(known, header(7, 6)) == (ErrorCode.NONE, -1)
+    assert error_and_offset(known, header(7, 5)) == (ErrorCode.NONE, 5)
+    assert error_and_offset(known, header(7, 6)) == (ErrorCode.NONE, -1)
     assert snapshots(place)[-1] == 6
 
 
 def test_where_every_snapshot_is_torn_an_orderly_start_reads_the_log(place: Place) -> None:
     log, producers = opened(place, segment_bytes=2_000)
     for number in range(20):
-        put(log, producers, batch(7, number, padding=200))
+        append(log, producers, batch(7, number, padding=200))
     stop(log)
     for offset in snapshots(place):
         overwrite(place.disk, f"{place.path}/{FOLDER}/{offset:020d}.snapshot", b"")
     _, known = opened(place, clean=True, segment_bytes=2_000)
-    assert asked(known, header(7, 19)) == (ErrorCode.NONE, 19)
+    assert error_and_offset(known, header(7, 19)) == (ErrorCode.NONE, 19)
 
 
 def test_the_snapshot_of_a_stop_omits_expired_producers(place: Place) -> None:
     log, producers = opened(place)
-    put(log, producers, batch(7, 0))
+    append(log, producers, batch(7, 0))
     producers.expire(10_000, 30_000)
-    put(log, producers, batch(8, 0))
+    append(log, producers, batch(8, 0))
     assert log.roll(0)
     producers.expire(40_000, 30_000)
     stop(log)
@@ -294,28 +294,28 @@ def test_the_snapshot_of_a_stop_omits_expired_producers(place: Place) -> None:
     assert sorted(known) == [8]
 
 
-def test_a_newer_batch_is_a_sign_of_life_and_another_epoch_has_its_own_batches() -> None:
+def test_a_new_batch_renews_a_producer_and_a_new_epoch_has_its_own_batches() -> None:
     producers = Producers()
     producers.note(header(7, 0, 3, epoch=2, timestamp=1_000), 10)
     producers.note(header(7, 3, 1, epoch=2, timestamp=5_000), 13)
     known = producers.get(7)
     assert known is not None
     assert (known.epoch, known.last_timestamp, known.last_sequence, known.batches) == (2, 5_000, 3, [(0, 2, 10, 1_000), (3, 3, 13, 5_000)])
-    assert asked(producers, header(7, 0, epoch=3)) == (ErrorCode.NONE, -1)
-    assert asked(producers, header(7, 1, epoch=3)) == (OUT_OF_ORDER, -1)
-    assert asked(producers, header(7, 4, epoch=3)) == (OUT_OF_ORDER, -1)
-    assert asked(producers, header(7, 4, epoch=1)) == (OLD_EPOCH, -1)
+    assert error_and_offset(producers, header(7, 0, epoch=3)) == (ErrorCode.NONE, -1)
+    assert error_and_offset(producers, header(7, 1, epoch=3)) == (OUT_OF_ORDER, -1)
+    assert error_and_offset(producers, header(7, 4, epoch=3)) == (OUT_OF_ORDER, -1)
+    assert error_and_offset(producers, header(7, 4, epoch=1)) == (OLD_EPOCH, -1)
     producers.note(header(7, 0, 2, epoch=3, timestamp=6_000), 14)
     assert (known.epoch, known.batches) == (3, [(0, 1, 14, 6_000)])
     assert producers.last_offsets() == {7: 14}
 
 
 def test_a_producer_without_an_epoch_may_send_any_sequence() -> None:
-    """Kafka's snapshots have such ones: what they wrote is gone."""
+    """Kafka's snapshots have such entries, whose batches are gone."""
     producers = Producers()
     producers.put(7, Producer())
-    assert asked(producers, header(7, 50, epoch=0)) == (ErrorCode.NONE, -1)
-    assert asked(producers, header(7, 0, epoch=4)) == (ErrorCode.NONE, -1)
+    assert error_and_offset(producers, header(7, 50, epoch=0)) == (ErrorCode.NONE, -1)
+    assert error_and_offset(producers, header(7, 0, epoch=4)) == (ErrorCode.NONE, -1)
     assert producers.last_offsets() == {}
     producers.clear()
     assert (len(producers), producers.get(7)) == (0, None)
@@ -329,10 +329,10 @@ def test_the_last_sequence_of_a_batch_is_counted_over_the_largest(sequence: int,
     assert known is not None
     assert (known.last_sequence, known.batches) == (last, [(sequence, last, 100, 1_000)])
     again = header(7, sequence, delta + 1)
-    assert asked(producers, again) == (ErrorCode.NONE, 100)
+    assert error_and_offset(producers, again) == (ErrorCode.NONE, 100)
     if last != SEQUENCE_MAX:
-        assert asked(producers, header(7, last + 1)) == (ErrorCode.NONE, -1)
-        assert asked(producers, header(7, last + 2)) == (OUT_OF_ORDER, -1)
+        assert error_and_offset(producers, header(7, last + 1)) == (ErrorCode.NONE, -1)
+        assert error_and_offset(producers, header(7, last + 2)) == (OUT_OF_ORDER, -1)
 
 
 def test_a_transaction_that_is_open_keeps_its_producer_and_its_end_has_no_sequence() -> None:
@@ -341,7 +341,7 @@ def test_a_transaction_that_is_open_keeps_its_producer_and_its_end_has_no_sequen
     producers.note_batch(7, 0, 2, 0, 102, 1_100, TRANSACTIONAL)
     known = producers.get(7)
     assert known is not None
-    assert known.transaction_offset == 100  # where it begins
+    assert known.transaction_offset == 100  # where the transaction begins
     assert [producers.expire(moment, 1) for moment in (0, 1 << 40)] == [0, 0]
     producers.note_batch(7, 0, -1, 0, 103, 1_200, TRANSACTIONAL | CONTROL)
     assert (known.transaction_offset, known.last_sequence, known.last_timestamp) == (-1, 2, 1_200)
@@ -349,7 +349,7 @@ def test_a_transaction_that_is_open_keeps_its_producer_and_its_end_has_no_sequen
     assert [producers.expire(moment, 60_000) for moment in (1_200, 59_999, 60_000)] == [0, 0, 1]
 
 
-def test_a_transaction_at_the_first_offset_is_one() -> None:
+def test_a_transaction_may_begin_at_offset_0() -> None:
     producers = Producers()
     producers.note_batch(7, 0, 0, 0, 0, 1_000, TRANSACTIONAL)
     producers.note_batch(7, 0, 1, 0, 1, 1_000, TRANSACTIONAL)
@@ -359,15 +359,15 @@ def test_a_transaction_at_the_first_offset_is_one() -> None:
     assert [producers.expire(moment, 1) for moment in (0, 1 << 40)] == [0, 0]
 
 
-def test_a_producer_of_whom_only_the_epoch_is_known_begins_at_0_and_is_forgotten_as_others_are() -> None:
+def test_a_producer_known_only_by_epoch_begins_at_sequence_0_and_expires() -> None:
     producers = Producers()
     producers.put(7, Producer(2))
-    assert asked(producers, header(7, 0, epoch=2)) == (ErrorCode.NONE, -1)
-    assert asked(producers, header(7, 5, epoch=2)) == (OUT_OF_ORDER, -1)
-    assert asked(producers, header(7, 0, epoch=1)) == (OLD_EPOCH, -1)
+    assert error_and_offset(producers, header(7, 0, epoch=2)) == (ErrorCode.NONE, -1)
+    assert error_and_offset(producers, header(7, 5, epoch=2)) == (OUT_OF_ORDER, -1)
+    assert error_and_offset(producers, header(7, 0, epoch=1)) == (OLD_EPOCH, -1)
     assert [producers.expire(moment, 10) for moment in (1_000, 1_009, 1_010)] == [0, 0, 1]
 
 
 @pytest.mark.parametrize(("epoch", "error"), [(0, ErrorCode.NONE), (-1, ErrorCode.NONE), (-2, OLD_EPOCH)])
 def test_an_unknown_producer_may_have_any_valid_epoch(epoch: int, error: ErrorCode) -> None:
-    assert asked(Producers(), header(7, 5, epoch=epoch)) == (error, -1)
+    assert error_and_offset(Producers(), header(7, 5, epoch=epoch)) == (error, -1)

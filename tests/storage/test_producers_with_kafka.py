@@ -1,4 +1,4 @@
-"""Idempotent producers beside a real Kafka: the same batches get the same answers, and each reads the other's snapshots."""
+"""Idempotent producers beside Kafka: the same batches get the same replies, and each reads the other's snapshots."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Answer = tuple[int, int, int]  # error, base offset, log append time
 
 
 class Beside:
-    """A Kafka and a log of ours that are sent the same batches."""
+    """A Kafka and a log of ours that get the same batches."""
 
     def __init__(self, kafka: LastingKafka, place: Path) -> None:
         self.kafka = kafka
@@ -36,7 +36,7 @@ class Beside:
         self.producers = Producers()
         self.log, _ = Log.open(Handles(OsDisk()), str(place / f"{TOPIC}-0"), 1 << 20, 0, False, deferred=True, producers=self.producers)
         self.timestamp = int(time.time() * 1000)
-        self.answers: list[tuple[tuple[int, int, int, int], Answer, Answer]] = []  # question, ours, Kafka's
+        self.answers: list[tuple[tuple[int, int, int, int], Answer, Answer]] = []  # batch, our reply, Kafka's reply
 
     def batch(self, producer: int, epoch: int, sequence: int, records: int) -> bytes:
         self.timestamp += 1
@@ -77,7 +77,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beside]:
 
 
 def questions(random: Random) -> Iterator[tuple[int, int, int, int]]:
-    """Producer, epoch, first sequence and count of records: mostly what follows, and everything that does not."""
+    """Producer, epoch, first sequence and record count: mostly the expected next batch, and every kind of deviation."""
     for producer in range(1, 25):
         epoch = random.choice((0, 0, 3))
         sequence = random.choice((0, 0, 5, SEQUENCE_MAX - 3, SEQUENCE_MAX))
@@ -86,7 +86,7 @@ def questions(random: Random) -> Iterator[tuple[int, int, int, int]]:
             count = random.randint(1, 4)
             match random.randint(0, 9):
                 case 0 | 1 if sent:
-                    asked = random.choice(sent[-7:])  # again: of the newest five, or older
+                    asked = random.choice(sent[-7:])  # a duplicate: of the newest five, or older
                 case 2:
                     asked = (epoch, (sequence + random.choice((1, 2, -1, -2, 7))) % (SEQUENCE_MAX + 1), count)
                 case 3:
@@ -94,7 +94,7 @@ def questions(random: Random) -> Iterator[tuple[int, int, int, int]]:
                 case 4:
                     asked = (epoch + 1, random.choice((0, 0, 1, sequence)), count)
                 case 5 if sent:
-                    asked = (sent[-1][0], sent[-1][1], sent[-1][2] + 1)  # as before, but longer
+                    asked = (sent[-1][0], sent[-1][1], sent[-1][2] + 1)  # like a known batch, but longer
                 case _:
                     asked = (epoch, sequence, count)
             yield (producer, *asked)
@@ -103,11 +103,11 @@ def questions(random: Random) -> Iterator[tuple[int, int, int, int]]:
                 epoch, sequence = asked[0], (asked[1] + asked[2]) % (SEQUENCE_MAX + 1)
 
 
-def test_the_same_batches_get_the_same_answers(beside: Beside) -> None:
+def test_the_same_batches_get_kafkas_replies(beside: Beside) -> None:
     for question, ours, kafkas in beside.answers:
         assert ours == kafkas, question
     assert {ours[0] for _, ours, _ in beside.answers} == {0, 45, 47}
-    assert sum(ours[2] >= 0 for _, ours, _ in beside.answers) > 10  # told again
+    assert sum(ours[2] >= 0 for _, ours, _ in beside.answers) > 10  # a duplicate
 
 
 def last_batches(producers: Producers) -> dict[int, tuple[int, int, tuple[int, int, int, int]]]:
@@ -119,7 +119,7 @@ def last_batches(producers: Producers) -> dict[int, tuple[int, int, tuple[int, i
     return found
 
 
-def test_what_kafka_left_is_read_and_kafka_goes_on_with_what_we_left(beside: Beside, tmp_path: Path) -> None:
+def test_producer_state_is_exchanged_with_kafka_in_both_directions(beside: Beside, tmp_path: Path) -> None:
     (snapshot,) = beside.folder.glob("*.snapshot")
     assert int(snapshot.stem) == beside.log.next_offset
     for name, gone in (("orderly", False), ("rebuilt", True)):
@@ -132,7 +132,7 @@ def test_what_kafka_left_is_read_and_kafka_goes_on_with_what_we_left(beside: Bes
         assert last_batches(read) == last_batches(beside.producers)
         assert log.next_offset == beside.log.next_offset
 
-    # One more batch of each producer, and an orderly end of ours, in Kafka's own folder.
+    # One more batch of each producer, and an orderly stop of our log, in Kafka's own folder.
     producers = Producers()
     log, _ = Log.open(Handles(OsDisk()), str(beside.folder), 1 << 20, 0, True, deferred=True, producers=producers)
     sent: list[tuple[bytes, int]] = []
@@ -147,7 +147,7 @@ def test_what_kafka_left_is_read_and_kafka_goes_on_with_what_we_left(beside: Bes
     printed = run_java(DUMP, "--files", beside.folder / f"{log.next_offset:020d}.snapshot")
     dumped = re.findall(r"producerId: (\d+) producerEpoch: (\d+) .*?lastTimestamp: (\d+) firstSequence: (\d+) lastSequence: (\d+)", printed)
     expected = {id: (epoch, when, batch[0], batch[1]) for id, (epoch, when, batch) in last_batches(producers).items()}
-    # We tell of a producer's last five batches; Kafka reads them one by one, and the last stays.
+    # We keep the last five batches of a producer; Kafka reads them one by one and keeps the last.
     assert {int(line[0]): tuple(map(int, line[1:])) for line in dumped} == expected
 
     point = beside.kafka.data / "recovery-point-offset-checkpoint"

@@ -1,19 +1,20 @@
-"""Promoted segments found by an opening: finished if they belong to the log, removed if to another."""
+"""Promoted segments found while opening: swapped in if they belong to the log, removed if they belong to a former log of its name."""
 
 from __future__ import annotations
 
 import pytest
 
 from protocol.batch import DELETE_HORIZON, Record, build, read_header, records, rewrite, stamp_whole
+from simulator.disk import Crashed, SimDisk, data_disk
 from storage import Handles, Log
 from storage.checking import check
 from storage.promoted import Verdict, judge
 from storage.segment import Segment, segment_name
 from storage.swap import promote
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import Crashed, FaultyDisk, data_disk
 from tests.storage.logs import (
     FOLDER,
+    append_flushed,
     clean,
     clean_and_promote,
     compaction,
@@ -29,11 +30,11 @@ from tests.storage.logs import (
 from tests.storage.small_segments import COUNT, KEYS, SEGMENT_BYTES, filled, left_over
 from tests.support.batch_bytes import patched
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
-def another(disk: FaultyDisk, count: int, segment_bytes: int = SEGMENT_BYTES) -> Log:
-    """A log that began in a folder of the same name; of the same keys, written later."""
+def later_log(disk: SimDisk, count: int, segment_bytes: int = SEGMENT_BYTES) -> Log:
+    """A log created later in a folder of the same name, with the same keys."""
     log, _ = reopen(disk, "/data", segment_bytes=segment_bytes)
     for number in range(count):
         log.append(keyed_batch((f"k{number % KEYS}", f"v{number}"), timestamp=9_000), log.epoch)
@@ -41,8 +42,8 @@ def another(disk: FaultyDisk, count: int, segment_bytes: int = SEGMENT_BYTES) ->
     return log
 
 
-def left_by_another(disk: FaultyDisk, segment_bytes: int) -> dict[str, bytes]:
-    """What a compaction promoted that came too late."""
+def left_by_late_compaction(disk: SimDisk, segment_bytes: int) -> dict[str, bytes]:
+    """A segment promoted by a compaction that ended after the log was replaced."""
     log = filled(disk)
     _, _ = clean_and_promote(disk, log, segment_bytes=segment_bytes)
     return {name: read(disk, f"/data/{FOLDER}/{name}") for name in left_over(disk)}
@@ -52,13 +53,13 @@ def left_by_another(disk: FaultyDisk, segment_bytes: int) -> dict[str, bytes]:
 @pytest.mark.parametrize("own_bytes", [SEGMENT_BYTES, 1 << 20])
 @pytest.mark.parametrize("bytes_of_theirs", [SEGMENT_BYTES, 1_000, 1 << 20])
 @pytest.mark.parametrize("count", [1, 3, COUNT // 2, COUNT - 1, COUNT, COUNT + 20])
-def test_a_promoted_segment_of_another_log_of_this_name_replaces_nothing(
+def test_a_promoted_segment_of_a_former_log_of_the_name_replaces_nothing(
     count: int, bytes_of_theirs: int, own_bytes: int, clean_stop: bool
 ) -> None:
-    left = left_by_another(data_disk(), bytes_of_theirs)
+    left = left_by_late_compaction(data_disk(), bytes_of_theirs)
     assert any(name.endswith(".log.swap") for name in left)
     disk = data_disk()
-    log = another(disk, count, own_bytes)
+    log = later_log(disk, count, own_bytes)
     expected = records_by_offset(log)
     for name, data in left.items():
         overwrite(disk, f"/data/{FOLDER}/{name}", data)
@@ -68,7 +69,7 @@ def test_a_promoted_segment_of_another_log_of_this_name_replaces_nothing(
     assert left_over(disk) == []
 
 
-def test_an_emptied_batch_of_another_time_is_another_logs(disk: FaultyDisk) -> None:
+def test_an_emptied_batch_with_another_timestamp_belongs_to_another_log(disk: SimDisk) -> None:
     old, _ = reopen(disk, "/data", segment_bytes=1)
     for key, timestamp in (("a", 1_000), ("a", 2_000), ("b", 3_000)):
         old.append(keyed_batch((key, "v"), timestamp=timestamp), 0)
@@ -79,8 +80,7 @@ def test_an_emptied_batch_of_another_time_is_another_logs(disk: FaultyDisk) -> N
     disk = data_disk()
     log, _ = reopen(disk, "/data", segment_bytes=1)
     for key, timestamp in (("a", 1_001), ("b", 2_000), ("c", 3_000)):
-        log.append(keyed_batch((key, "v"), timestamp=timestamp), 0)
-    log.flush()
+        append_flushed(log, keyed_batch((key, "v"), timestamp=timestamp))
     expected = records_by_offset(log)
     log.close()
     overwrite(disk, f"{log.folder}/{left}", data)
@@ -88,10 +88,10 @@ def test_an_emptied_batch_of_another_time_is_another_logs(disk: FaultyDisk) -> N
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_a_promoted_segment_behind_the_end_of_the_log_is_another_logs(count: int) -> None:
-    left = left_by_another(data_disk(), 200)
+def test_a_promoted_segment_past_the_end_belongs_to_another_log(count: int) -> None:
+    left = left_by_late_compaction(data_disk(), 200)
     disk = data_disk()
-    log = another(disk, count)
+    log = later_log(disk, count)
     expected = records_by_offset(log)
     for name, data in left.items():
         if int(name[:20]) > count:
@@ -102,7 +102,7 @@ def test_a_promoted_segment_behind_the_end_of_the_log_is_another_logs(count: int
     assert again.next_offset == count
 
 
-def test_a_promoted_segment_in_the_middle_of_a_batch_is_another_logs(disk: FaultyDisk) -> None:
+def test_a_promoted_segment_inside_a_batch_belongs_to_another_log(disk: SimDisk) -> None:
     old, _ = reopen(disk, "/data")
     for _ in range(2):
         old.append(keyed_batch(*[("a", "v")] * 5), 0)
@@ -110,8 +110,7 @@ def test_a_promoted_segment_in_the_middle_of_a_batch_is_another_logs(disk: Fault
     data = read(disk, f"{old.folder}/{segment_name(0)}.log")
     disk = data_disk()
     log, _ = reopen(disk, "/data")
-    log.append(keyed_batch(*[("b", "v")] * 10), 0)
-    log.flush()
+    append_flushed(log, keyed_batch(*[("b", "v")] * 10))
     assert log.roll(0)
     expected = records_by_offset(log)
     log.close()
@@ -119,8 +118,8 @@ def test_a_promoted_segment_in_the_middle_of_a_batch_is_another_logs(disk: Fault
     assert records_by_offset(reopen(disk, "/data")[0]) == expected
 
 
-def test_a_promoted_segment_whose_sources_are_gone_is_finished(disk: FaultyDisk) -> None:
-    """As a Kafka leaves it that was killed while it finished an exchange."""
+def test_a_promoted_segment_whose_sources_are_gone_is_finished(disk: SimDisk) -> None:
+    """As left by a Kafka killed in the middle of a swap."""
     log = filled(disk)
     expected = values_by_key(log)
     job, _ = clean_and_promote(disk, log, segment_bytes=1_000)
@@ -134,7 +133,7 @@ def test_a_promoted_segment_whose_sources_are_gone_is_finished(disk: FaultyDisk)
 
 @pytest.mark.parametrize("forgotten", [0, 3, 9])
 @pytest.mark.parametrize("segment_bytes", [SEGMENT_BYTES, 1_000, 1 << 20])
-def test_half_an_exchange_beside_a_forgotten_cleaned_segment_loses_nothing(segment_bytes: int, forgotten: int) -> None:
+def test_a_half_finished_swap_beside_a_leftover_cleaned_file_loses_nothing(segment_bytes: int, forgotten: int) -> None:
     expected = values_by_key(filled(data_disk(), 20))
     for step in range(1, 200):
         disk = data_disk()
@@ -163,8 +162,8 @@ def test_half_an_exchange_beside_a_forgotten_cleaned_segment_loses_nothing(segme
 
 
 @pytest.mark.parametrize(("value", "timestamp"), [("w", 5_000), ("v", 4_999), ("v", 5_001)])
-def test_a_segment_that_was_cut_and_written_again_is_not_replaced_by_what_it_was_before(disk: FaultyDisk, value: str, timestamp: int) -> None:
-    """As many bytes, other records: what was made from the old ones is another log's."""
+def test_a_rewritten_segment_is_not_replaced_by_its_former_content(disk: SimDisk, value: str, timestamp: int) -> None:
+    """The same number of bytes but other records: the segment compacted from the old ones belongs to later_log log."""
     log = filled(disk)
     _, _ = clean_and_promote(disk, log, segment_bytes=SEGMENT_BYTES)
     last = log.closed[-1]
@@ -182,16 +181,14 @@ def test_a_segment_that_was_cut_and_written_again_is_not_replaced_by_what_it_was
     assert 1 in records_by_offset(again)
 
 
-def test_tombstones_that_got_a_horizon_and_records_that_went_are_still_of_the_same_log(place: Place) -> None:
+def test_set_delete_horizons_and_removed_records_do_not_change_the_identity_of_a_log(place: Place) -> None:
     log, _ = reopen(place.disk, place.path, segment_bytes=SEGMENT_BYTES)
     for number in range(COUNT):
-        log.append(keyed_batch((f"k{number % 20}", None if number % 3 == 0 else "v"), ("other", "v")), log.epoch)
-    log.flush()
+        append_flushed(log, keyed_batch((f"k{number % 20}", None if number % 3 == 0 else "v"), ("other", "v")), log.epoch)
     expected = values_by_key(log)
     clean(place.disk, log, segment_bytes=1 << 20)
     assert any(header.attributes & DELETE_HORIZON for header in headers(log))
-    log.append(keyed_batch(("k5", "new")), log.epoch)
-    log.flush()
+    append_flushed(log, keyed_batch(("k5", "new")), log.epoch)
     assert log.roll(0)
     expected = values_by_key(log)
     _, _ = clean_and_promote(place.disk, log, segment_bytes=1 << 20)
@@ -202,12 +199,12 @@ def test_tombstones_that_got_a_horizon_and_records_that_went_are_still_of_the_sa
     assert sum(header.record_count for header in headers(again)) < before
 
 
-# The verdicts themselves, over folders that were laid out by hand
+# Verdicts over hand-made folders
 
 Offsets = list[int]
 
 
-def one(offset: int, value: str = "", records: int = 1, epoch: int = 3, **rest: int) -> bytes:
+def numbered_batch(offset: int, value: str = "", records: int = 1, epoch: int = 3, **rest: int) -> bytes:
     """A batch of `records` offsets from `offset` on."""
     made_of = [Record(n, 1_000 + n, b"k%d" % n, (value or f"v{offset}").encode()) for n in range(records)]
     data = bytearray(build(made_of, **{"producer_id": 7, "producer_epoch": 1, "base_sequence": 5, **rest}))  # type: ignore[arg-type]
@@ -215,11 +212,11 @@ def one(offset: int, value: str = "", records: int = 1, epoch: int = 3, **rest: 
     return bytes(data)
 
 
-def laid(disk: FaultyDisk, base: int, ending: str, data: bytes) -> None:
+def lay_out(disk: SimDisk, base: int, ending: str, data: bytes) -> None:
     overwrite(disk, f"/data/{FOLDER}/{segment_name(base)}.log{ending}", data)
 
 
-def verdict_of(disk: FaultyDisk, base: int) -> Verdict:
+def verdict_of(disk: SimDisk, base: int) -> Verdict:
     handles = Handles(disk)
     promoted = Segment(handles, f"/data/{FOLDER}", base, ".swap")
     assert check(promoted, from_start=True) == ""
@@ -235,7 +232,7 @@ def verdict_on(standing: dict[int, Offsets], aside: dict[int, Offsets], base: in
     disk.make_folder(f"/data/{FOLDER}")
     for some, ending in ((standing, ""), (aside, ".deleted"), ({base: offsets}, ".swap")):
         for begin, held in some.items():
-            laid(disk, begin, ending, b"".join(one(offset) for offset in held))
+            lay_out(disk, begin, ending, b"".join(numbered_batch(offset) for offset in held))
     for name in ("notes.log.deleted", "x" * 20 + ".log.deleted", "\N{ARABIC-INDIC DIGIT ZERO}" * 20 + ".log.deleted", "0" * 21 + ".log.deleted", "0" * 19 + "1.log.1.clean"):
         overwrite(disk, f"/data/{FOLDER}/{name}", b"")
     return verdict_of(disk, base)
@@ -244,62 +241,62 @@ def verdict_on(standing: dict[int, Offsets], aside: dict[int, Offsets], base: in
 @pytest.mark.parametrize(
     ("standing", "aside", "base", "offsets", "expected"),
     [
-        # Nothing in it.
+        # The segment is empty.
         ({0: [0], 1: [1]}, {}, 0, [], Verdict.COVERED),
         ({1: [1]}, {}, 0, [], Verdict.NEEDED),
-        # What it was made from stands.
+        # Its source segments are still there.
         ({0: [0, 1], 2: [2, 3], 4: [4]}, {}, 0, [1, 3], Verdict.COVERED),
         ({0: [0, 1], 2: [2, 3], 4: [4]}, {}, 2, [3], Verdict.COVERED),
         ({0: [0, 1, 2, 3], 4: [4]}, {}, 2, [2, 3], Verdict.COVERED),
-        # Set aside is something else, before it or right behind it.
+        # Something else is set aside, before it or right after it.
         ({1: [1, 2], 3: [3]}, {0: [0]}, 1, [2], Verdict.COVERED),
         ({0: [0, 1], 2: [2, 3], 5: [5]}, {4: [4]}, 0, [1, 3], Verdict.COVERED),
-        # What it was made from is set aside, all of it or a part.
+        # Its sources are set aside, all or a part.
         ({4: [4]}, {0: [0, 1], 2: [2, 3]}, 0, [1, 3], Verdict.NEEDED),
         ({4: [4]}, {0: [0, 1, 2, 3]}, 0, [0, 3], Verdict.NEEDED),
         ({0: [0, 1], 4: [4]}, {2: [2, 3]}, 0, [1, 3], Verdict.NEEDED),
         ({0: [0, 1], 4: [4]}, {2: [2, 3], 9: [9]}, 0, [1, 3], Verdict.NEEDED),
-        # It is gone.
+        # A source is gone.
         ({4: [4]}, {}, 0, [0, 1, 3], Verdict.NEEDED),
         ({0: [0, 1], 4: [4]}, {}, 2, [2, 3], Verdict.NEEDED),
         ({0: [0, 1], 5: [5]}, {}, 2, [3], Verdict.NEEDED),
-        # A part is gone while another part stands: no exchange leaves that.
+        # A part is gone while later_log part is there: no swap leaves that.
         ({0: [0], 4: [4]}, {}, 0, [0, 3], Verdict.FOREIGN),
         ({2: [2], 4: [4]}, {}, 0, [1, 2], Verdict.FOREIGN),
         ({3: [3], 4: [4]}, {}, 0, [1, 3], Verdict.FOREIGN),
-        # Nothing stands behind it: a compaction leaves the last segment alone.
+        # No segment follows: a compaction leaves the last segment alone.
         ({}, {}, 0, [0, 1], Verdict.FOREIGN),
         ({0: [0]}, {}, 1, [1], Verdict.FOREIGN),
         ({0: [0], 3: [3]}, {}, 1, [1, 3], Verdict.FOREIGN),
-        # It has an offset that is in none of what it would replace.
+        # It has an offset that none of its sources has.
         ({4: [4]}, {0: [0, 2]}, 0, [1, 2], Verdict.FOREIGN),
         ({0: [0, 2], 4: [4]}, {}, 0, [1, 2], Verdict.FOREIGN),
         ({4: [4]}, {0: [0, 2, 3]}, 0, [0, 1, 3], Verdict.FOREIGN),
     ],
 )
-def test_a_promoted_segment_is_judged_by_what_stands_and_what_was_set_aside(
+def test_a_promoted_segment_is_compared_with_current_and_set_aside_segments(
     standing: dict[int, Offsets], aside: dict[int, Offsets], base: int, offsets: Offsets, expected: Verdict
 ) -> None:
     assert verdict_on(standing, aside, base, offsets) is expected
 
 
-def test_an_offset_inside_a_batch_of_the_log_is_another_logs_and_one_behind_it_is_not() -> None:
+def test_a_base_offset_inside_a_batch_belongs_to_another_log() -> None:
     for base, expected in ((1, Verdict.FOREIGN), (2, Verdict.FOREIGN), (3, Verdict.NEEDED)):
         disk = data_disk()
         disk.make_folder(f"/data/{FOLDER}")
-        laid(disk, 0, "", one(0, records=3))
-        laid(disk, 4, "", one(4))
-        laid(disk, base, ".swap", one(base, records=4 - base))
+        lay_out(disk, 0, "", numbered_batch(0, records=3))
+        lay_out(disk, 4, "", numbered_batch(4))
+        lay_out(disk, base, ".swap", numbered_batch(base, records=4 - base))
         assert verdict_of(disk, base) is expected
 
 
 def without(data: bytes, *gone: int, horizon: int = -1, max_timestamp: int = -1) -> bytes:
-    """As a compaction writes the batch."""
+    """The batch as a compaction writes it."""
     new = rewrite(read_header(data, 0), [record for record in records(data, 0) if record.offset not in gone], horizon)
     return patched(new, 35, max_timestamp.to_bytes(8, "big")) if max_timestamp >= 0 else new
 
 
-OLD = one(0, "same", records=4)
+OLD = numbered_batch(0, "same", records=4)
 
 
 @pytest.mark.parametrize(
@@ -312,47 +309,47 @@ OLD = one(0, "same", records=4)
         (without(OLD, 1, 2, 3), Verdict.COVERED),
         (without(OLD, 0, max_timestamp=1_004), Verdict.FOREIGN),
         (without(OLD, 0, 1, 2, 3), Verdict.COVERED),
-        (without(one(0, "other", records=4), 0), Verdict.FOREIGN),
-        (without(one(0, "same", records=5), 0), Verdict.FOREIGN),
-        (without(one(0, "same", records=3), 0), Verdict.FOREIGN),
-        (without(one(0, "same", records=4, epoch=4), 0), Verdict.FOREIGN),
-        (without(one(0, "same", records=4, producer_id=8), 0), Verdict.FOREIGN),
-        (without(one(0, "same", records=4, producer_epoch=2), 0), Verdict.FOREIGN),
-        (without(one(0, "same", records=4, base_sequence=6), 0), Verdict.FOREIGN),
+        (without(numbered_batch(0, "other", records=4), 0), Verdict.FOREIGN),
+        (without(numbered_batch(0, "same", records=5), 0), Verdict.FOREIGN),
+        (without(numbered_batch(0, "same", records=3), 0), Verdict.FOREIGN),
+        (without(numbered_batch(0, "same", records=4, epoch=4), 0), Verdict.FOREIGN),
+        (without(numbered_batch(0, "same", records=4, producer_id=8), 0), Verdict.FOREIGN),
+        (without(numbered_batch(0, "same", records=4, producer_epoch=2), 0), Verdict.FOREIGN),
+        (without(numbered_batch(0, "same", records=4, base_sequence=6), 0), Verdict.FOREIGN),
         (without(OLD, 0, 1, 2, 3, max_timestamp=1_002), Verdict.FOREIGN),
         (without(OLD, 0, 1, 2, 3, max_timestamp=1_004), Verdict.FOREIGN),
     ],
 )
-def test_a_batch_that_lost_records_is_known_by_all_that_a_compaction_leaves_as_it_was(disk: FaultyDisk, new: bytes, expected: Verdict) -> None:
+def test_a_compacted_batch_is_identified_by_its_unchanged_fields(disk: SimDisk, new: bytes, expected: Verdict) -> None:
     disk.make_folder(f"/data/{FOLDER}")
-    laid(disk, 0, "", OLD)
-    laid(disk, 9, "", one(9))
-    laid(disk, 0, ".swap", new)
+    lay_out(disk, 0, "", OLD)
+    lay_out(disk, 9, "", numbered_batch(9))
+    lay_out(disk, 0, ".swap", new)
     assert verdict_of(disk, 0) is expected
 
 
-def test_a_batch_that_stayed_as_it_is_is_the_same_even_where_its_records_cannot_be_read() -> None:
-    unreadable = patched(one(2), 21, (1).to_bytes(2, "big"))  # it says gzip
-    for last in (b"", one(3)):
+def test_an_unchanged_batch_matches_even_if_its_records_are_unreadable() -> None:
+    unreadable = patched(numbered_batch(2), 21, (1).to_bytes(2, "big"))  # it says gzip
+    for last in (b"", numbered_batch(3)):
         disk = data_disk()
         disk.make_folder(f"/data/{FOLDER}")
-        laid(disk, 0, "", one(0) + one(1) + unreadable + last)
-        laid(disk, 4, "", one(4))
-        laid(disk, 0, ".swap", one(1) + unreadable)
+        lay_out(disk, 0, "", numbered_batch(0) + numbered_batch(1) + unreadable + last)
+        lay_out(disk, 4, "", numbered_batch(4))
+        lay_out(disk, 0, ".swap", numbered_batch(1) + unreadable)
         assert verdict_of(disk, 0) is Verdict.COVERED
 
 
 def test_of_a_torn_segment_the_batches_before_the_tear_are_compared() -> None:
-    wrong_checksum = one(1)[:17] + bytes(4) + one(1)[21:]
+    wrong_checksum = numbered_batch(1)[:17] + bytes(4) + numbered_batch(1)[21:]
     for torn, expected in (
-        (one(2)[:-1], Verdict.COVERED),
+        (numbered_batch(2)[:-1], Verdict.COVERED),
         (b"\1" * 100, Verdict.COVERED),
-        (one(1)[:-1], Verdict.FOREIGN),
+        (numbered_batch(1)[:-1], Verdict.FOREIGN),
         (wrong_checksum, Verdict.FOREIGN),
     ):
         disk = data_disk()
         disk.make_folder(f"/data/{FOLDER}")
-        laid(disk, 0, "", one(0) + (b"" if expected is Verdict.FOREIGN else one(1)) + torn)
-        laid(disk, 4, "", one(4))
-        laid(disk, 0, ".swap", one(0) + one(1))
+        lay_out(disk, 0, "", numbered_batch(0) + (b"" if expected is Verdict.FOREIGN else numbered_batch(1)) + torn)
+        lay_out(disk, 4, "", numbered_batch(4))
+        lay_out(disk, 0, ".swap", numbered_batch(0) + numbered_batch(1))
         assert verdict_of(disk, 0) is expected

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from protocol.batch import CRC_FROM, iterate
+from simulator.disk import SimDisk
 from storage import DamagedLog, Log, OsDisk
 from tests.storage.conftest import Place, in_memory
-from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import FOLDER, append_all, batch, names, overwrite, read, reopen, result_of, scan, stop
 
 COUNT = 200
@@ -18,7 +18,7 @@ STEP_MS = 7
 
 
 def filled(place: Place, segment_bytes: int = 1 << 20, count: int = COUNT) -> Log:
-    """Batches of two records, each later than the one before by STEP_MS."""
+    """Batches of two records, each STEP_MS later than the previous."""
     log, _ = reopen(place.disk, place.path, segment_bytes=segment_bytes)
     for number in range(count):
         log.append(batch(f"b{number}", 2, padding=100, timestamp=FIRST_MS + STEP_MS * number), log.epoch)
@@ -40,7 +40,7 @@ def test_a_read_gives_whole_batches_from_the_one_that_holds_the_offset(place: Pl
     assert log.read(12, 1 << 20) == log.read(13, 1 << 20) == b""
 
 
-def test_reads_lead_through_all_segments(place: Place) -> None:
+def test_reads_continue_through_all_segments(place: Place) -> None:
     log = filled(place, segment_bytes=5_000)
     assert len(log._segments) > 5
     seen: list[int] = []
@@ -52,7 +52,7 @@ def test_reads_lead_through_all_segments(place: Place) -> None:
 
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 5_000])
 @pytest.mark.parametrize("again", [None, True, False])
-def test_records_are_found_by_their_time(place: Place, segment_bytes: int, again: bool | None) -> None:
+def test_records_are_found_by_timestamp(place: Place, segment_bytes: int, again: bool | None) -> None:
     log = filled(place, segment_bytes)
     if again is not None:
         log, _ = reopen(place.disk, place.path, clean=again, segment_bytes=segment_bytes)
@@ -65,12 +65,12 @@ def test_records_are_found_by_their_time(place: Place, segment_bytes: int, again
 
 
 @pytest.mark.parametrize("entry", range(4))
-def test_a_time_index_that_leads_astray_is_not_followed(place: Place, entry: int) -> None:
+def test_a_wrong_time_index_is_not_followed(place: Place, entry: int) -> None:
     filled(place)
     path = f"{place.path}/{FOLDER}/00000000000000000000.timeindex"
     whole = bytearray(read(place.disk, path))
     assert len(whole) > 12 * 5
-    whole[12 * entry + 11] += 40  # in order still, but of a batch that is later
+    whole[12 * entry + 11] += 40  # in order, but of a later batch
     whole[12 * entry + 7] += 1
     overwrite(place.disk, path, bytes(whole))
     log, _ = reopen(place.disk, place.path, clean=True)
@@ -79,7 +79,7 @@ def test_a_time_index_that_leads_astray_is_not_followed(place: Place, entry: int
         assert result_of(log.find_time(begin)) == (begin, 2 * number, 0)
 
 
-def test_segments_are_held_while_they_are_read_and_not_longer(place: Place) -> None:
+def test_segments_are_held_only_while_they_are_read(place: Place) -> None:
     log, _ = reopen(place.disk, place.path, segment_bytes=200)
     append_all(log, "abc", padding=100)
 
@@ -97,7 +97,7 @@ def test_segments_are_held_while_they_are_read_and_not_longer(place: Place) -> N
     assert held() == [0, 0, 0]
 
 
-def test_a_scan_ends_where_the_log_ended_when_it_was_asked_for(place: Place) -> None:
+def test_a_scan_ends_at_the_end_of_the_log_at_its_start(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     append_all(log, "ab")
     chunks = scan(log)
@@ -106,14 +106,14 @@ def test_a_scan_ends_where_the_log_ended_when_it_was_asked_for(place: Place) -> 
 
 
 @pytest.mark.parametrize("number", [0, 57, COUNT - 2])
-def test_a_wrong_byte_after_an_orderly_stop_is_damage_and_what_is_before_is_read(number: int) -> None:
+def test_a_wrong_byte_after_an_orderly_stop_is_damage_after_the_batches_before_it(number: int) -> None:
     disk, place = in_memory()
     filled(place)
     path = f"/data/{FOLDER}/00000000000000000000.log"
     whole = read(disk, path)
     sizes = [header.size for header in iterate(whole, 0, len(whole))]
     position = sum(sizes[:number])
-    # The checksum leaves out the first bytes: of those, a wrong offset shows at the next batch, a wrong epoch not at all.
+    # The checksum omits the first bytes: a wrong offset shows at the next batch, a wrong epoch not at all.
     for at in (0, 3, 6, 7, 8, 11, 16, CRC_FROM, 60, 70):
         data = bytearray(whole)
         data[position + at] ^= 0x10
@@ -128,7 +128,7 @@ def test_a_wrong_byte_after_an_orderly_stop_is_damage_and_what_is_before_is_read
             assert len(seen) <= number + 1
 
 
-def read_all(disk: FaultyDisk, wanted: str, seen: list[int]) -> None:
+def read_all(disk: SimDisk, wanted: str, seen: list[int]) -> None:
     log, _ = reopen(disk, "/data", clean=True)
     if wanted == "facts":
         facts(log)
@@ -137,7 +137,7 @@ def read_all(disk: FaultyDisk, wanted: str, seen: list[int]) -> None:
         seen.extend(bases(chunk))
 
 
-def test_checksums_are_verified_once_and_by_a_scan_of_everything(place: Place) -> None:
+def test_checksums_are_verified_once_and_in_every_full_scan(place: Place) -> None:
     filled(place)
     log, _ = reopen(place.disk, place.path, clean=True)
     (segment,) = log._segments
@@ -152,7 +152,7 @@ def test_checksums_are_verified_once_and_by_a_scan_of_everything(place: Place) -
     assert log._segments[0].verified
 
 
-def test_a_damaged_segment_is_not_taken_for_verified(place: Place) -> None:
+def test_a_damaged_segment_does_not_count_as_verified(place: Place) -> None:
     filled(place)
     path = f"{place.path}/{FOLDER}/00000000000000000000.log"
     whole = read(place.disk, path)
@@ -172,7 +172,7 @@ def test_a_long_scan_gives_about_a_mib_at_a_time(tmp_path: Path) -> None:
     assert max(sizes) <= 1 << 20
 
 
-# Facts, which a replay reads without looking at each batch
+# Facts, which replay reads without a step per batch
 
 
 def facts(log: Log, end: int | None = None) -> list[bytes]:
@@ -190,7 +190,7 @@ def test_facts_are_those_of_all_batches_before_the_end(place: Place, segment_byt
     assert facts(log) == facts(log) == keys
 
 
-def test_facts_end_where_the_log_ended_when_they_were_asked_for(place: Place) -> None:
+def test_facts_end_at_the_end_of_the_log_at_the_call(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     log.append(batch("a"), log.epoch)
     found = log.facts()
@@ -198,7 +198,7 @@ def test_facts_end_where_the_log_ended_when_they_were_asked_for(place: Place) ->
     assert list(found) == [[(b"a.0", b"")]]
 
 
-def test_facts_of_batches_larger_than_what_is_read_at_once(tmp_path: Path) -> None:
+def test_facts_of_batches_larger_than_a_chunk_are_read(tmp_path: Path) -> None:
     log, _ = reopen(OsDisk(), str(tmp_path), segment_bytes=1 << 30)
     for number in range(12):
         log.append(batch(f"b{number}", padding=100_000 * (number % 4)), log.epoch)
@@ -206,7 +206,7 @@ def test_facts_of_batches_larger_than_what_is_read_at_once(tmp_path: Path) -> No
     assert all(len(some) < 12 for some in log.facts())
 
 
-def test_facts_verify_what_nobody_has_verified_and_only_that(place: Place) -> None:
+def test_reading_facts_verifies_only_unverified_batches(place: Place) -> None:
     filled(place)
     log, _ = reopen(place.disk, place.path, clean=True)
     (segment,) = log._segments
@@ -218,18 +218,18 @@ def test_facts_verify_what_nobody_has_verified_and_only_that(place: Place) -> No
     path = f"{place.path}/{FOLDER}/00000000000000000000.log"
     whole = read(place.disk, path)
     overwrite(place.disk, path, whole[:-2] + b"!" + whole[-1:])
-    assert len(facts(log)) == 2 * COUNT  # it was verified, and nobody but us writes it
+    assert len(facts(log)) == 2 * COUNT  # it was verified, and only we write to it
     segment.verified = False
     with pytest.raises(DamagedLog, match="checksum"):
         facts(log)
 
 
-# The newest timestamp, which tells time where to go on
+# The newest timestamp, from which a scan by time continues
 
 
 @pytest.mark.parametrize("newest_at", [0, 1, 57, 199])
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 100_000])
-def test_the_newest_timestamp_is_known_after_an_orderly_stop_without_reading_everything(disk: FaultyDisk, newest_at: int, segment_bytes: int) -> None:
+def test_the_newest_timestamp_is_known_after_an_orderly_stop_without_reading_everything(disk: SimDisk, newest_at: int, segment_bytes: int) -> None:
     log, _ = reopen(disk, "/data", segment_bytes=segment_bytes)
     for number in range(200):
         log.append(batch("b", padding=2_000, timestamp=9_999 if number == newest_at else 1_000 + number), log.epoch)
@@ -238,5 +238,5 @@ def test_the_newest_timestamp_is_known_after_an_orderly_stop_without_reading_eve
     again, _ = reopen(disk, "/data", clean=True, segment_bytes=segment_bytes)
     assert again.newest_timestamp == log.newest_timestamp == 9_999
     reads = [path for path, _ in disk.reads if path.endswith(".log")]
-    assert len(reads) <= 3 * len(again._segments)  # a look at the batch that the index names last, and what follows it
+    assert len(reads) <= 3 * len(again._segments)  # a read of the batch that the index names last, and of the batches after it
     assert reopen(disk, "/data", segment_bytes=segment_bytes)[0].newest_timestamp == 9_999

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from protocol.batch import Record, TimestampType, build
+from simulator.disk import SimDisk
 from storage import AppendFailed, DamagedLog, Handles, Log, Recovery, folders_set_aside, remove_folder
 from storage.swap import remove_deleted
 from tests.storage.conftest import Place, in_memory
-from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import FOLDER, batch, names, overwrite, read, recover, result_of, run_flush, scan
 
 ONE = len(batch("b00", padding=100))
@@ -30,7 +30,7 @@ def opened(
 
 
 def filled(place: Place, count: int = 18) -> Log:
-    """Segments of four batches of one record, each a second later than the one before."""
+    """Segments of four batches of one record, each a second later than the previous."""
     log, _ = opened(place)
     for number in range(count):
         log.append(batch(f"b{number:02}", padding=100, timestamp=1_000 * number), log.epoch)
@@ -48,7 +48,7 @@ def kept(place: Place) -> list[int]:
 def test_segments_older_than_retention_ms_are_deleted(place: Place) -> None:
     log = filled(place)
     assert bases(log) == [0, 4, 8, 12, 16]
-    assert log.retain(13_000, 0, 10_000, -1) == []  # the first one's last record is ten seconds old, and no more
+    assert log.retain(13_000, 0, 10_000, -1) == []  # the last record of the first segment is exactly ten seconds old
     assert log.retain(13_001, 0, 10_000, -1) == [0]
     assert log.retain(21_000, 0, 10_000, -1) == [4]
     assert (bases(log), log.start_offset, kept(place)) == ([8, 12, 16], 8, [8, 12, 16])
@@ -59,14 +59,14 @@ def test_the_active_segment_is_deleted_when_everything_is_too_old(place: Place) 
     log = filled(place)
     assert log.retain(27_001, 0, 10_000, -1) == [0, 4, 8, 12, 16]
     assert (bases(log), log.start_offset, log.next_offset, log.size) == ([18], 18, 18, 0)
-    assert log.retain(10**9, 0, 0, 0) == []  # an empty one stays
+    assert log.retain(10**9, 0, 0, 0) == []  # an empty segment stays
     assert log.append(batch("new"), log.epoch) == 18
     remove_deleted(place.disk, log.folder, [0, 4, 8, 12, 16])
     log, _ = opened(place)
     assert (log.start_offset, names(log)) == (18, ["new.0"])
 
 
-def test_a_segment_without_timestamps_is_as_old_as_its_file(disk: FaultyDisk) -> None:
+def test_a_segment_without_timestamps_is_as_old_as_its_file(disk: SimDisk) -> None:
     log, _ = opened(Place(disk, "/data"))
     log.append(batch("b", timestamp=-1), log.epoch)
     disk.time = 5_000
@@ -102,24 +102,24 @@ def test_a_segment_with_future_timestamps_ages_from_when_it_was_seen(place: Plac
     assert old(6_000, 5_000) == []  # so it has grown since
     assert old(13_001, 10_100) == [0]
     assert old(14_000, 10_100) == []
-    assert old(14_000, 10_101) == [4]  # it did not wait for the first to go
+    assert old(14_000, 10_101) == [4]  # it did not wait for the removal of the first
     assert old(14_000, 15_000) == []
     if closed_only:
-        assert old(1 << 40, 1 << 40) == []  # which does not grow any more, and is the last
+        assert old(1 << 40, 1 << 40) == []  # which is complete, and the last
     else:
         assert old(14_000, 15_001) == [8]
     assert log.next_offset == 10
 
 
-def test_a_segment_from_the_future_is_as_old_as_its_records_once_that_has_come(place: Place) -> None:
+def test_a_segment_with_future_timestamps_has_its_records_age_once_that_time_comes(place: Place) -> None:
     log = filled(place, 8)
     assert log.retain(-200_000, 0, 10_000, -1) == []
     assert log.retain(13_000, 10_000_000, 10_000, -1) == []
     assert log.retain(13_001, 0, 10_000, -1) == [0]
 
 
-def test_records_a_little_ahead_of_the_clock_are_as_old_as_they_say(place: Place) -> None:
-    """The clock may have been set back by less than counts as a step."""
+def test_timestamps_slightly_ahead_of_the_clock_are_accepted(place: Place) -> None:
+    """The clock may have been set back by less than a step."""
     log = filled(place, 4)
     assert log.retain(3_000 - 120_000, 0, 1_000, -1) == []
     assert log.retain(3_000 - 120_000, 1 << 40, 1_000, -1) == []
@@ -127,7 +127,7 @@ def test_records_a_little_ahead_of_the_clock_are_as_old_as_they_say(place: Place
     assert log.retain(3_000 - 120_001, 1_001, 1_000, -1) == [0]
 
 
-def test_a_file_from_the_future_ages_from_when_it_was_seen(disk: FaultyDisk) -> None:
+def test_a_file_from_the_future_ages_from_when_it_was_seen(disk: SimDisk) -> None:
     log, _ = opened(Place(disk, "/data"))
     disk.time = FUTURE
     log.append(batch("b", timestamp=-1), log.epoch)
@@ -140,22 +140,22 @@ def test_the_oldest_segments_are_deleted_down_to_retention_bytes(place: Place) -
     log = filled(place)
     assert log.retain(0, 0, -1, 14 * ONE + 1) == []
     assert log.retain(0, 0, -1, 14 * ONE) == [0]
-    assert log.retain(0, 0, -1, 7 * ONE) == [4]  # of ten without four six were left
+    assert log.retain(0, 0, -1, 7 * ONE) == [4]  # four of ten removed leave six
     assert log.retain(0, 0, -1, 6 * ONE) == [8]
     assert log.retain(0, 0, -1, 0) == [12, 16]
     assert (bases(log), log.size) == ([18], 0)
 
 
-def test_deleted_records_are_not_found_and_leave_in_whole_segments(place: Place) -> None:
+def test_deleted_records_are_not_readable_and_are_removed_in_whole_segments(place: Place) -> None:
     log = filled(place)
     log.delete_before(9)
     assert (log.start_offset, result_of(log.find_time(0))) == (9, (9_000, 9, 0))
     assert log.retain(0, 0, -1, -1) == [0, 4]
     assert (bases(log), log.start_offset) == ([8, 12, 16], 9)
-    log.delete_before(3)  # it never goes back
-    log.delete_before(50)  # nor beyond the end
+    log.delete_before(3)  # the log start never goes back
+    log.delete_before(50)  # nor past the end
     assert log.start_offset == 18
-    assert log.retain(0, 0, -1, -1) == [8, 12]  # the last one has nothing behind it that says where it begins
+    assert log.retain(0, 0, -1, -1) == [8, 12]  # the last epoch has no successor that ends it
     assert (result_of(log.find_time(0)), result_of(log.latest_record())) == (None, None)
     for start, expected in ((13, 16), (17, 17), (18, 18)):
         again, _ = opened(place, clean=True, start_offset=start)
@@ -172,7 +172,7 @@ def test_deleted_offsets_are_never_assigned_again(place: Place) -> None:
     assert (names(log), log.next_offset, log.epoch_at(20), log.epoch_at(19)) == (["new.0"], 21, 1, -1)
 
 
-def test_an_epoch_that_begins_behind_the_end_is_forgotten_and_not_given_again(place: Place) -> None:
+def test_an_epoch_starting_past_the_end_is_dropped_and_not_reused(place: Place) -> None:
     for name in "abc":
         log, _ = opened(place)
         log.append(batch(name, padding=100), log.epoch)
@@ -184,7 +184,7 @@ def test_an_epoch_that_begins_behind_the_end_is_forgotten_and_not_given_again(pl
     assert [log.epoch_end(epoch) for epoch in range(4)] == [(0, 1), (1, 2), (1, 2), (3, 2)]
 
 
-def test_a_failure_while_segments_are_set_aside_loses_nothing_that_stays() -> None:
+def test_a_failure_while_segments_are_set_aside_loses_no_remaining_segment() -> None:
     for step in range(40):
         disk, place = in_memory()
         log = filled(place)
@@ -206,7 +206,7 @@ def test_a_failure_while_segments_are_set_aside_loses_nothing_that_stays() -> No
         assert log.start_offset == 12
 
 
-def test_a_batch_that_is_much_later_begins_a_segment(place: Place) -> None:
+def test_a_batch_later_than_segment_ms_begins_a_segment(place: Place) -> None:
     log, _ = opened(place, per_segment=100)
     log.segment_ms = 10_000
     for number, timestamp in enumerate((5_000, 1_000, 15_000, 15_001, 14_000, 25_001, 25_002, -1)):
@@ -268,23 +268,23 @@ def test_epoch_lookups_answer_as_kafka_does(place: Place) -> None:
 # Flushing is left to the operating system
 
 
-def test_a_deferred_log_rolls_without_waiting_and_a_flush_covers_closed_segments(disk: FaultyDisk) -> None:
+def test_a_deferred_log_rolls_without_waiting_and_a_flush_covers_closed_segments(disk: SimDisk) -> None:
     log = filled(Place(disk, "/data"))
     assert (disk.syncs, log.flushed_offset) == (0, 0)
     assert read(disk, f"/data/{FOLDER}/partition.metadata").endswith(b"iRZ7lAlfQrWo7gLtEdup9A")
     flush = log.start_flush(closed=True)
     log.append(batch("b18", padding=100, timestamp=18_000), log.epoch)
     log.append(batch("b19", padding=100, timestamp=19_000), log.epoch)
-    log.append(batch("b20", padding=100, timestamp=20_000), log.epoch)  # rolls meanwhile
+    log.append(batch("b20", padding=100, timestamp=20_000), log.epoch)  # rolls in between
     run_flush(log, flush)
-    assert (disk.syncs, log.flushed_offset) == (5, 16)  # the topic id with them
+    assert (disk.syncs, log.flushed_offset) == (5, 16)  # with the topic id
     disk.crash()
     log, _ = opened(Place(disk, "/data"), recovery_point=16)
     assert names(log)[:16] == [f"b{number:02}.0" for number in range(16)]
 
 
 @pytest.mark.parametrize("torn", [0, 1, 2, 3, 4])
-def test_after_a_crash_it_ends_where_the_first_batch_behind_the_recovery_point_is_torn(place: Place, torn: int) -> None:
+def test_after_a_crash_a_log_ends_at_the_first_torn_batch_past_the_recovery_point(place: Place, torn: int) -> None:
     filled(place)
     path = f"{place.path}/{FOLDER}/{4 * torn:020d}.log"
     whole = read(place.disk, path)
@@ -303,7 +303,7 @@ def test_after_a_crash_it_ends_where_the_first_batch_behind_the_recovery_point_i
 
 
 @pytest.mark.parametrize("loses", [False, True])
-def test_after_a_failed_flush_everything_told_is_written_anew(disk: FaultyDisk, loses: bool) -> None:
+def test_after_a_failed_flush_all_acknowledged_batches_are_rewritten(disk: SimDisk, loses: bool) -> None:
     log = filled(Place(disk, "/data"))
     disk.fail_syncs, disk.failed_sync_loses = 1, loses
     with pytest.raises(AppendFailed):
@@ -318,7 +318,7 @@ def test_after_a_failed_flush_everything_told_is_written_anew(disk: FaultyDisk, 
 
 
 @pytest.mark.parametrize("point", [0, 16])
-def test_an_opening_after_a_kill_waits_for_no_disk(disk: FaultyDisk, point: int) -> None:
+def test_opening_after_a_kill_syncs_nothing(disk: SimDisk, point: int) -> None:
     filled(Place(disk, "/data")).flush()
     before = disk.syncs
     log, _ = opened(Place(disk, "/data"), recovery_point=point)
@@ -338,7 +338,7 @@ def test_a_deleted_folder_is_renamed_as_kafka_renames_it(place: Place) -> None:
     assert folders_set_aside(place.disk, place.path) == [moved]
     with pytest.raises(AppendFailed):
         log.append(batch("b"), log.epoch)
-    assert len(b"".join(reader)) == 18 * ONE  # who reads, reads on
+    assert len(b"".join(reader)) == 18 * ONE  # an open reader reads on
     again, _ = opened(place)
     assert again.append(batch("new"), again.epoch) == 0
     remove_folder(place.disk, moved)
@@ -361,7 +361,7 @@ def test_a_log_without_a_folder_has_nothing_to_set_aside(place: Place) -> None:
         log.append(batch("b"), log.epoch)
 
 
-def test_a_bytearray_is_stamped_where_it_is(place: Place) -> None:
+def test_a_bytearray_is_stamped_in_place(place: Place) -> None:
     log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", 1000, 0, False)
     log.append(batch("a", 3), 0)
     data = bytearray(batch("b"))
@@ -369,11 +369,11 @@ def test_a_bytearray_is_stamped_where_it_is(place: Place) -> None:
     assert data == log.read(3, 1000)
 
 
-def test_a_segment_that_is_ahead_of_the_clock_again_is_as_old_as_since_then(place: Place) -> None:
+def test_a_segment_ahead_of_the_clock_again_ages_from_that_moment(place: Place) -> None:
     log = filled(place, 4)
     ahead, level = 3_000 - 120_001, 3_000
     assert log.retain(ahead, 0, 1_000, -1) == []
-    assert log.retain(level, 900, 1 << 40, -1) == []  # nothing is ahead any more
+    assert log.retain(level, 900, 1 << 40, -1) == []  # no timestamp is ahead any more
     assert log.retain(ahead, 2_000, 1_000, -1) == []
     assert log.retain(ahead, 3_000, 1_000, -1) == []
     assert log.retain(ahead, 3_001, 1_000, -1) == [0]

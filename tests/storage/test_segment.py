@@ -7,16 +7,16 @@ from itertools import accumulate
 import pytest
 
 from protocol.batch import CorruptBatch, facts_of
+from simulator.disk import SimDisk
 from storage import DamagedLog
 from storage.segment import CHUNK_BYTES, FACT_BYTES, PART_BYTES, PLACES_MAX, segment_bases, segment_name
-from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
 from tests.storage.segments import BASE, NEXT, PATH, SOME, batch_at, checked_segment, state_of
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
-def test_segments_are_files_of_twenty_digits_in_order(disk: FaultyDisk) -> None:
+def test_segments_are_files_of_twenty_digits_in_order(disk: SimDisk) -> None:
     for name in (segment_name(7), segment_name(12), segment_name(0)):
         overwrite(disk, f"{PATH}/{name}.log", b"")
     strange = ("7", "x" * 20, "\N{ARABIC-INDIC DIGIT ONE}" * 20, "0" * 21)
@@ -25,7 +25,7 @@ def test_segments_are_files_of_twenty_digits_in_order(disk: FaultyDisk) -> None:
     assert segment_bases(disk, PATH) == [0, 7, 12]
 
 
-def test_a_read_gives_whole_batches_as_many_as_fit_and_one_at_least(disk: FaultyDisk) -> None:
+def test_a_read_returns_at_least_one_and_as_many_whole_batches_as_fit(disk: SimDisk) -> None:
     segment = checked_segment(disk, SOME)
     sizes = [len(batch.data) for batch in SOME]
     limits = sorted({0, 1, 60, 61, 62} | {sum(sizes[a:b]) + more for a in range(5) for b in range(a + 1, 6) for more in (-1, 0, 1)})
@@ -43,7 +43,7 @@ def test_a_read_gives_whole_batches_as_many_as_fit_and_one_at_least(disk: Faulty
 
 
 @pytest.mark.parametrize("limit", [PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES])
-def test_a_large_read_is_at_most_an_index_interval_short_of_its_limit(disk: FaultyDisk, limit: int) -> None:
+def test_a_large_read_is_at_most_an_index_interval_short_of_its_limit(disk: SimDisk, limit: int) -> None:
     batches = [batch_at(BASE + n, padding=900 + n % 7) for n in range(400)]
     segment = checked_segment(disk, batches)
     whole = b"".join(batch.data for batch in batches)
@@ -61,7 +61,7 @@ def test_a_large_read_is_at_most_an_index_interval_short_of_its_limit(disk: Faul
 
 
 @pytest.mark.parametrize("verified", [True, False])
-def test_chunks_are_the_batches_from_an_offset_on_that_end_before_another(disk: FaultyDisk, verified: bool) -> None:
+def test_chunks_have_the_batches_between_two_offsets(disk: SimDisk, verified: bool) -> None:
     for offset in range(BASE, NEXT + 1):
         for end in range(BASE, NEXT + 2):
             segment = checked_segment(disk, SOME, verified)
@@ -72,7 +72,7 @@ def test_chunks_are_the_batches_from_an_offset_on_that_end_before_another(disk: 
             assert segment.verified is (verified or (offset <= 102 and end >= NEXT))
 
 
-def test_facts_are_those_of_batches_that_end_before_an_offset(disk: FaultyDisk) -> None:
+def test_facts_are_those_of_batches_that_end_before_an_offset(disk: SimDisk) -> None:
     for end in range(BASE, NEXT + 2):
         segment = checked_segment(disk, SOME, False)
         expected = [fact for batch in SOME if batch.last < end for fact in facts_of(batch.data)]
@@ -81,7 +81,7 @@ def test_facts_are_those_of_batches_that_end_before_an_offset(disk: FaultyDisk) 
 
 
 @pytest.mark.parametrize("which", range(5))
-def test_damage_is_met_after_everything_before_it_and_named_by_its_place(disk: FaultyDisk, which: int) -> None:
+def test_damage_is_reported_with_its_position_after_all_batches_before_it(disk: SimDisk, which: int) -> None:
     before = b"".join(batch.data for batch in SOME[:which])
     for changes, reason in (({-1: 0x01}, "checksum"), ({7: 0x40}, "offset"), ({9: 0x01}, "cut short"), ({16: 0x01}, "magic 3")):
         segment = checked_segment(disk, SOME, False)
@@ -98,13 +98,13 @@ def test_damage_is_met_after_everything_before_it_and_named_by_its_place(disk: F
             list(segment.facts(NEXT))
         assert caught.value.position == len(before)
         assert not segment.verified
-        if which:  # who reads less does not meet it
+        if which:  # a shorter read does not reach it
             assert b"".join(segment.chunks(BASE, SOME[which - 1].last)) == b"".join(batch.data for batch in SOME[: which - 1])
 
 
 @pytest.mark.parametrize("verified", [True, False])
 @pytest.mark.parametrize("which", range(5))
-def test_an_offset_that_is_not_between_those_beside_it_is_damage(disk: FaultyDisk, which: int, verified: bool) -> None:
+def test_an_out_of_order_offset_is_damage(disk: SimDisk, which: int, verified: bool) -> None:
     before = b"".join(batch.data for batch in SOME[:which])
     length = SOME[which].last - SOME[which].base
     for wrong in (SOME[which - 1].last if which else BASE - 1, NEXT - length):
@@ -117,7 +117,7 @@ def test_an_offset_that_is_not_between_those_beside_it_is_damage(disk: FaultyDis
             assert caught.value.position == len(before)
 
 
-def test_a_file_that_is_shorter_than_it_was_is_damage_where_reading_went_on(disk: FaultyDisk) -> None:
+def test_reading_on_in_a_shortened_file_reports_damage(disk: SimDisk) -> None:
     batches = [batch_at(BASE + number, padding=1_000) for number in range(3 * CHUNK_BYTES // 1_000)]
     begins = set(accumulate([len(batch.data) for batch in batches]))
     segment = checked_segment(disk, batches)
@@ -130,7 +130,7 @@ def test_a_file_that_is_shorter_than_it_was_is_damage_where_reading_went_on(disk
 
 
 @pytest.mark.parametrize("chunk_bytes", [61, 62, 70, 100, 200, 1 << 20])
-def test_batches_are_the_same_however_much_is_read_at_once(disk: FaultyDisk, chunk_bytes: int) -> None:
+def test_batches_do_not_depend_on_the_chunk_size(disk: SimDisk, chunk_bytes: int) -> None:
     segment = checked_segment(disk, SOME)
     found = [chunk[at : at + header.size] for header, chunk, at in segment.batches(0, segment.size, True, chunk_bytes)]
     assert found == [batch.data for batch in SOME]
@@ -145,7 +145,7 @@ def test_batches_are_the_same_however_much_is_read_at_once(disk: FaultyDisk, chu
 
 
 @pytest.mark.parametrize("fault", ["write", "room"])
-def test_an_append_that_fails_leaves_the_file_and_what_is_known_as_they_were(disk: FaultyDisk, fault: str) -> None:
+def test_a_failed_append_changes_neither_file_nor_state(disk: SimDisk, fault: str) -> None:
     segment = checked_segment(disk, SOME)
     before, file = state_of(segment), read(disk, segment.log_path)
     if fault == "write":
@@ -163,23 +163,23 @@ def test_an_append_that_fails_leaves_the_file_and_what_is_known_as_they_were(dis
     assert (segment.epoch, segment.epoch_start) == (7, NEXT)
 
 
-def test_behind_a_large_batch_facts_come_some_at_a_time_again(disk: FaultyDisk) -> None:
+def test_facts_are_read_in_chunks_again_after_a_large_batch(disk: SimDisk) -> None:
     batches = [batch_at(BASE, padding=3 * FACT_BYTES), *[batch_at(BASE + 1 + number, padding=1_000) for number in range(600)]]
     pieces = list(checked_segment(disk, batches).facts(BASE + 601))
     assert [fact for some in pieces for fact in some] == [fact for batch in batches for fact in facts_of(batch.data)]
     assert max(len(some) for some in pieces) <= FACT_BYTES // 1_000
 
 
-def test_its_file_is_kept_for_readers_until_the_last_has_gone(disk: FaultyDisk) -> None:
+def test_a_segment_file_is_kept_until_its_last_reader_is_gone(disk: SimDisk) -> None:
     segment = checked_segment(disk, SOME)
     segment.keep_for_readers()
-    assert segment.kept is None  # nobody reads
+    assert segment.kept is None  # no reader
     segment.hold()
     segment.hold()
     segment.keep_for_readers()
     disk.remove(segment.log_path)
     segment.handles.forget(segment.log_path)
-    segment.keep_for_readers()  # again, after a renaming that failed
+    segment.keep_for_readers()  # again, after a failed rename
     for _ in range(2):
         assert segment.read(103, 1, NEXT) == SOME[1].data
         segment.let_go()
@@ -190,7 +190,7 @@ def test_its_file_is_kept_for_readers_until_the_last_has_gone(disk: FaultyDisk) 
         segment.read(115, 1 << 20, NEXT)
 
 
-def test_the_header_of_a_batch_is_found_where_one_begins(disk: FaultyDisk) -> None:
+def test_a_batch_header_is_found_at_a_batch_boundary(disk: SimDisk) -> None:
     segment = checked_segment(disk, SOME)
     at = len(SOME[0].data)
     header = segment.header_at(at)
@@ -200,4 +200,4 @@ def test_the_header_of_a_batch_is_found_where_one_begins(disk: FaultyDisk) -> No
     assert segment.header_at(segment.size) is None
     assert segment.header_at(segment.size - 60) is None
     overwrite(disk, segment.log_path, read(disk, segment.log_path) + batch_at(NEXT).data)
-    assert segment.header_at(segment.size) is None  # what is there does not count yet
+    assert segment.header_at(segment.size) is None  # existing bytes do not count yet

@@ -10,18 +10,18 @@ from itertools import accumulate
 import pytest
 
 from protocol.batch import Record, build, read_header, rewrite, stamp_whole
+from simulator.disk import SimDisk
 from storage import DamagedLog
 from storage.extents import extent_of
 from storage.segment import PART_BYTES, PLACES_MAX, Segment
-from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite
 from tests.storage.segments import BASE, NEXT, SOME, Batch, batch_at, checked_segment
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 def emptied(base: int, last: int) -> Batch:
-    """As a compaction leaves a batch of which nothing stays: a header alone."""
+    """A batch whose records a compaction removed: only its header."""
     return Batch(base, last, rewrite(read_header(batch_at(base, last - base + 1).data, 0), []))
 
 
@@ -34,21 +34,21 @@ both_ways = pytest.mark.parametrize("look", [Segment.read, by_extent])
 Look = Callable[[Segment, int, int, int], bytes]
 
 
-def test_a_read_behind_the_last_batch_returns_nothing(disk: FaultyDisk) -> None:
+def test_a_read_past_the_last_batch_returns_nothing(disk: SimDisk) -> None:
     segment = checked_segment(disk, SOME)
     disk.unreadable = segment.log_path
     assert (segment.read(NEXT, 100, NEXT), segment.read(BASE, 100, BASE)) == (b"", b"")
     assert segment.position_from(NEXT) == segment.position_from(NEXT + 5) == segment.size
 
 
-def test_damage_met_by_a_lookup_is_reported_at_its_position(disk: FaultyDisk) -> None:
-    """The fourth batch is wrong, and the fifth is asked for."""
+def test_damage_found_by_a_lookup_is_reported_with_its_position(disk: SimDisk) -> None:
+    """The fourth batch is damaged, and the fifth is looked up."""
     sizes = [len(batch.data) for batch in SOME]
     before, fourth, last = b"".join(batch.data for batch in SOME[:3]), SOME[3].data, SOME[4].data
     for data, reason in (
         (fourth[:16] + b"\1" + fourth[17:] + last, "magic 1"),
         (fourth[:8] + (48).to_bytes(4, "big") + fourth[12:] + last, "a batch of 60 bytes"),
-        (fourth[:8] + (49).to_bytes(4, "big") + fourth[12:] + last, "magic"),  # that may be one, and leads into the middle
+        (fourth[:8] + (49).to_bytes(4, "big") + fourth[12:] + last, "magic"),  # a possible size, which leads into the middle of a batch
         (fourth[:8] + b"\xff" * 4 + fourth[12:] + last, "a batch of 11 bytes"),
         (fourth[:8] + (1 << 20).to_bytes(4, "big") + fourth[12:] + last, "cut short"),
         (fourth[:8] + (sizes[3] + sizes[4] - 12 - 10).to_bytes(4, "big") + fourth[12:] + last, "cut short"),  # ten bytes are left
@@ -62,14 +62,14 @@ def test_damage_met_by_a_lookup_is_reported_at_its_position(disk: FaultyDisk) ->
 
 
 @both_ways
-def test_reading_on_at_a_position_without_a_batch_is_damage(disk: FaultyDisk, look: Look) -> None:
+def test_reading_on_at_a_position_without_a_batch_is_damage(disk: SimDisk, look: Look) -> None:
     first, second, *_ = (batch.data for batch in SOME)
     whole = b"".join(batch.data for batch in SOME)
     for limit in (1, 1 << 20):
         segment = checked_segment(disk, SOME)
         assert look(segment, BASE, 1, NEXT) == first
         overwrite(disk, segment.log_path, first + bytes(16) + b"\1" + whole[len(first) + 17 :])
-        if limit == 1 or look is Segment.read:  # an extent that leads to the end is not looked at
+        if limit == 1 or look is Segment.read:  # an extent up to the end needs no check
             with pytest.raises(DamagedLog, match=r"magic 1|no batch begins there") as caught:
                 look(segment, 103, limit, NEXT)
             assert caught.value.position == len(first)
@@ -81,7 +81,7 @@ def test_reading_on_at_a_position_without_a_batch_is_damage(disk: FaultyDisk, lo
 
 
 @both_ways
-def test_batches_that_a_compaction_has_emptied_are_found_and_read(disk: FaultyDisk, look: Look) -> None:
+def test_batches_emptied_by_compaction_are_found_and_read(disk: SimDisk, look: Look) -> None:
     batches = [emptied(100, 102), batch_at(103), emptied(104, 109), batch_at(110), emptied(111, 120)]
     segment = checked_segment(disk, batches)
     for offset in range(100, 121):
@@ -95,7 +95,7 @@ def test_batches_that_a_compaction_has_emptied_are_found_and_read(disk: FaultyDi
 
 
 @both_ways
-def test_reading_on_needs_no_lookup(disk: FaultyDisk, look: Look) -> None:
+def test_reading_on_needs_no_lookup(disk: SimDisk, look: Look) -> None:
     batches = [batch_at(BASE, padding=200_000), *[batch_at(BASE + 1 + number, padding=900) for number in range(400)]]
     places = dict(zip(accumulate([len(batch.data) for batch in batches]), [batch.base + 1 for batch in batches], strict=True))
     segment = checked_segment(disk, batches)
@@ -111,10 +111,10 @@ def test_reading_on_needs_no_lookup(disk: FaultyDisk, look: Look) -> None:
             disk.unreadable = ""
 
 
-def test_the_newest_reader_positions_are_remembered(disk: FaultyDisk) -> None:
+def test_the_newest_reader_positions_are_remembered(disk: SimDisk) -> None:
     batches = [batch_at(BASE + number, padding=100) for number in range(2 * PLACES_MAX)]
     segment = checked_segment(disk, batches)
-    for batch in [*batches[:-1], batches[-2]]:  # of which the last is remembered already
+    for batch in [*batches[:-1], batches[-2]]:  # of which the last position is remembered already
         assert segment.read(batch.base, 1, BASE + len(batches)) == batch.data
     assert len(segment.places) == PLACES_MAX
     disk.unreadable = segment.log_path
@@ -123,7 +123,7 @@ def test_the_newest_reader_positions_are_remembered(disk: FaultyDisk) -> None:
 
 
 @both_ways
-def test_a_reader_at_the_end_reads_batches_appended_since(disk: FaultyDisk, look: Look) -> None:
+def test_a_reader_at_the_end_reads_batches_appended_since(disk: SimDisk, look: Look) -> None:
     more = [batch_at(NEXT + number) for number in range(3)]
     for end in (*range(BASE + 3, NEXT), NEXT, NEXT + 1, NEXT + 2):
         segment = checked_segment(disk, SOME)
@@ -135,7 +135,7 @@ def test_a_reader_at_the_end_reads_batches_appended_since(disk: FaultyDisk, look
 
 
 @both_ways
-def test_a_batch_that_is_larger_than_much_is_read_whole(disk: FaultyDisk, look: Look) -> None:
+def test_a_batch_larger_than_a_chunk_is_read_whole(disk: SimDisk, look: Look) -> None:
     batches = [batch_at(100, padding=5_000), batch_at(101, padding=3 * PART_BYTES), batch_at(102, padding=3 * PART_BYTES), batch_at(103)]
     for batch in batches[1:3]:
         for limit in (1, 70, PART_BYTES, PART_BYTES + 1, 2 * PART_BYTES):
@@ -143,7 +143,7 @@ def test_a_batch_that_is_larger_than_much_is_read_whole(disk: FaultyDisk, look: 
 
 
 @both_ways
-def test_bytes_that_look_like_a_batch_inside_a_record_are_not_a_batch(disk: FaultyDisk, look: Look) -> None:
+def test_bytes_that_look_like_a_batch_inside_a_record_are_not_a_batch(disk: SimDisk, look: Look) -> None:
     inner = batch_at(777, padding=60).data
     batches = [batch_at(BASE + number, padding=900) for number in range(200)]
     holding = bytearray(build([Record(0, 1_000, b"k", bytes(5_000) + inner + bytes(900))]))
@@ -158,7 +158,7 @@ def test_bytes_that_look_like_a_batch_inside_a_record_are_not_a_batch(disk: Faul
         assert len(look(segment, BASE, limit, BASE + 200)) in ends
 
 
-def test_a_useless_index_is_abandoned_after_a_few_reads(disk: FaultyDisk) -> None:
+def test_a_useless_index_is_abandoned_after_a_few_reads(disk: SimDisk) -> None:
     batches = [batch_at(BASE + number, padding=4_100) for number in range(700)]
     segment = checked_segment(disk, batches)
     segment.index.positions = array("i", [position + 1 for position in segment.index.positions])

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from simulator.disk import SimDisk
 from storage import Handles, Log
 from storage.extents import Extent
 from storage.swap import remove_deleted
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, batch, clean, headers, names, overwrite, read, reopen, result_of
+from tests.storage.logs import FOLDER, append_flushed, batch, clean, headers, names, overwrite, read, reopen, result_of
 
 PATH = f"/data/{FOLDER}"
 ONE = len(batch("b0"))
 
 
-def filled(disk: FaultyDisk, count: int = 6, open_max: int = 512) -> Log:
-    """Segments of one batch with one record, each a second later than the one before."""
+def filled(disk: SimDisk, count: int = 6, open_max: int = 512) -> Log:
+    """Segments of one batch with one record, each a second later than the previous."""
     log, _ = Log.open(Handles(disk, open_max), PATH, ONE, 0, False)
     for number in range(count):
-        log.append(batch(f"b{number}", timestamp=1_000 * number), 0)
-    log.flush()
+        append_flushed(log, batch(f"b{number}", timestamp=1_000 * number))
     assert log.segments == count
     return log
 
@@ -33,13 +32,13 @@ def whole(extent: Extent | None) -> bytes:
     return extent.read(1 << 20) if extent is not None else b""
 
 
-def test_of_an_empty_log_nothing_is_read(disk: FaultyDisk) -> None:
+def test_reading_an_empty_log_returns_nothing(disk: SimDisk) -> None:
     log, _ = reopen(disk, "/data")
     assert (log.read(0, 100), log.extent(0, 100), result_of(log.find_time(0)), list(log.facts())) == (b"", None, None, [])
     assert (log.drop_old(1 << 40, 0, 0), log.drop_first(), log.retain(1 << 40, 0, 0, 0)) == ([], [], [])
 
 
-def test_nothing_at_or_behind_a_given_end_is_read(disk: FaultyDisk) -> None:
+def test_reads_stop_before_the_given_end(disk: SimDisk) -> None:
     log = filled(disk)
     for offset in range(8):
         for end in range(8):
@@ -48,7 +47,7 @@ def test_nothing_at_or_behind_a_given_end_is_read(disk: FaultyDisk) -> None:
             assert whole(log.extent(offset, 1 << 20, end)) == data
 
 
-def test_a_read_before_the_first_segment_begins_at_its_start(disk: FaultyDisk) -> None:
+def test_a_read_before_the_first_segment_begins_at_its_start(disk: SimDisk) -> None:
     log = filled(disk)
     log.delete_before(2)
     remove_deleted(disk, PATH, log.retain(0, 0, -1, -1))
@@ -58,7 +57,7 @@ def test_a_read_before_the_first_segment_begins_at_its_start(disk: FaultyDisk) -
     assert names(log)[0] == "b2.0"
 
 
-def test_a_scan_reads_no_segment_that_it_does_not_need(disk: FaultyDisk) -> None:
+def test_a_scan_reads_only_the_needed_segments(disk: SimDisk) -> None:
     log = filled(disk)
     log.close()
     log, _ = reopen(disk, "/data")
@@ -69,7 +68,7 @@ def test_a_scan_reads_no_segment_that_it_does_not_need(disk: FaultyDisk) -> None
         assert len([fact for some in log.facts(base) for fact in some]) == base
 
 
-def test_a_segment_that_kafka_left_empty_is_passed_over(disk: FaultyDisk) -> None:
+def test_an_empty_segment_left_by_kafka_is_skipped(disk: SimDisk) -> None:
     filled(disk).close()
     overwrite(disk, path(2), b"")
     overwrite(disk, path(3), b"")
@@ -84,8 +83,7 @@ def test_a_segment_that_kafka_left_empty_is_passed_over(disk: FaultyDisk) -> Non
 def test_a_compacted_offset_reads_from_the_next_batch(place: Place) -> None:
     log, _ = reopen(place.disk, place.path, segment_bytes=3 * ONE)
     for key in ("a", "a", "a", "b", "b", "b", "c"):
-        log.append(batch(key), 0)
-    log.flush()
+        append_flushed(log, batch(key))
     clean(place.disk, log)
     expected = {header.base_offset: header.last_offset for header in headers(log)}
     for offset in range(7):
@@ -96,9 +94,9 @@ def test_a_compacted_offset_reads_from_the_next_batch(place: Place) -> None:
         assert whole(log.extent(offset, 1)) == data
 
 
-def test_while_a_compaction_is_at_work_no_segment_goes(disk: FaultyDisk) -> None:
+def test_no_segment_is_deleted_during_a_compaction(disk: SimDisk) -> None:
     log = filled(disk)
-    log.at_work = 1  # somebody else is too
+    log.at_work = 1  # another compaction is running too
     log.begin_compaction()
     assert (log.drop_old(1 << 40, 0, 0), log.drop_first(), log.retain(1 << 40, 0, 0, 0)) == ([], [], [])
     assert (log.segments, log.at_work, log.busy) == (6, 2, True)
@@ -111,7 +109,7 @@ def test_while_a_compaction_is_at_work_no_segment_goes(disk: FaultyDisk) -> None
     assert not log.busy
 
 
-def test_a_held_extent_of_a_dropped_segment_stays_readable(disk: FaultyDisk) -> None:
+def test_a_held_extent_of_a_dropped_segment_stays_readable(disk: SimDisk) -> None:
     log = filled(disk, open_max=1)
     extents = [log.extent(offset, 1) for offset in range(3)]
     expected = [log.read(offset, 1) for offset in range(3)]
@@ -130,7 +128,7 @@ def test_a_held_extent_of_a_dropped_segment_stays_readable(disk: FaultyDisk) -> 
 
 
 @pytest.mark.parametrize("open_max", [1, 2])
-def test_cleaned_segments_are_read_with_the_files_that_a_log_may_have_open(disk: FaultyDisk, open_max: int) -> None:
+def test_cleaned_segments_are_read_with_the_files_that_a_log_may_have_open(disk: SimDisk, open_max: int) -> None:
     log = filled(disk, 12, open_max)
     clean(disk, log, segment_bytes=3 * ONE)
     assert log.segments == 5
@@ -142,8 +140,8 @@ def test_cleaned_segments_are_read_with_the_files_that_a_log_may_have_open(disk:
     assert disk.opened == 0
 
 
-def test_a_read_in_a_hole_between_segments_begins_behind_it(disk: FaultyDisk) -> None:
-    """A compaction may have taken the end of a segment."""
+def test_a_read_in_an_offset_gap_between_segments_begins_after_it(disk: SimDisk) -> None:
+    """A compaction may have removed the end of a segment."""
     log = filled(disk, 4)
     log.close()
     disk.remove(path(1))
@@ -153,7 +151,7 @@ def test_a_read_in_a_hole_between_segments_begins_behind_it(disk: FaultyDisk) ->
         assert whole(log.extent(offset, 1))[:8] == (2).to_bytes(8, "big")
 
 
-def test_a_closed_segment_without_batches_is_as_old_as_its_file(disk: FaultyDisk) -> None:
+def test_a_closed_segment_without_batches_is_as_old_as_its_file(disk: SimDisk) -> None:
     log = filled(disk, 3)
     log.close()
     overwrite(disk, path(0), b"")
@@ -163,7 +161,7 @@ def test_a_closed_segment_without_batches_is_as_old_as_its_file(disk: FaultyDisk
     assert [one.base for one in log.closed_before(5_000)[0]] == [0, 1]
 
 
-def test_a_first_batch_that_is_damaged_has_no_timestamp(disk: FaultyDisk) -> None:
+def test_a_first_batch_that_is_damaged_has_no_timestamp(disk: SimDisk) -> None:
     log = filled(disk, 2)
     data = bytearray(read(disk, path(0)))
     data[16] = 1
@@ -171,6 +169,6 @@ def test_a_first_batch_that_is_damaged_has_no_timestamp(disk: FaultyDisk) -> Non
     assert log.first_timestamp_since(0) == -1
 
 
-def test_dirty_bytes_are_counted_in_whole_segments(disk: FaultyDisk) -> None:
+def test_dirty_bytes_are_counted_in_whole_segments(disk: SimDisk) -> None:
     log = filled(disk, 4)
     assert [log.bytes_since(offset) // ONE for offset in range(6)] == [4, 3, 2, 1, 0, 0]

@@ -8,27 +8,27 @@ import google_crc32c
 import pytest
 
 from protocol.batch import Record, build, read_header, rewrite
+from simulator.disk import SimDisk
 from storage import DamagedLog, Handles, Log, Producers
 from storage.producers import NEWEST_BATCHES, SEQUENCE_MAX, Producer
 from storage.segment import CHUNK_BYTES
 from storage.snapshots import parse_snapshot, read_snapshot, snapshot_bytes, snapshot_offsets, write_snapshot
 from storage.swap import remove_deleted
 from tests.storage.conftest import Place, in_memory
-from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, overwrite, read, stop
+from tests.storage.logs import FOLDER, append_flushed, overwrite, read, stop
 
 Entry = tuple[int, int, int, int, int, int, int, int]
 
 
 def stored(*entries: Entry) -> bytes:
-    """As Kafka's ProducerStateManager writes it."""
+    """A snapshot as Kafka's ProducerStateManager writes it."""
     body = pack(">i", len(entries)) + b"".join(pack(">qhiqiqiq", *entry) for entry in entries)
     return pack(">hI", 1, google_crc32c.value(body)) + body
 
 
 def test_a_snapshot_is_written_byte_for_byte_as_kafka_does() -> None:
     producers = Producers()
-    producers.put(9, Producer(3, 77, 5, 12))  # a Kafka's: nothing of what it wrote is left
+    producers.put(9, Producer(3, 77, 5, 12))  # a Kafka entry: all its batches are gone
     known = Producer(4, 1_500, 6, 30)
     known.batches = [(SEQUENCE_MAX, 1, 20, 1_100), (2, 2, 30, 1_200)]
     producers.put(7, known)
@@ -42,7 +42,7 @@ def test_a_snapshot_is_written_byte_for_byte_as_kafka_does() -> None:
 
 def test_entries_of_one_producer_are_its_batches_of_its_newest_epoch() -> None:
     producers = Producers()
-    producers.put(1, Producer())  # what was known before does not count
+    producers.put(1, Producer())  # state known before does not count
     old = [(7, 3, 5 + number, 5 + number, 0, 900, 0, -1) for number in range(2)]
     new = [(7, 4, 2 * number + 1, 100 + 2 * number + 1, 1, 1_000 + number, 0, -1) for number in range(NEWEST_BATCHES + 2)]
     others = [(8, 0, 1, 1, 1, 500, 2, 0), (9, 0, 0, 60, 2, 600, 2, 9), (10, 0, -1, -1, 0, 700, 3, -1)]
@@ -63,7 +63,7 @@ def test_a_snapshot_of_another_version_is_refused_though_its_checksum_is_right()
     assert parse_snapshot(data, Producers())
     for version in (0, 2):
         assert parse_snapshot(pack(">h", version) + data[2:], Producers()) is False
-    body = pack(">i", 2) + data[10:]  # says two, has one
+    body = pack(">i", 2) + data[10:]  # the count says two, the file has one
     assert parse_snapshot(pack(">hI", 1, google_crc32c.value(body)) + body, Producers()) is False
     assert parse_snapshot(b"", Producers()) is False
 
@@ -74,8 +74,8 @@ def test_only_files_that_are_named_by_an_offset_are_snapshots() -> None:
 
 
 @pytest.mark.parametrize("before", [b"", b"?", b"longer than a snapshot can be " * 20, None])
-def test_a_snapshot_takes_the_place_of_any_other_file_and_one_that_is_right_is_not_written_again(before: bytes | None) -> None:
-    disk = FaultyDisk()
+def test_a_snapshot_replaces_a_wrong_file_and_keeps_an_equal_one(before: bytes | None) -> None:
+    disk = SimDisk()
     producers = Producers()
     producers.note_batch(7, 0, 0, 0, 10, 1_000, 0)
     data = snapshot_bytes(producers)
@@ -111,7 +111,7 @@ def opened(place: Place, clean: bool) -> tuple[Log, Producers]:
 
 
 def stopped(place: Place, *batches: bytes) -> tuple[str, bytes]:
-    """A log that was closed in order, and its snapshot then torn; its file and what is in it."""
+    """A log closed in order whose snapshot was then torn; its file and contents."""
     log, producers = opened(place, False)
     for one in batches:
         log.append(one, log.epoch)
@@ -125,7 +125,7 @@ def stopped(place: Place, *batches: bytes) -> tuple[str, bytes]:
     return path, read(place.disk, path)
 
 
-def test_batches_of_any_size_are_noted_and_those_without_an_id_are_not(place: Place) -> None:
+def test_batches_of_any_size_with_a_producer_id_are_noted(place: Place) -> None:
     stopped(place, batch(0, 0), batch(-1, -1), batch(7, 0, CHUNK_BYTES - 200), batch(7, 1, CHUNK_BYTES), batch(7, 2), batch(8, 5, 3 * CHUNK_BYTES))
     _, known = opened(place, True)
     assert sorted(known) == [0, 7, 8]
@@ -136,9 +136,9 @@ def test_batches_of_any_size_are_noted_and_those_without_an_id_are_not(place: Pl
 
 
 @pytest.mark.parametrize(("at", "put"), [(16, b"\1"), (8, b"\0\0\0\x30"), (8, b"\0\0\0\x10"), (8, b"\xff\xff\xff\xff"), (8, b"\0\1\0\0")])
-def test_a_batch_that_is_none_is_named_by_its_place_where_the_batches_are_read(at: int, put: bytes) -> None:
+def test_a_malformed_batch_is_reported_with_its_position(at: int, put: bytes) -> None:
     disk, place = in_memory()
-    # Its index knows where the last batch begins: an opening after an orderly stop looks at no other, but for their producers.
+    # Its index has the position of the last batch: opening after an orderly stop reads the others only for their producers.
     path, data = stopped(place, *[batch(7, number, 5_000) for number in range(5)])
     size = len(data) // 5
     begin = 2 * size + at
@@ -148,33 +148,31 @@ def test_a_batch_that_is_none_is_named_by_its_place_where_the_batches_are_read(a
         opened(place, True)
 
 
-def test_the_head_of_an_emptied_batch_tells_of_its_producer_and_nothing_else_does(place: Place) -> None:
+def test_producer_state_is_read_from_the_header_of_an_emptied_batch(place: Place) -> None:
     log, _ = opened(place, False)
     log.append(batch(8, 0), log.epoch)
-    log.append(rewrite(read_header(batch(7, 3), 0), []), log.epoch)
-    log.flush()
+    append_flushed(log, rewrite(read_header(batch(7, 3), 0), []), log.epoch)
     producers = Producers()
     producers.put(9, Producer())  # from before
     Log.open(Handles(place.disk), log.folder, 1 << 24, 0, False, deferred=True, producers=producers)
     assert {id: known.last_sequence for id in producers if (known := producers.get(id)) is not None} == {8: 0, 7: 3}
 
 
-def test_when_all_producers_are_forgotten_an_older_snapshot_does_not_bring_them_back(place: Place) -> None:
+def test_expired_producers_do_not_return_from_an_older_snapshot(place: Place) -> None:
     log, producers = opened(place, False)
     one = batch(7, 0)
     producers.note(read_header(one, 0), log.append(one, log.epoch))
     stop(log)
     log, producers = opened(place, True)
     assert list(producers) == [7]
-    log.append(batch(-1, -1), log.epoch)
-    log.flush()
+    append_flushed(log, batch(-1, -1), log.epoch)
     assert [producers.expire(moment, 10) for moment in (0, 10)] == [0, 1]
     log.close()
     assert list(opened(place, True)[1]) == []
 
 
-def test_only_batches_behind_a_snapshot_are_read(place: Place) -> None:
-    """Who was forgotten before it stays forgotten."""
+def test_only_batches_after_a_snapshot_are_read(place: Place) -> None:
+    """A producer expired before the snapshot stays expired."""
     log, producers = opened(place, False)
     for producer, sequence in ((8, 0), (7, 0), (7, 1)):
         one = batch(producer, sequence)
@@ -185,8 +183,7 @@ def test_only_batches_behind_a_snapshot_are_read(place: Place) -> None:
     assert producers.expire(12, 10) == 1
     stop(log)
     log, _ = opened(place, True)
-    log.append(batch(7, 3), log.epoch)
-    log.flush()
+    append_flushed(log, batch(7, 3), log.epoch)
     producers = Producers()
     producers.put(9, Producer())  # from before
     Log.open(Handles(place.disk), log.folder, 1 << 24, 0, False, deferred=True, producers=producers)
@@ -196,7 +193,7 @@ def test_only_batches_behind_a_snapshot_are_read(place: Place) -> None:
     assert seven.batches == [(number, number, number + 1, 1_000) for number in range(4)]
 
 
-def test_a_snapshot_where_what_is_left_of_the_log_begins_tells_of_what_is_gone(place: Place) -> None:
+def test_a_snapshot_at_the_log_start_has_the_producers_of_deleted_segments(place: Place) -> None:
     producers = Producers()
     log, _ = Log.open(Handles(place.disk), f"{place.path}/{FOLDER}", 1 << 24, 0, False, deferred=True, producers=producers)
     for number in range(3):
@@ -206,7 +203,7 @@ def test_a_snapshot_where_what_is_left_of_the_log_begins_tells_of_what_is_gone(p
     log.delete_before(1)
     remove_deleted(place.disk, log.folder, log.retain(0, 0, -1, -1))
     log.flush()
-    for offset in (2, 3):  # which tell of everything, too
+    for offset in (2, 3):  # which would have all producers too
         place.disk.remove(f"{log.folder}/{offset:020}.snapshot")
     _, known = opened(place, False)
     assert sorted(known) == [7, 8, 9]
@@ -235,8 +232,8 @@ def test_an_old_snapshot_that_cannot_be_removed_stays() -> None:
     assert snapshot_offsets(disk.list(log.folder)) == [3]
 
 
-def test_a_snapshot_from_before_the_log_begins_is_not_believed(place: Place) -> None:
-    """What its producers wrote in between is gone: they would be refused what they send next."""
+def test_a_snapshot_from_before_the_log_start_is_ignored(place: Place) -> None:
+    """The batches of its producers in between are gone: their next batches would be refused."""
     log, producers = opened(place, False)
     for sequence in range(4):
         sent = batch(7, sequence)

@@ -1,15 +1,16 @@
-"""Cleaned segments replace the old ones whatever fails: the power, the process or the disk."""
+"""Cleaned segments replace the old ones through any failure: of the power, the process or the disk."""
 
 from __future__ import annotations
 
 import pytest
 
+from simulator.disk import Crashed, NothingSurvives, SimDisk, data_disk
 from storage import AppendFailed, DamagedLog, Handles, Log
 from storage.swap import promote, remove_deleted, remove_unfinished
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import Crashed, FaultyDisk, NothingSurvives, data_disk
 from tests.storage.logs import (
     FOLDER,
+    append_flushed,
     clean,
     clean_and_promote,
     compaction,
@@ -29,12 +30,12 @@ from tests.storage.logs import (
 )
 from tests.storage.small_segments import COUNT, KEYS, SEGMENT_BYTES, filled, left_over
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @pytest.mark.parametrize("segment_bytes", [SEGMENT_BYTES, 1_000, 1 << 20])
 @pytest.mark.parametrize("power", [True, False])
-def test_a_crash_before_any_change_of_a_cleaning_leaves_a_log_that_says_the_same(segment_bytes: int, power: bool) -> None:
+def test_a_crash_at_any_step_of_a_cleaning_leaves_the_same_records(segment_bytes: int, power: bool) -> None:
     expected = values_by_key(filled(data_disk()))
     old = records_by_offset(filled(data_disk()))
     outcomes = set()
@@ -45,14 +46,14 @@ def test_a_crash_before_any_change_of_a_cleaning_leaves_a_log_that_says_the_same
         done = False
         try:
             clean(disk, log, segment_bytes=segment_bytes, delete_retention_ms=0)
-            clean(disk, log, segment_bytes=segment_bytes, delete_retention_ms=0)  # tombstones go
+            clean(disk, log, segment_bytes=segment_bytes, delete_retention_ms=0)  # tombstones expire
             disk.crash_at = -1
             done = True
         except Crashed:
             pass
         if power:
             disk.crash()
-        else:  # the process died: what it had changed is there
+        else:  # the process died: its changes are there
             disk.crash_at = -1
         again, recovery = reopen(disk, "/data", recovery_point=COUNT, segment_bytes=SEGMENT_BYTES)
         outcomes.add(len(records_by_offset(again)))
@@ -71,7 +72,7 @@ def test_a_crash_before_any_change_of_a_cleaning_leaves_a_log_that_says_the_same
     raise AssertionError("it never ended")
 
 
-def test_a_crash_while_opening_finishes_an_exchange_is_finished_by_the_next_opening() -> None:
+def test_a_swap_interrupted_while_opening_is_finished_by_the_next_opening() -> None:
     for first in range(1, 200):
         disk = data_disk(first)
         log = filled(disk, 20)
@@ -97,7 +98,7 @@ def test_a_crash_while_opening_finishes_an_exchange_is_finished_by_the_next_open
 
 
 @pytest.mark.parametrize("step", range(40))
-def test_a_disk_that_refuses_halfway_leaves_a_log_that_a_repair_finishes(disk: FaultyDisk, step: int) -> None:
+def test_a_repair_finishes_a_swap_that_failed_halfway(disk: SimDisk, step: int) -> None:
     log = filled(disk)
     job, promoted = clean_and_promote(disk, log, segment_bytes=1_000)
     reader = log.facts()
@@ -128,8 +129,7 @@ def test_a_disk_that_refuses_halfway_leaves_a_log_that_a_repair_finishes(disk: F
     recover(log, keep_unflushed=True)
     assert not log.half_exchanged
     assert left_over(disk) == []
-    log.append(keyed_batch(("new", "1")), log.epoch)
-    log.flush()
+    append_flushed(log, keyed_batch(("new", "1")), log.epoch)
     expected = values_by_key(filled(data_disk()))
     assert values_by_key(log) == values_by_key(reopen(disk, "/data")[0]) == expected | {"new": "1"}
     for more in reader:
@@ -140,13 +140,12 @@ def test_a_disk_that_refuses_halfway_leaves_a_log_that_a_repair_finishes(disk: F
 
 
 @pytest.mark.parametrize("step", range(20))
-def test_a_repair_takes_a_new_segment_for_the_old_one_of_its_size_in_no_case(disk: FaultyDisk, step: int) -> None:
+def test_a_repair_never_confuses_a_new_segment_with_an_old_one_of_its_size(disk: SimDisk, step: int) -> None:
     """Of two segments with one batch each the second stays, under the name of the first."""
     one = keyed_batch(("a", "1"))
     log, _ = reopen(disk, "/data", segment_bytes=len(one))
     for _ in range(3):
-        log.append(one, 0)
-    log.flush()
+        append_flushed(log, one)
     job, (promoted,) = clean_and_promote(disk, log)
     assert (promoted.base, promoted.size) == (0, len(one))
     disk.refuse_at = step
@@ -159,11 +158,10 @@ def test_a_repair_takes_a_new_segment_for_the_old_one_of_its_size_in_no_case(dis
         assert log.segments == 2
 
 
-def test_a_cleaning_that_is_given_up_leaves_nothing(place: Place) -> None:
+def test_an_aborted_cleaning_leaves_no_files(place: Place) -> None:
     log, _ = reopen(place.disk, place.path, segment_bytes=SEGMENT_BYTES)
     for number in range(COUNT):
-        log.append(keyed_batch((f"k{number % KEYS}", f"v{number}")), 0)
-    log.flush()
+        append_flushed(log, keyed_batch((f"k{number % KEYS}", f"v{number}")))
     before = values_by_key(log)
     job = compaction(place.disk, log, segment_bytes=1_000)
     assert list(job.steps())
@@ -177,7 +175,7 @@ def test_a_cleaning_that_is_given_up_leaves_nothing(place: Place) -> None:
 
 
 @pytest.mark.parametrize("given_up", [False, True])
-def test_a_promotion_or_its_undoing_survives_a_power_failure(given_up: bool) -> None:
+def test_promoting_or_reverting_a_segment_survives_a_power_failure(given_up: bool) -> None:
     disk = data_disk(NothingSurvives())
     log = filled(disk)
     _, promoted = clean_and_promote(disk, log, segment_bytes=1_000)
@@ -185,12 +183,12 @@ def test_a_promotion_or_its_undoing_survives_a_power_failure(given_up: bool) -> 
     if given_up:
         changes = len(disk.changes)
         remove_unfinished(disk, log.folder)
-        assert sorted(disk.changes[changes : changes + len(logs)]) == sorted(logs)  # what makes a segment count goes first
+        assert sorted(disk.changes[changes : changes + len(logs)]) == sorted(logs)  # the file that makes a segment valid is removed first
     disk.crash()
     assert [disk.exists(path) for path in logs] == [not given_up] * len(logs)
 
 
-def test_a_part_of_a_segment_does_not_count_while_one_before_it_is_not_promoted(disk: FaultyDisk) -> None:
+def test_a_promoted_part_is_ignored_if_an_earlier_part_is_not_promoted(disk: SimDisk) -> None:
     log = filled(disk, 20)
     before = [one.base for one in log.closed]
     _, (first, *_, last) = clean_and_promote(disk, log, segment_bytes=1_000)
@@ -201,7 +199,7 @@ def test_a_part_of_a_segment_does_not_count_while_one_before_it_is_not_promoted(
     assert left_over(disk) == []
 
 
-def test_an_empty_segment_that_kafka_promoted_takes_no_place_of_one_that_is_there(disk: FaultyDisk) -> None:
+def test_an_empty_segment_promoted_by_kafka_replaces_no_existing_segment(disk: SimDisk) -> None:
     log = filled(disk)
     expected, before = records_by_offset(log), [one.base for one in log.closed]
     overwrite(disk, f"/data/{FOLDER}/{before[1]:020}.log.swap", b"")
@@ -211,7 +209,7 @@ def test_an_empty_segment_that_kafka_promoted_takes_no_place_of_one_that_is_ther
 
 
 @pytest.mark.parametrize(("end", "reason"), [(b"", "cut short"), (b"???", "checksum")])
-def test_a_promoted_segment_that_is_damaged_keeps_the_log_closed(disk: FaultyDisk, end: bytes, reason: str) -> None:
+def test_a_promoted_segment_that_is_damaged_keeps_the_log_closed(disk: SimDisk, end: bytes, reason: str) -> None:
     log = filled(disk)
     _, (promoted,) = clean_and_promote(disk, log)
     path = promoted.log_path
@@ -222,7 +220,7 @@ def test_a_promoted_segment_that_is_damaged_keeps_the_log_closed(disk: FaultyDis
     assert caught.value.path == path
 
 
-def test_a_segment_that_differs_from_the_cleaners_report_is_not_promoted(disk: FaultyDisk) -> None:
+def test_a_segment_that_differs_from_the_cleaners_report_is_not_promoted(disk: SimDisk) -> None:
     log = filled(disk)
     job = compaction(disk, log)
     assert list(job.steps())
@@ -235,8 +233,8 @@ def test_a_segment_that_differs_from_the_cleaners_report_is_not_promoted(disk: F
     assert values_by_key(log) == values_by_key(filled(data_disk()))
 
 
-def test_files_that_kafka_left_are_finished_in_its_own_way() -> None:
-    """A segment that it was taking apart counts when all its parts were promoted; until then none does."""
+def test_a_swap_interrupted_in_kafka_is_finished_as_kafka_does() -> None:
+    """The segment that Kafka was splitting counts until all its parts are promoted."""
     for parts_left in (0, 1):
         disk = data_disk()
         log = filled(disk, 20)
@@ -252,7 +250,7 @@ def test_files_that_kafka_left_are_finished_in_its_own_way() -> None:
         assert left_over(disk) == []
 
 
-def remove_unfinished_cleaned(disk: FaultyDisk) -> None:
+def remove_unfinished_cleaned(disk: SimDisk) -> None:
     for name in left_over(disk):
         if name.endswith(".cleaned"):
             disk.remove(f"/data/{FOLDER}/{name}")
@@ -261,7 +259,7 @@ def remove_unfinished_cleaned(disk: FaultyDisk) -> None:
 # Rolling early
 
 
-def test_a_log_rolls_early_when_nothing_needs_to_be_waited_for(place: Place) -> None:
+def test_a_log_rolls_early_if_the_roll_need_not_wait(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     assert log.roll(0)  # nothing is there to be closed
     log.append(keyed_batch(("a", "1")), 0)
@@ -283,15 +281,13 @@ def test_a_log_rolls_early_when_nothing_needs_to_be_waited_for(place: Place) -> 
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_flushed_after_an_early_roll_survives(seed: int) -> None:
+def test_data_flushed_after_an_early_roll_survives(seed: int) -> None:
     disk = data_disk(seed)
     log, _ = reopen(disk, "/data")
     for number in range(4):
-        log.append(keyed_batch((f"a{number}", "1")), 0)
-        log.flush()
+        append_flushed(log, keyed_batch((f"a{number}", "1")))
         assert log.roll(0)
-    log.append(keyed_batch(("last", "1")), 0)
-    log.flush()
+    append_flushed(log, keyed_batch(("last", "1")))
     log.append(keyed_batch(("lost", "1")), 0)
     disk.crash()
     assert names(reopen(disk, "/data", recovery_point=5)[0])[:5] == ["a0", "a1", "a2", "a3", "last"]
@@ -301,38 +297,34 @@ def test_what_is_flushed_after_an_early_roll_survives(seed: int) -> None:
 def test_an_early_roll_that_a_crash_undoes_loses_nothing(seed: int) -> None:
     disk = data_disk(seed)
     log, _ = reopen(disk, "/data")
-    log.append(keyed_batch(("a", "1")), 0)
-    log.flush()
+    append_flushed(log, keyed_batch(("a", "1")))
     assert log.roll(0)
     disk.crash()
     log, _ = reopen(disk, "/data", recovery_point=1)
     assert (names(log), log.next_offset) == (["a"], 1)
 
 
-def test_a_roll_that_the_disk_refuses_leaves_the_log_as_it_was(disk: FaultyDisk) -> None:
+def test_a_roll_that_the_disk_refuses_leaves_the_log_as_it_was(disk: SimDisk) -> None:
     log, _ = reopen(disk, "/data")
-    log.append(keyed_batch(("a", "1")), 0)
-    log.flush()
+    append_flushed(log, keyed_batch(("a", "1")))
     disk.read_only = True
     log._handles.close()
     with pytest.raises(AppendFailed):
         log.roll(0)
     disk.read_only = False
     assert log.usable
-    log.append(keyed_batch(("b", "1")), 0)
-    log.flush()
+    append_flushed(log, keyed_batch(("b", "1")))
     assert names(reopen(disk, "/data")[0]) == ["a", "b"]
 
 
-# Dropping what is old
+# Dropping old segments
 
 
-def test_closed_segments_in_which_everything_is_older_are_dropped(place: Place) -> None:
+def test_closed_segments_with_only_older_records_are_dropped(place: Place) -> None:
     log, _ = reopen(place.disk, place.path)
     for day in range(5):
         log.append(keyed_batch((f"d{day}", "1"), timestamp=1_000 * day + 500), 0)
-        log.append(keyed_batch((f"d{day}", "2"), timestamp=1_000 * day), 0)
-        log.flush()
+        append_flushed(log, keyed_batch((f"d{day}", "2"), timestamp=1_000 * day))
         assert log.roll(0)
     assert log.drop_old(500, 0, 0) == []
     reader = log.facts()
@@ -343,7 +335,7 @@ def test_closed_segments_in_which_everything_is_older_are_dropped(place: Place) 
     for more in reader:
         seen += more
     assert len(seen) == 10
-    again, _ = reopen(place.disk, place.path)  # before what was set aside is gone
+    again, _ = reopen(place.disk, place.path)  # before the set-aside files are removed
     assert (names(again), again.start_offset) == (names(log), 4)
     assert log.drop_old(1 << 60, 0, 0) == [4, 6, 8]
     remove_deleted(place.disk, log.folder, [4, 6, 8])
@@ -359,8 +351,7 @@ def test_a_crash_while_dropping_leaves_the_end_of_the_log(power: bool) -> None:
     for step in range(100):
         disk = data_disk(step)
         log = filled(disk)
-        log.append(keyed_batch(("end", "1"), timestamp=9_000), 0)
-        log.flush()
+        append_flushed(log, keyed_batch(("end", "1"), timestamp=9_000))
         assert log.roll(0)
         whole = names(log)
         log.close()
@@ -386,7 +377,7 @@ def test_a_crash_while_dropping_leaves_the_end_of_the_log(power: bool) -> None:
     raise AssertionError("it never ended")
 
 
-def test_replaced_segments_are_removed_after_the_new_name_is_synced(disk: FaultyDisk) -> None:
+def test_replaced_segments_are_removed_after_the_new_name_is_synced(disk: SimDisk) -> None:
     log = filled(disk)
     _, (new,) = clean_and_promote(disk, log)
     log.close()
@@ -396,7 +387,7 @@ def test_replaced_segments_are_removed_after_the_new_name_is_synced(disk: Faulty
     assert log.folder in disk.changes[disk.changes.index(f"{new.path}.log") : removed]
 
 
-def test_readers_of_segments_that_a_repair_left_alone_read_on_when_these_give_way(disk: FaultyDisk) -> None:
+def test_readers_of_unrepaired_segments_read_on_after_a_swap(disk: SimDisk) -> None:
     log = filled(disk)
     reader = scan(log)
     seen = next(reader)
@@ -412,8 +403,8 @@ def test_readers_of_segments_that_a_repair_left_alone_read_on_when_these_give_wa
     assert seen == expected
 
 
-def test_no_index_stands_without_its_log() -> None:
-    """Another segment of this name would be looked up in it."""
+def test_no_index_file_remains_without_its_segment() -> None:
+    """It would serve another segment of this name."""
     for step in range(20):
         disk = data_disk()
         log = filled(disk)
@@ -421,14 +412,14 @@ def test_no_index_stands_without_its_log() -> None:
         disk.crash_at = step
         try:
             remove_deleted(disk, log.folder, log.drop_first())
-        except Crashed:  # of the process: what it had changed is there
+        except Crashed:  # of the process: its changes are there
             disk.crash_at = -1
         there = disk.list(log.folder)
         bases = {name[:20] for name in there if name.endswith(".log")}
         assert {name[:20] for name in there if name.endswith("index")} <= bases
 
 
-def test_a_part_between_two_that_are_not_promoted_does_not_count(disk: FaultyDisk) -> None:
+def test_a_promoted_part_between_unpromoted_parts_is_ignored(disk: SimDisk) -> None:
     log = filled(disk, 20)
     expected = b"".join(scan(log))
     job = compaction(disk, log, segment_bytes=400)
@@ -440,7 +431,7 @@ def test_a_part_between_two_that_are_not_promoted_does_not_count(disk: FaultyDis
     assert left_over(disk) == []
 
 
-def test_files_with_similar_names_are_left_alone_by_an_opening(disk: FaultyDisk) -> None:
+def test_files_with_similar_names_are_left_alone_by_an_opening(disk: SimDisk) -> None:
     log = filled(disk)
     expected = records_by_offset(log)
     strange = [f"{'x' * 20}.log.cleaned", "notes.swap", f"{chr(0x661) * 20}.log.deleted"]
@@ -451,7 +442,7 @@ def test_files_with_similar_names_are_left_alone_by_an_opening(disk: FaultyDisk)
     assert sorted(left_over(disk)) == sorted(strange)
 
 
-def test_an_old_index_never_stands_beside_a_new_segment() -> None:
+def test_an_old_index_file_never_remains_beside_a_new_segment() -> None:
     for step in range(30):
         disk = data_disk()
         log = filled(disk)

@@ -5,28 +5,28 @@ from __future__ import annotations
 import pytest
 
 from protocol.batch import Record, batch_end, build, read_header, rewrite, stamp_whole
+from simulator.disk import NothingSurvives, SimDisk
 from storage import DamagedLog, Handles, Log, Recovery
 from storage.aside import BYTES_MAX, ENTRIES_MAX, set_aside_bytes
 from storage.tearing import BATCH_BYTES_MAX, CHUNK_BYTES, SECTOR, find_sound, has_unwritten, is_torn
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import FaultyDisk, NothingSurvives
-from tests.storage.logs import FOLDER, batch, names, overwrite, read, stop
+from tests.storage.logs import FOLDER, append_flushed, batch, names, overwrite, read, stop
 from tests.support.batch_bytes import patched
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 LOG = f"/data/{FOLDER}/{0:020}.log"
 COUNT = 3
 
 
 def reopened(
-    disk: FaultyDisk, deferred: bool = False, twice: list[bytes] | None = None, segment_bytes: int = 1 << 20, point: int = 0
+    disk: SimDisk, deferred: bool = False, twice: list[bytes] | None = None, segment_bytes: int = 1 << 20, point: int = 0
 ) -> tuple[Log, Recovery]:
     return Log.open(Handles(disk), f"/data/{FOLDER}", segment_bytes, point, False, deferred=deferred, batch_copies=lambda: twice or [])
 
 
-def written(disk: FaultyDisk, padding: int = 0, segment_bytes: int = 1 << 20, count: int = COUNT) -> list[bytes]:
-    """A log of a few batches, and what each of them is in its file."""
+def written(disk: SimDisk, padding: int = 0, segment_bytes: int = 1 << 20, count: int = COUNT) -> list[bytes]:
+    """A log of a few batches, and the bytes of each in its file."""
     log, _ = reopened(disk, segment_bytes=segment_bytes, deferred=True)
     for number in range(count):
         log.append(build([Record(0, 1_000, f"b{number}.0".encode(), b"\7" * padding, [])]), 0)
@@ -39,12 +39,12 @@ def written(disk: FaultyDisk, padding: int = 0, segment_bytes: int = 1 << 20, co
 
 
 def unprotected(at: int) -> bool:
-    """Offset and epoch of a batch are under no checksum, in Kafka's format."""
+    """In Kafka's format the checksum covers neither the offset nor the epoch of a batch."""
     return at < 8 or 12 <= at < 16
 
 
 @pytest.mark.parametrize("which", [1, COUNT - 1])
-def test_a_flipped_bit_anywhere_closes_the_log_unless_its_batches_were_written_twice(disk: FaultyDisk, which: int) -> None:
+def test_a_flipped_bit_refuses_the_log_unless_turn_files_have_its_batches(disk: SimDisk, which: int) -> None:
     batches = written(disk)
     before = len(b"".join(batches[:which]))
     whole = b"".join(batches)
@@ -67,7 +67,7 @@ def test_a_flipped_bit_anywhere_closes_the_log_unless_its_batches_were_written_t
             assert recovery.position == before
 
 
-def test_a_deferred_log_cuts_damage_and_keeps_a_copy_of_it_and_later_segments(disk: FaultyDisk) -> None:
+def test_a_deferred_log_cuts_damage_and_copies_it_with_later_segments(disk: SimDisk) -> None:
     batches = written(disk, segment_bytes=200, count=6)
     folder = f"/data/{FOLDER}"
     logs = [name for name in disk.list(folder) if name.endswith(".log")]
@@ -86,7 +86,7 @@ def test_a_deferred_log_cuts_damage_and_keeps_a_copy_of_it_and_later_segments(di
     assert first
 
 
-def test_a_torn_end_has_no_copy_and_segments_behind_it_have(disk: FaultyDisk) -> None:
+def test_segments_after_a_torn_end_are_copied_but_not_the_torn_end(disk: SimDisk) -> None:
     written(disk, segment_bytes=200, count=6)
     folder = f"/data/{FOLDER}"
     logs = [name for name in disk.list(folder) if name.endswith(".log")]
@@ -97,7 +97,7 @@ def test_a_torn_end_has_no_copy_and_segments_behind_it_have(disk: FaultyDisk) ->
 
 
 @pytest.mark.parametrize("deferred", [False, True])
-def test_a_torn_write_is_cut_without_a_copy(disk: FaultyDisk, deferred: bool) -> None:
+def test_a_torn_write_is_cut_without_a_copy(disk: SimDisk, deferred: bool) -> None:
     batches = written(disk, padding=2_000)
     whole = b"".join(batches)
     start = len(whole) - len(batches[-1])
@@ -121,7 +121,7 @@ def test_a_torn_write_is_cut_without_a_copy(disk: FaultyDisk, deferred: bool) ->
     assert not disk.exists("/data/set-aside")
 
 
-def test_zeros_with_sound_batches_behind_them_are_damage(disk: FaultyDisk) -> None:
+def test_zeros_followed_by_sound_batches_are_damage(disk: SimDisk) -> None:
     batches = written(disk, padding=2_000)
     data = bytearray(b"".join(batches))
     data[len(batches[0]) : len(batches[0]) + 1_500] = bytes(1_500)
@@ -133,7 +133,7 @@ def test_zeros_with_sound_batches_behind_them_are_damage(disk: FaultyDisk) -> No
     assert recovery.kept
 
 
-def test_without_room_for_a_copy_nothing_is_cut(disk: FaultyDisk) -> None:
+def test_nothing_is_cut_without_room_for_a_copy(disk: SimDisk) -> None:
     batches = written(disk)
     data = bytearray(b"".join(batches))
     data[-1] ^= 1
@@ -148,10 +148,9 @@ def test_without_room_for_a_copy_nothing_is_cut(disk: FaultyDisk) -> None:
     assert reopened(disk, deferred=True)[1].kept
 
 
-def test_a_repair_keeps_a_copy_of_the_whole_batches_that_it_cuts(disk: FaultyDisk) -> None:
+def test_a_repair_keeps_a_copy_of_the_whole_batches_that_it_cuts(disk: SimDisk) -> None:
     log, _ = reopened(disk)
-    log.append(batch("told"), 0)
-    log.flush()
+    append_flushed(log, batch("told"))
     log.append(batch("not told"), 0)
     cut = read(disk, LOG)[log._flushed_size :]
     disk.failed_sync_loses = False
@@ -168,7 +167,7 @@ def test_a_repair_keeps_a_copy_of_the_whole_batches_that_it_cuts(disk: FaultyDis
 
 
 @pytest.mark.parametrize("name", ["orders-0", "t" * 249 + "-99999"])
-def test_the_newest_copies_stay(place: Place, name: str) -> None:
+def test_the_newest_copies_are_kept(place: Place, name: str) -> None:
     folder = f"{place.path}/{name}"
     place.disk.make_folder(folder)
     around = f"{place.path}/set-aside"
@@ -186,8 +185,8 @@ def test_the_newest_copies_stay(place: Place, name: str) -> None:
     assert others <= set(place.disk.list(around))
 
 
-def test_a_copy_is_there_after_a_power_failure_and_older_ones_that_cannot_go_do_no_harm() -> None:
-    disk = FaultyDisk(NothingSurvives())
+def test_a_copy_is_durable_even_if_older_copies_cannot_be_removed() -> None:
+    disk = SimDisk(NothingSurvives())
     disk.make_folder(f"/data/{FOLDER}")
     original = disk.remove
 
@@ -198,7 +197,7 @@ def test_a_copy_is_there_after_a_power_failure_and_older_ones_that_cannot_go_do_
     overwrite(disk, LOG, b"12345")
     copies = [set_aside_bytes(disk, f"/data/{FOLDER}", [(LOG, 2)]) for _ in range(ENTRIES_MAX + 2)]
     disk.room = 1
-    with pytest.raises(OSError, match="No space left"):  # and not that it cannot be removed either
+    with pytest.raises(OSError, match="No space left"):  # and an older copy cannot be removed either
         set_aside_bytes(disk, f"/data/{FOLDER}", [(LOG, 0)])
     disk.crash()
     disk.remove = original  # type: ignore[method-assign]
@@ -207,7 +206,7 @@ def test_a_copy_is_there_after_a_power_failure_and_older_ones_that_cannot_go_do_
 
 
 @pytest.mark.plain
-def test_copies_have_a_bound_in_bytes_and_the_newest_stays_however_large_it_is(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_are_limited_in_bytes_except_for_the_newest(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage.aside.BYTES_MAX", 1_000)
     assert BYTES_MAX == 64 << 20
     disk.make_folder(f"/data/{FOLDER}")
@@ -232,11 +231,13 @@ def test_zeros_mark_sectors_that_were_never_written() -> None:
         assert not has_unwritten(some[: sector + 1] + bytes(SECTOR) + some, position)
 
 
-# Where the next sound batch is, and whether an end is torn
+# Finding the next sound batch, and telling a torn end from damage
 
 
 class Bytes:
-    """A file that is only read."""
+    """A read-only file."""
+
+    descriptor = -1
 
     def __init__(self, data: bytes, refuse_more_than: int = 1 << 30) -> None:
         self._data = data
@@ -275,8 +276,8 @@ def emptied(offset: int) -> bytes:
 
 
 @pytest.mark.parametrize("before", [0, 1, 16, 60, 61, CHUNK_BYTES - 61, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES + 40])
-def test_a_sound_batch_is_found_wherever_it_begins_and_whatever_is_around_it(before: int) -> None:
-    filler = b"\2" if before < 100 else b"\xff"  # each 2 looks like the beginning of one
+def test_a_sound_batch_is_found_at_any_position_between_any_bytes(before: int) -> None:
+    filler = b"\2" if before < 100 else b"\xff"  # each 2 looks like the magic byte of a batch
     for whole, behind in ((sound(7, padding=100), 0), (sound(7), 5), (emptied(7), 0), (emptied(7), 1)):
         data = filler * before + whole + filler * behind
         assert find_sound(Bytes(data), 0, len(data), 7) == before
@@ -296,7 +297,7 @@ def test_a_sound_batch_has_an_offset_of_this_segment() -> None:
         assert (find_sound(Bytes(data), 0, len(data), 5) == 0) is found
 
 
-def test_the_first_of_two_sound_batches_is_the_one_that_is_found() -> None:
+def test_the_first_of_two_sound_batches_is_found() -> None:
     data = b"\1" * 10 + sound(3) + sound(4)
     assert find_sound(Bytes(data), 0, len(data), 0) == 10
     assert find_sound(Bytes(data), 0, len(data), 4) == 10 + len(sound(3))
@@ -305,13 +306,13 @@ def test_the_first_of_two_sound_batches_is_the_one_that_is_found() -> None:
 @pytest.mark.parametrize(
     ("at", "what", "is_sound"),
     [
-        (57, (0).to_bytes(4, "big"), True),  # compacted, to nothing
+        (57, (0).to_bytes(4, "big"), True),  # compacted to an empty batch
         (57, (2).to_bytes(4, "big"), True),
         (57, (3).to_bytes(4, "big"), False),  # more records than offsets
         (57, (-1).to_bytes(4, "big", signed=True), False),
-        (21, (0x78 | 0x04).to_bytes(2, "big"), True),  # each attribute that Kafka knows
+        (21, (0x78 | 0x04).to_bytes(2, "big"), True),  # each attribute that Kafka defines
         (21, (0x80).to_bytes(2, "big"), False),
-        (21, (0x05).to_bytes(2, "big"), False),  # a compression that nobody knows
+        (21, (0x05).to_bytes(2, "big"), False),  # an unknown compression
         (21, (0x4000).to_bytes(2, "big"), False),
     ],
 )
@@ -354,12 +355,12 @@ def test_looking_for_batches_takes_bounded_reads_and_no_batch_is_larger_than_a_r
 
 
 def torn(data: bytes, at: int = 0) -> bool:
-    verdict = is_torn(Bytes(data + b"\1" * 9), at, len(data), 0)  # what is behind the end is not looked at
+    verdict = is_torn(Bytes(data + b"\1" * 9), at, len(data), 0)  # bytes past the end are ignored
     assert isinstance(verdict, bool)
     return verdict
 
 
-def test_the_bytes_of_a_header_that_is_not_whole_are_torn_whatever_they_are() -> None:
+def test_the_bytes_of_an_incomplete_header_are_always_torn() -> None:
     for size in (1, 60):
         assert torn(b"\1" * size)
         assert torn(sound(3) + b"\1" * size, len(sound(3)))
@@ -377,12 +378,12 @@ def test_a_batch_that_is_cut_short_is_torn_unless_its_length_alone_is_wrong() ->
     assert not torn(bytes(longer))
     assert not torn(sound(2) + bytes(longer), len(sound(2)))
     assert torn(bytes(longer[:-1]))
-    assert not torn(whole[:100] + sound(4))  # something sound behind it
+    assert not torn(whole[:100] + sound(4))  # followed by a sound batch
     assert not torn(b"\1" + sound(4))
 
 
 @pytest.mark.parametrize("size", [1_500, CHUNK_BYTES, CHUNK_BYTES + 3_000, 2 * CHUNK_BYTES + 3_000])
-def test_a_whole_batch_with_a_wrong_checksum_is_torn_where_a_block_of_it_was_never_written(size: int) -> None:
+def test_a_batch_with_a_wrong_checksum_is_torn_if_it_has_an_unwritten_block(size: int) -> None:
     data = bytearray(build([Record(0, 1_000, b"k", b"\1" * size, [])]))
     data[17] ^= 1
     assert not torn(bytes(data))
@@ -400,6 +401,6 @@ def test_a_whole_batch_with_a_wrong_checksum_is_torn_where_a_block_of_it_was_nev
         assert not torn(ending[:-32] + b"\1" + bytes(31), len(prefix))
 
 
-def test_zeros_behind_the_whole_batches_are_torn() -> None:
+def test_zeros_after_the_last_whole_batch_are_torn() -> None:
     for size in (61, 1_000, CHUNK_BYTES + 1):
         assert torn(bytes(size))

@@ -8,24 +8,24 @@ from random import Random
 import pytest
 
 from protocol.batch import HEADER_BYTES, Compression, Record, TimestampType, build, iterate, read_header, records, rewrite
+from simulator.disk import SimDisk
 from storage import DamagedLog, Found, Handles, Log
 from storage.segment import LOOK_BYTES
 from storage.times import STEP_BYTES, STEP_RECORDS
-from tests.storage.faulty_disk import FaultyDisk
-from tests.storage.logs import FOLDER, batch, clean, overwrite, read, reopen, result_of, scan, stop
+from tests.storage.logs import FOLDER, append_flushed, batch, clean, overwrite, read, reopen, result_of, scan, stop
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 LATEST = None
 
 
 def readable(log: Log) -> list[Found]:
-    """Every record from the start of the log on."""
+    """Every record from the log start on."""
     kept: list[Found] = []
     for chunk in scan(log):
         at = 0
         for header in iterate(chunk, 0, len(chunk)):
-            kept += [Found(one.timestamp, one.offset, header.leader_epoch) for one in records(chunk, at) if one.offset >= log.start_offset]
+            kept += [Found(record.timestamp, record.offset, header.leader_epoch) for record in records(chunk, at) if record.offset >= log.start_offset]
             at += header.size
     return kept
 
@@ -36,14 +36,14 @@ def expected(kept: list[Found], timestamp: int | None) -> Found | None:
     return next((one for one in kept if one.timestamp >= timestamp), None)
 
 
-def look(log: Log, timestamp: int | None) -> Iterator[Found | None]:
+def lookup(log: Log, timestamp: int | None) -> Iterator[Found | None]:
     return log.latest_record() if timestamp is None else log.find_time(timestamp)
 
 
 class Written:
-    """A log of any batches, compacted and deleted from at any time."""
+    """A log of random batches, compacted and truncated at random times."""
 
-    def __init__(self, seed: int, disk: FaultyDisk) -> None:
+    def __init__(self, seed: int, disk: SimDisk) -> None:
         self.random = random = Random(seed)
         self.disk = disk
         self.now = 1_000
@@ -51,7 +51,7 @@ class Written:
         self.segment_bytes = random.choice((3_000, 20_000, 1 << 20))
         self.log, _ = reopen(disk, "/data", segment_bytes=self.segment_bytes)
 
-    def go_on(self) -> None:
+    def do_something(self) -> None:
         random = self.random
         match random.randrange(40):
             case 0:
@@ -87,19 +87,19 @@ class Written:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_time_lookup_agrees_with_a_full_read(disk: FaultyDisk, seed: int) -> None:
+def test_a_time_lookup_agrees_with_a_full_read(disk: SimDisk, seed: int) -> None:
     written = Written(seed, disk)
     for number in range(150):
-        written.go_on()
+        written.do_something()
         if number % 10 == 9:
             log = written.log
             kept = readable(log)
             for timestamp in (LATEST, 0, 999, 2_001, written.now, *(written.random.randrange(900, 2_600) for _ in range(6))):
-                assert result_of(look(log, timestamp)) == expected(kept, timestamp), timestamp
+                assert result_of(lookup(log, timestamp)) == expected(kept, timestamp), timestamp
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_a_time_lookup_survives_segments_replaced_between_its_steps(disk: FaultyDisk, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_lookup_survives_segments_replaced_between_its_steps(disk: SimDisk, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage.times.STEP_READS", 1)
     written = Written(seed, disk)
     written.segment_bytes = written.log.segment_bytes = 20_000
@@ -109,7 +109,7 @@ def test_a_time_lookup_survives_segments_replaced_between_its_steps(disk: Faulty
     kept = readable(log)
     for timestamp in (LATEST, *(written.random.randrange(1_000, 2_000) for _ in range(5))):
         before = expected(kept, timestamp)
-        steps = look(log, timestamp)
+        steps = lookup(log, timestamp)
         result = next(steps, None)
         while result is None:
             match written.random.randrange(4):
@@ -130,8 +130,8 @@ def test_a_time_lookup_survives_segments_replaced_between_its_steps(disk: Faulty
         kept = after
 
 
-def bytes_of_steps(disk: FaultyDisk, steps: Iterator[Found | None]) -> list[int]:
-    """How much each step reads."""
+def bytes_of_steps(disk: SimDisk, steps: Iterator[Found | None]) -> list[int]:
+    """The bytes that each step reads."""
     each = []
     disk.reads.clear()
     for _ in steps:
@@ -143,21 +143,21 @@ def bytes_of_steps(disk: FaultyDisk, steps: Iterator[Found | None]) -> list[int]
 @pytest.mark.parametrize("timestamp", [LATEST, 5_000])
 @pytest.mark.parametrize("padding", [0, 3_000, 20_000])
 def test_each_lookup_step_reads_little_when_the_newest_time_was_deleted(
-    disk: FaultyDisk, timestamp: int | None, padding: int
+    disk: SimDisk, timestamp: int | None, padding: int
 ) -> None:
     log, _ = reopen(disk, "/data", segment_bytes=1 << 30)
     log.append(batch("newest", timestamp=9_000), log.epoch)
     for number in range(4_000 if padding < 20_000 else 400):
         log.append(batch("b", timestamp=1_000 + number % 7, padding=padding), log.epoch)
     log.delete_before(1)
-    each = bytes_of_steps(disk, look(log, timestamp))
+    each = bytes_of_steps(disk, lookup(log, timestamp))
     assert len(each) > 2
     assert max(each) <= STEP_BYTES + 8 * LOOK_BYTES  # and an index
-    # Only headers are read of batches that are not late enough.
+    # Batches before the timestamp are skipped after their header.
     assert sum(each) <= min(log.size, 401 * LOOK_BYTES if padding == 20_000 else log.size) + 3 * STEP_BYTES
 
 
-def test_an_indexed_time_lookup_reads_a_few_kib(disk: FaultyDisk) -> None:
+def test_an_indexed_time_lookup_reads_a_few_kib(disk: SimDisk) -> None:
     log, _ = reopen(disk, "/data", segment_bytes=1 << 30)
     for number in range(9_000):
         log.append(batch("b", timestamp=1_000 + number), log.epoch)
@@ -169,11 +169,10 @@ def test_an_indexed_time_lookup_reads_a_few_kib(disk: FaultyDisk) -> None:
     assert result_of(log.latest_record()) == (9_999, 8_999, 0)
 
 
-def test_an_index_that_is_gone_costs_steps_and_not_one_long_read(disk: FaultyDisk) -> None:
+def test_a_lookup_without_an_index_reads_in_bounded_steps(disk: SimDisk) -> None:
     log, _ = reopen(disk, "/data", segment_bytes=1 << 30)
     for number in range(9_000):
-        log.append(batch("b", timestamp=1_000 + number), log.epoch)
-    log.flush()
+        append_flushed(log, batch("b", timestamp=1_000 + number), log.epoch)
     for segment in log._segments:
         segment.save_index()
         disk.remove(segment.index.time_path)
@@ -185,15 +184,14 @@ def test_an_index_that_is_gone_costs_steps_and_not_one_long_read(disk: FaultyDis
     assert result_of(log.find_time(9_999)) == (9_999, 8_999, 0)
 
 
-# What a look leaves unread, and the damage it meets.
+# Bytes that a lookup does not read, and damage in the bytes that it reads.
 
 
-def filled(disk: FaultyDisk, times: list[int], per_segment: int = 1 << 20) -> Log:
-    """Batches of one record and one size; as many in a segment as is said."""
+def filled(disk: SimDisk, times: list[int], per_segment: int = 1 << 20) -> Log:
+    """Batches of one record and one size; `per_segment` of them in a segment."""
     log, _ = reopen(disk, "/data", segment_bytes=per_segment * len(batch("b", timestamp=times[0])))
     for timestamp in times:
-        log.append(batch("b", timestamp=timestamp), 0)
-    log.flush()
+        append_flushed(log, batch("b", timestamp=timestamp))
     return log
 
 
@@ -207,7 +205,7 @@ def filled(disk: FaultyDisk, times: list[int], per_segment: int = 1 << 20) -> Lo
         (8, (1 << 20).to_bytes(4, "big"), "a batch is cut short"),
     ],
 )
-def test_damage_met_by_a_time_lookup_is_reported_at_its_position(disk: FaultyDisk, at: int, put: bytes, reason: str, latest: bool) -> None:
+def test_damage_met_by_a_time_lookup_is_reported_at_its_position(disk: SimDisk, at: int, put: bytes, reason: str, latest: bool) -> None:
     log = filled(disk, [9_000, *[1_000 + number for number in range(9)]])
     log.delete_before(1)
     segment = log._segments[0]
@@ -220,19 +218,19 @@ def test_damage_met_by_a_time_lookup_is_reported_at_its_position(disk: FaultyDis
 
 
 @pytest.mark.parametrize("latest", [False, True])
-def test_a_header_that_is_cut_short_is_damage(disk: FaultyDisk, latest: bool) -> None:
+def test_a_truncated_header_is_damage(disk: SimDisk, latest: bool) -> None:
     log = filled(disk, [9_000, *[1_000 + number for number in range(9)]])
     log.delete_before(1)
     segment = log._segments[0]
     data = read(disk, segment.log_path)
     size = len(data) // 10
-    begin = 8 * size  # the last but one leads to ten bytes before the end
+    begin = 8 * size  # the last but one length ends ten bytes before the end
     overwrite(disk, segment.log_path, data[: begin + 8] + (2 * size - 12 - 10).to_bytes(4, "big") + data[begin + 12 :])
     with pytest.raises(DamagedLog, match="a batch header is cut short"):
         result_of(log.latest_record() if latest else log.find_time(5_000))
 
 
-def test_records_that_cannot_be_read_are_damage(disk: FaultyDisk) -> None:
+def test_unreadable_records_are_damage(disk: SimDisk) -> None:
     log = filled(disk, [9_000, 1_000, 2_000, 1_500])
     log.delete_before(1)
     segment = log._segments[0]
@@ -245,14 +243,14 @@ def test_records_that_cannot_be_read_are_damage(disk: FaultyDisk) -> None:
         assert caught.value.position == 2 * size
 
 
-def test_segments_that_are_not_late_enough_are_not_read(disk: FaultyDisk) -> None:
+def test_segments_before_the_timestamp_are_not_read(disk: SimDisk) -> None:
     log = filled(disk, [1_000, 1_001, 5_000, 5_001, 2_000, 2_001, 5_001, 5_001], per_segment=2)
     assert log.segments == 4
     first, second, third, last = (segment.log_path for segment in log._segments)
     for path in (first, third, last):
         disk.unreadable = path
         assert result_of(log.find_time(3_000)) == Found(5_000, 2, 0)
-    for path in (third, last):  # nor where an earlier one has a record as late
+    for path in (third, last):  # nor any before a segment with such a record
         disk.unreadable = path
         assert result_of(log.latest_record()) == Found(5_001, 3, 0)
     disk.unreadable = second
@@ -261,7 +259,7 @@ def test_segments_that_are_not_late_enough_are_not_read(disk: FaultyDisk) -> Non
 
 
 @pytest.mark.parametrize("start", [0, 1])
-def test_a_time_lookup_yields_one_answer_and_ends(disk: FaultyDisk, start: int) -> None:
+def test_a_time_lookup_yields_one_answer_and_ends(disk: SimDisk, start: int) -> None:
     log = filled(disk, [7_000, 1_000, 5_000, 2_000, 6_000, 6_000, 3_000], per_segment=2)
     log.delete_before(start)
     assert [one for one in log.find_time(4_500) if one is not None] == [Found(5_000, 2, 0) if start else Found(7_000, 0, 0)]
@@ -269,8 +267,8 @@ def test_a_time_lookup_yields_one_answer_and_ends(disk: FaultyDisk, start: int) 
     assert [one for one in log.find_time(7_001) if one is not None] == []
 
 
-def test_the_newest_of_what_is_left_is_found_where_the_newest_of_all_was_deleted(disk: FaultyDisk) -> None:
-    """In the segment that had it, or in a later one; among records at the start and before it."""
+def test_the_newest_remaining_record_is_found_after_the_newest_was_deleted(disk: SimDisk) -> None:
+    """In the same or in a later segment; among records at the log start and before it."""
     log = filled(disk, [9_000, 4_000, 4_001, 4_001, 4_000, 4_001], per_segment=4)
     for start, expected in ((1, 2), (2, 2), (3, 3), (4, 5), (5, 5)):
         log.delete_before(start)
@@ -280,19 +278,19 @@ def test_the_newest_of_what_is_left_is_found_where_the_newest_of_all_was_deleted
 
 
 @pytest.mark.parametrize("latest", [False, True])
-def test_a_batch_of_many_records_takes_a_few_steps(disk: FaultyDisk, latest: bool) -> None:
+def test_a_batch_of_many_records_takes_a_few_steps(disk: SimDisk, latest: bool) -> None:
     log, _ = reopen(disk, "/data")
     count = 5 * STEP_RECORDS
     log.append(build([Record(n, 9_000 if n == 0 else n % 100, None, b"") for n in range(count)]), 0)
     log.delete_before(1)
     steps = list(log.latest_record() if latest else log.find_time(99))
-    answers = [one for one in steps if one is not None]
+    answers = [step for step in steps if step is not None]
     assert answers == [Found(99, 99, 0)]
-    if latest:  # which has to look at all of them
-        assert 11 <= len(steps) <= 20  # for the newest that the index knows, and then for the newest that is left
+    if latest:  # which has to read all of them
+        assert 11 <= len(steps) <= 20  # for the newest time in the index, and then for the newest remaining
 
 
-def test_a_time_that_the_index_has_of_another_batch_leads_past_none(disk: FaultyDisk) -> None:
+def test_an_index_time_of_another_batch_hides_no_record(disk: SimDisk) -> None:
     log, _ = reopen(disk, "/data")
     for number in range(60):
         log.append(batch("b", timestamp=1_000 + number, padding=1_500), 0)
@@ -305,15 +303,15 @@ def test_a_time_that_the_index_has_of_another_batch_leads_past_none(disk: Faulty
 
 
 @pytest.mark.parametrize(("last", "expected"), [(6_000, Found(6_000, 5, 0)), (4_500, Found(5_000, 1, 0))])
-def test_a_segment_whose_index_promises_too_much_does_not_hide_the_newest_record(disk: FaultyDisk, last: int, expected: Found) -> None:
+def test_an_index_with_a_too_large_timestamp_does_not_hide_the_newest_record(disk: SimDisk, last: int, expected: Found) -> None:
     log = filled(disk, [1_000, 5_000, 2_000, 3_000, 4_000, last], per_segment=2)
     for segment in log._segments[1:]:
-        segment.max_timestamp = 9_000  # of a batch that an older version has emptied
+        segment.max_timestamp = 9_000  # of a batch emptied by an older version
     assert result_of(log.latest_record()) == expected
 
 
-def test_a_batch_that_is_a_header_alone_has_no_record_to_be_found(disk: FaultyDisk) -> None:
-    """A compaction leaves such a one of a producer."""
+def test_a_batch_without_records_is_not_found_by_time(disk: SimDisk) -> None:
+    """Compaction leaves such a batch for its producer."""
     log = filled(disk, [5_000])
     path = log._segments[0].log_path
     log.close()

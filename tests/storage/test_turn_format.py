@@ -12,10 +12,10 @@ from storage.turn_log import PREFIX, TurnLog
 from tests.storage.logs import read
 from tests.storage.turns import FOLDER, OLD, TurnFile, disk_with_turns, first_version, stamped_batch, turn_of
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
-def test_a_header_counts_whole_or_not_at_all() -> None:
+def test_a_partial_file_header_is_ignored() -> None:
     header = file_header(3, 77)
     assert header_of(header) == header_of(header + b"more") == (3, 77)
     for at in range(len(header)):
@@ -25,23 +25,23 @@ def test_a_header_counts_whole_or_not_at_all() -> None:
     assert header_of(another + google_crc32c.value(another).to_bytes(4, "big")) is None  # its checksum is right
 
 
-def test_how_much_of_a_torn_turn_there_is_is_told_to_the_byte() -> None:
+def test_the_length_of_a_torn_turn_is_exact_to_the_byte() -> None:
     written = TurnFile()
     last = written.starts[-2]
     for end in range(FILE_BYTES, len(written.data)):
-        start = max(FILE_BYTES, *(one for one in written.starts if one <= end))
+        start = max(FILE_BYTES, *(start for start in written.starts if start <= end))
         assert read_turns(written.data[:end]).torn_bytes == end - start, end
     for begin in range(last, len(written.data) - 40):
-        # From there on nothing was written, though the file has its length: nothing of the turn counts.
+        # Nothing was written from there on, though the file has its full length: the turn does not count.
         found = read_turns(written.data[:begin] + bytes(len(written.data) - begin))
         assert found.torn_bytes == len(written.data) - last, begin
-        assert [one.position for one in found.pieces] == [one.position for one in read_turns(written.data[:last]).pieces], begin
+        assert [piece.position for piece in found.pieces] == [piece.position for piece in read_turns(written.data[:last]).pieces], begin
         longer = read_turns(written.data[:begin] + bytes(len(written.data) - begin + 3 * SECTOR))  # the file grew further than the turn
         assert (longer.torn_bytes, longer.pieces) == (len(written.data) - last + 3 * SECTOR, found.pieces), begin
     assert read_turns(written.data).torn_bytes == 0
 
 
-def test_a_sector_of_zeros_in_the_last_turn_is_torn_and_before_it_or_followed_by_others_it_is_damage() -> None:
+def test_a_zero_sector_is_torn_in_the_last_turn_and_damage_before_it() -> None:
     entries = [(f"{number:04d}-0", b"x" * 3_000, 0, 1) for number in range(60)]
     data = file_header(0, 0) + turn_bytes(1, entries, {}) + turn_bytes(2, entries, {})
     second = FILE_BYTES + (len(data) - FILE_BYTES) // 2
@@ -51,12 +51,12 @@ def test_a_sector_of_zeros_in_the_last_turn_is_torn_and_before_it_or_followed_by
         holed = data[:at] + bytes(SECTOR) + data[at + SECTOR :]
         found = read_turns(holed)
         assert found.torn_bytes == (len(data) - second if torn else 0), at
-        told = read_turns(holed, len(data))  # a later file says that all of it counts: then nothing is torn
-        assert told.torn_bytes == 0
-        assert any(not isinstance(one, Kept) or one.batch is None for one in told.pieces)
+        turns = read_turns(holed, len(data))  # a later file counts all of it: then nothing is torn
+        assert turns.torn_bytes == 0
+        assert any(not isinstance(piece, Kept) or piece.batch is None for piece in turns.pieces)
 
 
-def test_a_file_that_counts_and_reads_as_zeros_is_damage_and_one_of_which_nobody_says_so_is_torn() -> None:
+def test_a_file_of_zeros_is_damage_if_a_later_file_counts_it_else_torn() -> None:
     written = TurnFile()
     data = file_header(0, 0) + bytes(len(written.data) - FILE_BYTES)
     found = read_turns(data, len(data))
@@ -68,8 +68,8 @@ def test_a_file_that_counts_and_reads_as_zeros_is_damage_and_one_of_which_nobody
     assert (alone.pieces, alone.torn_bytes) == ([], len(data) - FILE_BYTES)
 
 
-def test_a_turn_that_stands_there_again_is_damage() -> None:
-    """Turns of a file have growing numbers: one that has not does not belong there."""
+def test_a_repeated_turn_is_damage() -> None:
+    """Turns of a file have increasing numbers: any other number is damage."""
     first, second, third = (turn_bytes(number, [("a-0", b"batch %d" % number, number, number + 1)], {}) for number in (1, 2, 3))
     for again in (first, second):
         found = read_turns(file_header(0, 0) + first + second + again + third)
@@ -79,7 +79,7 @@ def test_a_turn_that_stands_there_again_is_damage() -> None:
         assert lost == [(FILE_BYTES + len(first) + len(second), len(again), "no turn begins there")]
 
 
-def test_stretches_that_are_lost_one_behind_the_other_are_one() -> None:
+def test_adjacent_lost_parts_are_one_part() -> None:
     written = TurnFile()
     data = bytearray(written.data)
     for number in (1, 2):
@@ -90,7 +90,7 @@ def test_stretches_that_are_lost_one_behind_the_other_are_one() -> None:
     assert lost[0].ends is not None
 
 
-def test_a_file_that_is_shorter_than_what_counts_says_how_much_is_missing() -> None:
+def test_a_file_shorter_than_its_counted_length_reports_the_missing_bytes() -> None:
     written = TurnFile()
     cut = written.starts[2]
     for missing in (0, 1, 50):
@@ -100,23 +100,23 @@ def test_a_file_that_is_shorter_than_what_counts_says_how_much_is_missing() -> N
         assert found.torn_bytes == 0
 
 
-def test_a_byte_that_does_not_belong_there_costs_no_turn_behind_it() -> None:
+def test_an_inserted_byte_loses_no_later_turn() -> None:
     written = TurnFile()
     whole = read_turns(written.data)
     for at in written.starts[1:-1]:
         found = read_turns(written.data[:at] + b"?" + written.data[at:])
         lost = [piece for piece in found.pieces if not isinstance(piece, Kept)]
         assert [(piece.position, piece.size) for piece in lost] == [(at, 1)]
-        assert [(one.name, one.base) for one in found.pieces if isinstance(one, Kept)] == [(one.name, one.base) for one in whole.pieces if isinstance(one, Kept)]
+        assert [(piece.name, piece.base) for piece in found.pieces if isinstance(piece, Kept)] == [(piece.name, piece.base) for piece in whole.pieces if isinstance(piece, Kept)]
 
 
-def test_of_a_file_of_which_nothing_counts_nothing_is_taken() -> None:
+def test_a_file_with_counted_length_0_yields_nothing() -> None:
     for data in (TurnFile().data, first_version([("a-0", stamped_batch("a-0 0", 0))])):
         found = read_turns(data, 0)
         assert (found.pieces, found.torn_bytes) == ([], 0)
 
 
-def test_turns_are_read_behind_a_header_that_is_damaged() -> None:
+def test_turns_are_read_after_a_damaged_file_header() -> None:
     written = TurnFile()
     whole = read_turns(written.data)
     for at in range(FILE_BYTES):
@@ -124,40 +124,40 @@ def test_turns_are_read_behind_a_header_that_is_damaged() -> None:
         data[at] ^= 0x10
         assert read_turns(bytes(data)) == whole
         data[FILE_BYTES + 1 :] = b""
-        found = read_turns(bytes(data))  # and one of them was begun
+        found = read_turns(bytes(data))  # and the next turn is incomplete
         assert found.pieces == []
-        assert found.torn_bytes in (1, FILE_BYTES + 1)  # without its magic it may be of the first version
+        assert found.torn_bytes in (1, FILE_BYTES + 1)  # without its magic it may have the first format
     no_turn = read_turns(b"TnTL" + b"?" * 200)
     assert [(piece.position, piece.size) for piece in no_turn.pieces if not isinstance(piece, Kept)] == [(FILE_BYTES, 204 - FILE_BYTES)]
 
 
-def test_with_what_counts_known_a_file_that_is_cut_anywhere_is_damage_to_its_end() -> None:
+def test_a_cut_file_with_a_known_length_is_damaged_to_its_end() -> None:
     written = TurnFile()
-    batches = sum(isinstance(one, Kept) for one in read_turns(written.data).pieces)
+    batches = sum(isinstance(piece, Kept) for piece in read_turns(written.data).pieces)
     for cut in range(FILE_BYTES, len(written.data), 7):
         found = read_turns(written.data[:cut], len(written.data))
         assert found.torn_bytes == 0
         assert found.pieces[-1] == Lost(cut, len(written.data) - cut, f"{len(written.data) - cut} bytes are missing at the end", None)
-        lost = [one for one in found.pieces[:-1] if isinstance(one, Lost)]
+        lost = [piece for piece in found.pieces[:-1] if isinstance(piece, Lost)]
         assert sum(one.size for one in lost) in (0, cut - max(FILE_BYTES, *(start for start in written.starts if start <= cut)))
-        assert sum(isinstance(one, Kept) for one in found.pieces) <= batches
+        assert sum(isinstance(piece, Kept) for piece in found.pieces) <= batches
 
 
-def test_rubbish_at_the_end_is_torn_while_it_is_shorter_than_a_head_and_zeros_before_it_do_not_count() -> None:
+def test_trailing_garbage_shorter_than_a_turn_header_is_torn() -> None:
     entries = [("a-0", bytes(range(1, 251)) * 8, 0, 1)]
     first, second = turn_bytes(1, entries, {}), turn_bytes(2, entries, {})
     holed = file_header(0, 0) + first[:200] + bytes(1_500) + first[1_700:]
     assert len(holed) == FILE_BYTES + len(first)
     for behind, torn, lost in ((HEAD_BYTES - 1, HEAD_BYTES - 1, []), (HEAD_BYTES, 0, [(len(holed) + len(second), HEAD_BYTES)])):
         found = read_turns(holed + second + b"?" * behind)
-        assert (found.torn_bytes, [(one.position, one.size) for one in found.pieces if isinstance(one, Lost)]) == (torn, lost)
+        assert (found.torn_bytes, [(piece.position, piece.size) for piece in found.pieces if isinstance(piece, Lost)]) == (torn, lost)
     for changed in (HEAD_BYTES + 5, len(second) - 1):  # in its directory, in its batch
         other = bytearray(second)
         other[changed] ^= 1
         assert read_turns(holed + other).torn_bytes == 0
 
 
-def test_where_the_logs_in_the_file_before_ended_is_what_its_first_turn_says() -> None:
+def test_the_first_turn_has_the_log_ends_of_the_previous_file() -> None:
     disk = disk_with_turns()
     first = TurnLog(disk, FOLDER, 1)
     first.write(turn_of(("a-0", stamped_batch("a-0 0", 0)), ("b-0", stamped_batch("b-0 0", 0))))
@@ -174,20 +174,20 @@ def test_turns_are_counted_from_1() -> None:
     assert [piece.base if isinstance(piece, Kept) else -piece.size for piece in found.pieces] == [-len(turns[0]), 1]
 
 
-# Files of the version without a header
+# Files of the first format, without a header
 
 
-def test_what_is_left_of_a_file_without_a_header_is_told_to_the_byte() -> None:
+def test_the_rest_of_a_file_without_a_header_is_exact_to_the_byte() -> None:
     whole = first_version(*OLD)
     starts = [len(first_version(*OLD[:count])) for count in range(len(OLD) + 1)]
     found = read_turns(whole)
-    assert [(one.name, one.base, one.end) for one in found.pieces if isinstance(one, Kept)] == [("a-0", 0, 1), ("b-0", 0, 1), ("b-0", 1, 2), ("a-0", 1, 2)]
-    assert all(isinstance(one, Kept) and whole[one.position :].startswith(one.batch or b"?") for one in found.pieces)
+    assert [(piece.name, piece.base, piece.end) for piece in found.pieces if isinstance(piece, Kept)] == [("a-0", 0, 1), ("b-0", 0, 1), ("b-0", 1, 2), ("a-0", 1, 2)]
+    assert all(isinstance(piece, Kept) and whole[piece.position :].startswith(piece.batch or b"?") for piece in found.pieces)
     assert (found.torn_bytes, found.before_ends) == (0, None)
     for end in range(starts[2] + 1, starts[3]):
         torn = read_turns(whole[:end])
         assert (torn.pieces, torn.torn_bytes) == (found.pieces[:3], end - starts[2]), end
-    holed = read_turns(whole[:-40] + bytes(40))  # the length of it was written, and not the end
+    holed = read_turns(whole[:-40] + bytes(40))  # the file grew by its length, but the end was not written
     assert (holed.pieces, holed.torn_bytes) == (found.pieces[:3], starts[3] - starts[2])
     for number, pieces in enumerate((found.pieces[2:], [*found.pieces[:2], found.pieces[3]], found.pieces[:3])):
         changed = bytearray(whole)
@@ -195,15 +195,15 @@ def test_what_is_left_of_a_file_without_a_header_is_told_to_the_byte() -> None:
         lost = Lost(starts[number], starts[number + 1] - starts[number], "a turn is not what was written", None)
         assert sorted(read_turns(bytes(changed)).pieces, key=lambda one: one.position) == sorted([lost, *pieces], key=lambda one: one.position)
     between = read_turns(whole[: starts[1]] + b"?" + whole[starts[1] :])
-    assert [(one.position, one.size) for one in between.pieces if isinstance(one, Lost)] == [(starts[1], 1)]
+    assert [(piece.position, piece.size) for piece in between.pieces if isinstance(piece, Lost)] == [(starts[1], 1)]
     assert len(between.pieces) == 5
 
 
-def test_a_turn_without_a_header_that_makes_no_sense_is_none_though_its_checksum_is_right() -> None:
+def test_an_impossible_turn_in_a_file_without_header_is_refused_despite_its_checksum() -> None:
     sound = stamped_batch("a-0 0", 0)
-    other = sound[:16] + b"\1" + sound[17:]  # of another format
+    other = sound[:16] + b"\1" + sound[17:]  # another batch format
     for name, one in (("", sound), ("a-0", other), ("n" * 80, b"\2" * (HEADER_BYTES - 1))):
         data = first_version([(name, one)])
         assert read_turns(data).pieces == [Lost(0, len(data), "a turn is not what was written", None)]
     emptied = sound[:8] + (HEADER_BYTES - LENGTH_FROM).to_bytes(4, "big") + sound[12:HEADER_BYTES]
-    assert [isinstance(one, Kept) for one in read_turns(first_version([("a-0", emptied)])).pieces] == [True]
+    assert [isinstance(piece, Kept) for piece in read_turns(first_version([("a-0", emptied)])).pieces] == [True]

@@ -8,18 +8,18 @@ from random import Random
 import pytest
 
 from protocol.batch import facts_of, read_header
+from simulator.disk import SimDisk
 from storage import DamagedLog, Handles, Log
 from storage.turn_format import FILE_BYTES, Kept, header_of
 from storage.turn_log import PREFIX, Leftover, TurnLog, covered_bytes, is_turn_log
 from tests.storage.conftest import Place
-from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import batch, overwrite, read
 from tests.storage.turns import keys, stamped_batch, turn_of
 
 FOLDER = "/data"
 
 
-def opened(disk: FaultyDisk, name: str = "a-0") -> Log:
+def opened(disk: SimDisk, name: str = "a-0") -> Log:
     return Log.open(Handles(disk), f"{FOLDER}/{name}", 1 << 20, 0, False)[0]
 
 
@@ -27,7 +27,7 @@ def keys_of(*batches: bytes) -> list[bytes]:
     return [key for one in batches for key, _ in facts_of(one) if key is not None]
 
 
-def test_a_log_that_lost_everything_is_restored_from_the_turns(disk: FaultyDisk) -> None:
+def test_a_log_that_lost_everything_is_restored_from_the_turns(disk: SimDisk) -> None:
     first, second, other = stamped_batch("x", 0, 2), stamped_batch("y", 2), stamped_batch("z", 0)
     turns = TurnLog(disk, FOLDER, 1)
     turns.write(turn_of(("a-0", first), ("b-0", other)))
@@ -46,7 +46,7 @@ def test_a_log_that_lost_everything_is_restored_from_the_turns(disk: FaultyDisk)
 
 
 @pytest.mark.parametrize("has", [1, 2, 3])
-def test_a_log_takes_only_the_batches_it_lacks(disk: FaultyDisk, has: int) -> None:
+def test_a_log_takes_only_the_batches_it_lacks(disk: SimDisk, has: int) -> None:
     batches = [stamped_batch(name, number) for number, name in enumerate("xyz")]
     TurnLog(disk, FOLDER, 3).write(turn_of(*[("a-0", one) for one in batches]))
     log = opened(disk)
@@ -58,7 +58,7 @@ def test_a_log_takes_only_the_batches_it_lacks(disk: FaultyDisk, has: int) -> No
     assert (log.size == size) == (has == 3)
 
 
-def test_a_log_that_lost_what_comes_before_is_not_opened(disk: FaultyDisk) -> None:
+def test_a_log_missing_batches_before_a_turn_is_not_opened(disk: SimDisk) -> None:
     TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", stamped_batch("y", 1))))
     log = opened(disk)
     leftover = Leftover(disk, FOLDER)
@@ -67,7 +67,7 @@ def test_a_log_that_lost_what_comes_before_is_not_opened(disk: FaultyDisk) -> No
     assert (leftover.used_up, log.next_offset) == (False, 0)
 
 
-def test_a_log_goes_on_at_a_newer_epoch_than_what_it_got(disk: FaultyDisk) -> None:
+def test_a_restored_log_continues_at_a_newer_epoch(disk: SimDisk) -> None:
     TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", stamped_batch("x", 0, epoch=5))))
     log = opened(disk)
     Leftover(disk, FOLDER).restore("a-0", log)
@@ -76,8 +76,8 @@ def test_a_log_goes_on_at_a_newer_epoch_than_what_it_got(disk: FaultyDisk) -> No
     assert opened(disk).epoch == 7
 
 
-def test_files_count_in_the_order_of_their_numbers_and_a_later_batch_for_an_earlier_one_and_what_followed(disk: FaultyDisk) -> None:
-    """What nobody was told of was cut off the log, and then it went on from there."""
+def test_later_turn_files_override_batches_of_earlier_files(disk: SimDisk) -> None:
+    """An unacknowledged batch was cut off the log, which then continued from there."""
     old = [stamped_batch("x", 0), stamped_batch("cut", 1, 2), stamped_batch("cut too", 3)]
     new = [stamped_batch("y", 1), stamped_batch("z", 2)]
     TurnLog(disk, FOLDER, 9).write(turn_of(*[("a-0", one) for one in old]))
@@ -88,14 +88,14 @@ def test_files_count_in_the_order_of_their_numbers_and_a_later_batch_for_an_earl
 
 
 @pytest.mark.parametrize("fault", ["fail_writes", "fail_syncs"])
-def test_a_turn_that_could_not_be_written_is_not_left(disk: FaultyDisk, fault: str) -> None:
+def test_a_failed_turn_write_leaves_no_bytes(disk: SimDisk, fault: str) -> None:
     turns = TurnLog(disk, FOLDER, 1)
     turns.write(turn_of(("a-0", stamped_batch("x", 0))))
     setattr(disk, fault, 1)
     with pytest.raises(OSError, match="error"):
         turns.write(turn_of(("a-0", stamped_batch("y", 1))))
     assert len(Leftover(disk, FOLDER).batches_of("a-0")) == 1
-    # Nor does the next file say that the log had it.
+    # Nor does the next file name a batch of the log.
     TurnLog(disk, FOLDER, 2, turns).write(turn_of(("b-0", stamped_batch("z", 0))))
     path = f"{FOLDER}/{PREFIX}1"
     overwrite(disk, path, b"?" * len(read(disk, path)))
@@ -105,7 +105,7 @@ def test_a_turn_that_could_not_be_written_is_not_left(disk: FaultyDisk, fault: s
         left.lacking("a-0", 0)
 
 
-def test_it_is_removed_with_its_name(disk: FaultyDisk) -> None:
+def test_removing_a_turn_file_syncs_its_folder(disk: SimDisk) -> None:
     turns = TurnLog(disk, FOLDER, 1)
     turns.remove()
     turns.write(turn_of(("a-0", stamped_batch("x", 0))))
@@ -116,8 +116,8 @@ def test_it_is_removed_with_its_name(disk: FaultyDisk) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_was_written_is_there_after_any_crash_and_what_was_removed_is_gone(seed: int) -> None:
-    disk = FaultyDisk(Random(seed))
+def test_written_turns_survive_a_crash_and_removed_files_stay_removed(seed: int) -> None:
+    disk = SimDisk(Random(seed))
     disk.make_folder(FOLDER)
     first, second = stamped_batch("x", 0), stamped_batch("y", 1)
     turns = TurnLog(disk, FOLDER, 1)
@@ -136,28 +136,28 @@ def test_a_file_is_opened_once_and_closed_once(place: Place) -> None:
     turns = TurnLog(place.disk, place.path, 1)
     for number in range(3):
         turns.write(turn_of(("a-0", stamped_batch("x", number))))
-    if isinstance(place.disk, FaultyDisk):
+    if isinstance(place.disk, SimDisk):
         assert (place.disk.opened, place.disk.syncs) == (1, 3)
     turns.close()
     turns.close()
     leftover = Leftover(place.disk, place.path)
     assert [read_header(one, 0).base_offset for one in leftover.batches_of("a-0")] == [0, 1, 2]
-    if isinstance(place.disk, FaultyDisk):
+    if isinstance(place.disk, SimDisk):
         assert place.disk.opened == 0
 
 
-def test_a_full_disk_is_named_though_what_was_written_cannot_be_cut_off(disk: FaultyDisk) -> None:
+def test_a_full_disk_is_reported_even_if_the_partial_write_cannot_be_cut(disk: SimDisk) -> None:
     disk.room, disk.fail_truncates = 3, 1
     with pytest.raises(OSError, match="No space") as refused:
         TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", stamped_batch("x", 0))))
     assert refused.value.errno == errno.ENOSPC
 
 
-def test_a_file_names_the_one_before_it_with_what_of_that_was_acknowledged(disk: FaultyDisk) -> None:
+def test_a_file_header_has_number_and_acknowledged_size_of_the_previous_file(disk: SimDisk) -> None:
     first = TurnLog(disk, FOLDER, 1)
     unwritten = TurnLog(disk, FOLDER, 2, first)
     unwritten.write(turn_of(("a-0", stamped_batch("x", 0))))
-    assert header_of(read(disk, f"{FOLDER}/turns.2")) == (0, 0)  # the first one was never written
+    assert header_of(read(disk, f"{FOLDER}/turns.2")) == (0, 0)  # the first file was never written
     third = TurnLog(disk, FOLDER, 3, unwritten)
     third.write(turn_of(("a-0", stamped_batch("y", 1))))
     assert header_of(read(disk, f"{FOLDER}/turns.3")) == (2, unwritten.size)
@@ -165,13 +165,13 @@ def test_a_file_names_the_one_before_it_with_what_of_that_was_acknowledged(disk:
 
 
 @pytest.mark.parametrize("number", [0, 1, 12])
-def test_the_first_file_may_have_any_number(disk: FaultyDisk, number: int) -> None:
+def test_the_first_file_may_have_any_number(disk: SimDisk, number: int) -> None:
     TurnLog(disk, FOLDER, number).write(turn_of(("a-0", stamped_batch("x", 0))))
     leftover = Leftover(disk, FOLDER)
     assert (len(leftover.batches_of("a-0")), leftover.torn, leftover.damage) == (1, [], [])
 
 
-def test_a_batch_whose_bytes_changed_is_damage_and_stays_for_whom_it_concerns(disk: FaultyDisk) -> None:
+def test_a_changed_batch_is_damage_for_its_own_log_only(disk: SimDisk) -> None:
     good, bad = stamped_batch("x", 0), stamped_batch("y", 0)
     TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", good), ("b-0", bad)))
     data = bytearray(read(disk, f"{FOLDER}/turns.1"))
@@ -179,14 +179,14 @@ def test_a_batch_whose_bytes_changed_is_damage_and_stays_for_whom_it_concerns(di
     overwrite(disk, f"{FOLDER}/turns.1", bytes(data))
     leftover = Leftover(disk, FOLDER)
     assert leftover.damage == [(f"{FOLDER}/turns.1", Kept("b-0", 0, 1, None, len(data) - len(bad)))]
-    for _ in range(2):  # with damage nothing is given away: the file stays for the next start
+    for _ in range(2):  # a damaged file is not used up: it stays for the next start
         log, _ = Log.open(Handles(disk), f"{FOLDER}/again/a-0", 1 << 20, 0, False)
         leftover.restore("a-0", log)
         assert keys(log) == keys_of(good)
         assert (leftover.batches_of("a-0"), leftover.batches_of("b-0"), leftover.used_up) == ([good], [], False)
 
 
-def test_a_file_of_which_no_turn_can_be_read_is_not_used_up(disk: FaultyDisk) -> None:
+def test_a_file_of_which_no_turn_can_be_read_is_not_used_up(disk: SimDisk) -> None:
     TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", stamped_batch("x", 0))))
     data = bytearray(read(disk, f"{FOLDER}/turns.1"))
     data[FILE_BYTES] ^= 1
@@ -195,7 +195,7 @@ def test_a_file_of_which_no_turn_can_be_read_is_not_used_up(disk: FaultyDisk) ->
     assert (leftover.batches_of("a-0"), len(leftover.damage), leftover.used_up) == ([], 1, False)
 
 
-def test_a_log_that_has_another_batch_at_its_first_offset_lacks_nothing(disk: FaultyDisk) -> None:
+def test_a_log_with_another_batch_at_that_offset_lacks_nothing(disk: SimDisk) -> None:
     TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", stamped_batch("cut", 0, 3))))
     log = opened(disk)
     log.restore(stamped_batch("x", 0))
@@ -203,8 +203,8 @@ def test_a_log_that_has_another_batch_at_its_first_offset_lacks_nothing(disk: Fa
     assert log.next_offset == 1
 
 
-def test_what_came_behind_a_batch_that_was_cut_off_is_taken(disk: FaultyDisk) -> None:
-    """The batch in its place went into the log itself, the one behind that into the turns again."""
+def test_a_batch_after_a_replaced_batch_is_restored(disk: SimDisk) -> None:
+    """The batch that replaced it is in the log itself, the batch after that in the turns again."""
     behind = stamped_batch("behind", 2)
     TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", stamped_batch("cut", 1, 2)), ("a-0", behind)))
     log = opened(disk)
@@ -214,7 +214,7 @@ def test_what_came_behind_a_batch_that_was_cut_off_is_taken(disk: FaultyDisk) ->
     assert keys(log)[2:] == keys_of(behind)
 
 
-def test_a_log_that_lacks_nothing_is_not_flushed_once_more(disk: FaultyDisk) -> None:
+def test_a_complete_log_is_not_flushed_again(disk: SimDisk) -> None:
     whole = stamped_batch("x", 0)
     TurnLog(disk, FOLDER, 1).write(turn_of(("a-0", whole)))
     log = opened(disk)
@@ -230,7 +230,7 @@ def test_other_file_names_are_not_turn_files(name: str) -> None:
     assert not is_turn_log(name)
 
 
-def test_batches_that_follow_each_other_cover_their_bytes_and_no_more() -> None:
+def test_covered_bytes_counts_only_consecutive_batches() -> None:
     first, second, third = stamped_batch("x", 0), stamped_batch("yy", 1), stamped_batch("zzz", 2)
     assert [covered_bytes([first, second], offset) for offset in range(3)] == [len(first + second), len(second), 0]
     assert covered_bytes([first, third], 0) == len(first)

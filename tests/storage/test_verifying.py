@@ -8,21 +8,21 @@ import google_crc32c
 import pytest
 
 from protocol.batch import Record, build, stamp
+from simulator.disk import SimDisk
 from storage import Handles
 from storage.checking import check
 from storage.index import INTERVAL_BYTES, RELATIVE_OFFSET_MAX
 from storage.segment import CHUNK_BYTES, Segment
-from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import FOLDER, batch, overwrite, reopen
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 PATH = "/data"
 LOG = f"{PATH}/{FOLDER}/{0:020}.log"
 
 
-def stored(data: bytes) -> FaultyDisk:
-    disk = FaultyDisk()
+def stored(data: bytes) -> SimDisk:
+    disk = SimDisk()
     disk.make_folder(PATH)
     disk.make_folder(f"{PATH}/{FOLDER}")
     overwrite(disk, LOG, data)
@@ -35,14 +35,14 @@ def knowledge(segment: Segment) -> dict[str, object]:
     return {name: getattr(segment, name) for name in names} | {"offsets": index.offset_bytes(), "times": index.time_bytes()}
 
 
-def checked(disk: FaultyDisk) -> tuple[Segment, str]:
+def checked(disk: SimDisk) -> tuple[Segment, str]:
     segment = Segment(Handles(disk), f"{PATH}/{FOLDER}", 0)
     return segment, check(segment, from_start=True)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_verifying_learns_what_appending_knew(seed: int) -> None:
-    """Timestamps that grow, stand still and go back, sizes that stay for a while, gaps, another epoch now and then."""
+def test_verifying_restores_the_state_of_appending(seed: int) -> None:
+    """Timestamps that grow, stand still and go back; stable sizes, gaps, and sometimes another epoch."""
     random = Random(seed)
     disk = stored(b"")
     by_hand = Segment(Handles(disk), f"{PATH}/{FOLDER}", 0)
@@ -86,7 +86,7 @@ def check_wrong_byte(random: Random, seed: int) -> None:
     disk = stored(bytes(data))
     found, reason = checked(disk)
 
-    # One at a time, in files of their own: no two are alike there.
+    # One at a time, in files of their own, where no two batches are alike.
     ends = 0
     said = ""
     for number in range(count):
@@ -99,15 +99,15 @@ def check_wrong_byte(random: Random, seed: int) -> None:
     assert bool(reason) == bool(said)
     if said:
         assert (found.size, found.next_offset) == (number * size, ends)
-        assert reason == said or "cut short" in said  # alone it ends there
+        assert reason == said or "cut short" in said  # the file ends there
     else:
         assert found.size == len(data)
 
 
 @pytest.mark.parametrize("clean", [False, True])
 @pytest.mark.parametrize("records", [1, 3])
-def test_offsets_end_where_the_index_cannot_name_them_any_more(records: int, clean: bool) -> None:
-    """They are outside of the checksum, so a flipped bit may say anything."""
+def test_a_segment_ends_at_the_largest_indexable_offset(records: int, clean: bool) -> None:
+    """The checksum does not cover offsets, so a flipped bit may give any."""
     one = bytearray(batch("name", records))
     data = bytearray()
     for number in range(20):
@@ -121,7 +121,7 @@ def test_offsets_end_where_the_index_cannot_name_them_any_more(records: int, cle
 
 
 @pytest.mark.parametrize("length", [-12, 0, 48])
-def test_a_length_of_less_than_a_header_is_no_batch_though_the_checksum_of_nothing_is_right(length: int) -> None:
+def test_a_batch_length_below_the_header_size_is_refused(length: int) -> None:
     one = bytearray(batch("name"))
     stamp(one, 0, 0, 0)
     short = bytearray(one)
@@ -132,8 +132,8 @@ def test_a_length_of_less_than_a_header_is_no_batch_though_the_checksum_of_nothi
     assert (reason, found.size, found.next_offset) == (f"a batch of {12 + length} bytes", len(one), 1)
 
 
-@pytest.mark.parametrize("sizes", [(1_024,), (1_000, 1_048)])  # all alike, and none like the one before
-def test_a_batch_an_interval_behind_the_last_entry_has_one(sizes: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("sizes", [(1_024,), (1_000, 1_048)])  # all alike, and different from the previous batch
+def test_every_index_interval_has_an_index_entry(sizes: tuple[int, ...]) -> None:
     data = bytearray()
     for number in range(64):
         size = sizes[number % len(sizes)]
@@ -146,7 +146,7 @@ def test_a_batch_an_interval_behind_the_last_entry_has_one(sizes: tuple[int, ...
     assert list(segment.index.offsets) == list(range(4, 64, 4))
 
 
-def test_a_compression_that_nobody_knows_is_damage_though_the_checksum_is_right() -> None:
+def test_an_unknown_compression_is_damage_despite_a_valid_checksum() -> None:
     for codec in range(8):
         one = bytearray(batch("name"))
         one[22] = codec
@@ -156,7 +156,7 @@ def test_a_compression_that_nobody_knows_is_damage_though_the_checksum_is_right(
 
 
 @pytest.mark.parametrize("missing", [0, 1])
-def test_a_last_batch_that_is_larger_than_what_is_read_at_once_is_read_whole(missing: int) -> None:
+def test_a_last_batch_larger_than_a_chunk_is_read_whole(missing: int) -> None:
     data = bytearray()
     for number, padding in enumerate((10, 2 * CHUNK_BYTES)):
         one = bytearray(batch("name", 1, padding))

@@ -1,4 +1,4 @@
-"""Files that a real Kafka wrote, opened by us; files of ours, looked at by Kafka's own tool."""
+"""Files written by Kafka, opened by us; files of ours, checked by Kafka's tool."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pytest
 from protocol.batch import Compression, Record, build, build_facts, iterate, records
 from storage import Handles, Log, OsDisk
 from tests.oracle import run_java
-from tests.storage.logs import DUMP, FOLDER, all_records, batch, clean, reopen, scan, stop
+from tests.storage.logs import DUMP, FOLDER, all_records, append_flushed, batch, clean, reopen, scan, stop
 
 pytestmark = pytest.mark.once
 
 # Sixty records in batches of their own and five in a compressed one, written by Apache Kafka 4.3.1 with
-# index.interval.bytes=1024 and copied while it ran: a hundred of the zeros that it puts behind its index entries are left.
+# index.interval.bytes=1024 and copied while it ran: a hundred of the zeros preallocated after the index entries are left.
 WRITTEN = Path(__file__).parent / "kafka_written" / "stored1-0"
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_a_segment_that_kafka_wrote_opens_and_goes_on(tmp_path: Path, clean: bool) -> None:
+def test_a_segment_written_by_kafka_opens_and_accepts_appends(tmp_path: Path, clean: bool) -> None:
     folder = tmp_path / "stored1-0"
     shutil.copytree(WRITTEN, folder)
     log, recovery = Log.open(Handles(OsDisk()), str(folder), 1 << 20, 65, clean)
@@ -54,7 +54,7 @@ def test_the_index_that_kafka_wrote_is_used(tmp_path: Path) -> None:
     log, _ = Log.open(Handles(OsDisk()), str(folder), 1 << 20, 65, True)
     index = log._segments[0].index
     assert index.stored_offsets > 3
-    assert 0 < index.before(4095)[0] < 4096  # denser than ours would be
+    assert 0 < index.before(4095)[0] < 4096  # denser than our index
 
 
 @pytest.mark.kafka
@@ -81,11 +81,9 @@ def test_kafkas_tool_finds_nothing_wrong_with_cleaned_segments(tmp_path: Path) -
             records = [Record(n, 1_000 + 7 * number, b"packed %d" % n, b"%d" % number) for n in range(5)]
             log.append(build(records, compression=Compression.GZIP), 0)
     log.append(build_facts([(b"key", b"value"), (b"gone", None), (b"some 59", None)], 5_000), 0)
-    log.append(build_facts([(b"last", b"1")], 5_000), 0)
-    log.flush()
+    append_flushed(log, build_facts([(b"last", b"1")], 5_000))
     assert log.roll(0)
-    log.append(build_facts([(b"last", b"2")], 5_000), 0)
-    log.flush()
+    append_flushed(log, build_facts([(b"last", b"2")], 5_000))
     assert log.roll(0)
     expected = []
     for now in (10_000, 20_000):
@@ -101,7 +99,7 @@ def test_kafkas_tool_finds_nothing_wrong_with_cleaned_segments(tmp_path: Path) -
 
 
 def dumped(logs: list[Path]) -> list[int]:
-    """The offsets of what Kafka's tool reads."""
+    """The offsets printed by Kafka's tool."""
     printed = run_java(DUMP, "--files", ",".join(map(str, logs)), "--print-data-log", "--deep-iteration")
     assert "isvalid: false" not in printed
     assert "isvalid: true" in printed

@@ -5,21 +5,21 @@ from __future__ import annotations
 import google_crc32c
 
 from protocol.batch import read_header
+from simulator.disk import SimDisk
 from storage import Handles, Log
 from storage.turn_format import Entry
 from storage.turn_log import PREFIX, TurnLog
-from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import batch, overwrite, read
 
 FOLDER = "/data"
 LOGS = ("a-0", "b-0", "c-0")
-# Which logs are in which turn; the last one has all of them again.
+# The logs in each turn; the last turn has all of them again.
 TURNS = (("a-0", "b-0"), ("a-0", "b-0", "c-0"), ("b-0",), ("a-0", "b-0", "c-0"))
 
 
 def stamped_batch(name: str, base: int, records: int = 1, epoch: int = 0) -> bytes:
     """A batch as a log stores it at this offset."""
-    disk = FaultyDisk()
+    disk = SimDisk()
     log, _ = Log.open(Handles(disk), "/log-0", 1 << 20, 0, True)
     for number in range(base):
         log.append(batch(f"before {number}"), 0)
@@ -40,28 +40,28 @@ def keys(log: Log) -> list[bytes]:
 
 
 class TurnFile:
-    """The bytes of a turn file, and how many batches each log has after each turn."""
+    """The bytes of a turn file, and the number of batches of each log after each turn."""
 
     def __init__(self, turns: tuple[tuple[str, ...], ...] = TURNS) -> None:
         disk = disk_with_turns()
         file = TurnLog(disk, FOLDER, 1)
-        self.told: list[dict[str, int]] = [dict.fromkeys((*LOGS, "d-0"), 0)]  # how many batches, before the first turn and after each
+        self.acknowledged: list[dict[str, int]] = [dict.fromkeys((*LOGS, "d-0"), 0)]  # number of batches, before the first turn and after each
         self.starts = [0]
         for names in turns:
-            count = dict(self.told[-1])
+            count = dict(self.acknowledged[-1])
             file.write(turn_of(*[(name, stamped_batch(f"{name} {count[name]}", count[name])) for name in names]))
             for name in names:
                 count[name] += 1
-            self.told.append(count)
+            self.acknowledged.append(count)
             self.starts.append(file.size)
         self.data = read(disk, f"{FOLDER}/{PREFIX}1")
 
     def keys(self, name: str) -> list[bytes]:
-        return [f"{name} {number}.0".encode() for number in range(self.told[-1][name])]
+        return [f"{name} {number}.0".encode() for number in range(self.acknowledged[-1][name])]
 
 
-def disk_with_turns(*files: bytes) -> FaultyDisk:
-    disk = FaultyDisk()
+def disk_with_turns(*files: bytes) -> SimDisk:
+    disk = SimDisk()
     disk.make_folder(FOLDER)
     for number, data in enumerate(files, 1):
         overwrite(disk, f"{FOLDER}/{PREFIX}{number}", data)

@@ -1,0 +1,118 @@
+"""A data directory that several nodes share, as one of them sees it.
+
+Logs lie in the directory itself, like those of a broker that is alone. What belongs to one process (checkpoints, `turns.N`, clean marker,
+clock) lies in `nodes/<id>/`. What a broker that was alone has left is moved to `nodes/single/` once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from storage.checkpoints import Partition
+from storage.directory import CLEAN_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, DataDirectory, check, properties, take_possession
+from storage.disk import Disk, Lock, SharedDisk
+from storage.errors import DirectoryForeign, DirectoryLocked, DirectoryUnusable
+from storage.node_merge import COMPLETE, MERGED, NODES_FOLDER, SHARED_FORMAT, SINGLE, clear, finish_merge, move_single, node_folder
+from storage.owners import OwnerTable
+
+__all__ = ["NODES_FOLDER", "SINGLE", "NodeDirectory", "node_folder"]
+
+
+class NodeDirectory(DataDirectory):
+    """The folder of one node; `root` is the data directory, where the logs are."""
+
+    def __init__(self, disk: Disk, path: str, lock: Lock, meta: dict[str, str], clean: bool, is_new: bool, root: str) -> None:
+        super().__init__(disk, path, lock, meta, clean, is_new)
+        self.root = root
+
+    @staticmethod
+    def open_node(disk: SharedDisk, root: str, node_id: int, cluster_id: str, holder: str, new_id: Callable[[], str]) -> NodeDirectory:
+        """Prepare the data directory for several nodes, and lock this node's folder.
+
+        Raises DirectoryUnusable, DirectoryForeign, and DirectoryLocked, which passes when it is another node that prepares it.
+        """
+        try:
+            disk.make_folder(root)
+            lock = disk.lock(f"{root}/{LOCK_FILE}", holder)
+            if isinstance(lock, str):
+                raise DirectoryLocked(f"data directory {root} is in use by {lock or 'another process'}")
+            try:
+                cluster_id = _prepare(disk, root, cluster_id, new_id)
+                return NodeDirectory._open_folder(disk, root, node_id, cluster_id, holder, new_id)
+            finally:
+                lock.release()
+        except OSError as error:
+            raise DirectoryUnusable(f"data directory {root}: {error.strerror or error}") from error
+
+    @staticmethod
+    def _open_folder(disk: Disk, root: str, node_id: int, cluster_id: str, holder: str, new_id: Callable[[], str]) -> NodeDirectory:
+        path = node_folder(root, node_id)
+        disk.make_folder(path)
+        lock = disk.lock(f"{path}/{LOCK_FILE}", holder)
+        if isinstance(lock, str):
+            raise DirectoryLocked(f"node {node_id} of data directory {root} runs already: {lock or 'another process'}")
+        try:
+            check(disk, path, node_id, cluster_id)
+            is_new = not disk.exists(f"{path}/{META_FILE}")
+            meta = take_possession(disk, path, node_id, cluster_id, new_id)
+            return NodeDirectory(disk, path, lock, meta, disk.exists(f"{path}/{CLEAN_FILE}"), is_new, root)
+        except BaseException:
+            lock.release()
+            raise
+
+    def log_folder(self, name: str, partition: int) -> str:
+        return f"{self.root}/{name}-{partition}"
+
+    def adopt(self, logs: Mapping[Partition, tuple[int, int]]) -> None:
+        """Make this node's checkpoints true for logs of other nodes, given their recovery points and start offsets.
+
+        An entry from an earlier time at which this node had the log may be of another topic with the same name.
+        """
+        points, starts, cleaned = self.recovery_points, self.log_starts, self.cleaner_points
+        stale = {log for log, (point, start) in logs.items() if points.get(log, 0) > point or starts.get(log, 0) > start or log in cleaned}
+        if stale:
+            self.forget(stale)
+        self.checkpoint_starts({log: start for log, (_, start) in logs.items() if start})
+
+
+def _prepare(disk: SharedDisk, root: str, cluster_id: str, new_id: Callable[[], str]) -> str:
+    """Make it a directory of several nodes, if it is none yet; returns the cluster's id."""
+    format_file, meta_file = f"{root}/{FORMAT_FILE}", f"{root}/{META_FILE}"
+    text = disk.read_text(format_file).strip() if disk.exists(format_file) else "0"
+    if not (text.isascii() and text.isdigit()) or int(text) > SHARED_FORMAT:
+        raise DirectoryForeign(
+            f"data directory {root} has format {text or 'nothing'} and this version reads up to {SHARED_FORMAT}; start the version that wrote it"
+        )
+    meta = properties(disk.read_text(meta_file)) if disk.exists(meta_file) else {}
+    stored = meta.get("cluster.id", "")
+    if meta and not stored:
+        raise DirectoryForeign(f"{meta_file} is damaged: it has no cluster.id that can be read")
+    if stored and cluster_id and stored != cluster_id:
+        raise DirectoryForeign(
+            f"{meta_file} belongs to cluster {stored}, not {cluster_id}: leave cluster.id out or use another directory"
+        )
+    cluster_id = stored or cluster_id or new_id()
+    merged = node_folder(root, MERGED)
+    if int(text) == SHARED_FORMAT and disk.exists(f"{merged}/{COMPLETE}"):  # of a start as one broker that did not get to its end
+        finish_merge(disk, root)
+        text = str(FORMAT)
+    if int(text) < SHARED_FORMAT:
+        _share(disk, root)
+    move_single(disk, root)
+    if not meta:  # last: a broker that is alone gives the directory its own id, unless it was one broker's before
+        meta = {"node.id": "0", "directory.id": new_id(), "version": "1", "cluster.id": cluster_id}
+        disk.replace_text(meta_file, "".join(f"{name}={value}\n" for name, value in meta.items()))
+    return cluster_id
+
+
+def _share(disk: SharedDisk, root: str) -> None:
+    """From now on the table of owners counts, and says that a broker which was alone wrote every log."""
+    for folder in (node_folder(root, SINGLE), node_folder(root, MERGED)):
+        if disk.exists(folder):
+            clear(disk, folder)
+    disk.make_folder(f"{root}/{NODES_FOLDER}")
+    table = OwnerTable(disk, root)
+    table.forget_writers()
+    table.close()
+    disk.sync_folder(root)
+    disk.replace_text(f"{root}/{FORMAT_FILE}", f"{SHARED_FORMAT}\n")

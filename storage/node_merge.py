@@ -1,0 +1,150 @@
+"""Make a directory of several nodes that of one broker again.
+
+What the next broker has to know of each log is gathered from the folder of the log's last writer into `nodes/merged`, and moved to the
+data directory when it is complete. A crash at any step leaves a directory that either kind of start completes.
+"""
+
+from __future__ import annotations
+
+from storage.checkpoints import CLEANER_POINTS, LOG_STARTS, RECOVERY_POINTS, Partition, read_offsets, write_offsets
+from storage.directory import CLEAN_FILE, CLOCK_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, properties
+from storage.disk import Disk, Lock, SharedDisk
+from storage.errors import DirectoryLocked, DirectoryUnusable
+from storage.owners import ALONE, OwnerTable
+from storage.store import LogId
+from storage.turn_format import Entry
+from storage.turn_log import Leftover, TurnLog, is_turn_log
+
+NODES_FOLDER = "nodes"
+SINGLE = "single"
+MERGED = "merged"
+COMPLETE = "complete"  # a file in `nodes/merged`: everything is there. It holds the id of the broker that will be alone
+NOTES = "__coordinator_notes"  # their logs go with those of the offsets
+OFFSETS = "__consumer_offsets"
+SHARED_FORMAT = 2  # in tenure.format: a broker that is alone must not open the logs
+
+
+def node_folder(root: str, node: int | str) -> str:
+    return f"{root}/{NODES_FOLDER}/{node}"
+
+
+def is_shared(disk: Disk, root: str) -> bool:
+    """Whether it is a directory of several nodes."""
+    file = f"{root}/{FORMAT_FILE}"
+    return disk.exists(f"{root}/{NODES_FOLDER}") and disk.exists(file) and disk.read_text(file).strip() == str(SHARED_FORMAT)
+
+
+def merge_nodes(disk: SharedDisk, root: str, node_id: int, holder: str) -> None:
+    """Let the broker `node_id` open the directory alone. Raises DirectoryLocked while a node runs, DirectoryUnusable and OSError."""
+    locks: list[Lock] = []
+    try:
+        for path in (root, *(node_folder(root, name) for name in _node_names(disk, root))):
+            lock = disk.lock(f"{path}/{LOCK_FILE}", holder)
+            if isinstance(lock, str):
+                raise DirectoryLocked(f"data directory {root} is in use by several nodes: {path} by {lock or 'another process'}")
+            locks.append(lock)
+        if is_shared(disk, root):
+            if not disk.exists(f"{node_folder(root, MERGED)}/{COMPLETE}"):
+                move_single(disk, root)
+                _gather(disk, root, node_id)
+            finish_merge(disk, root)
+    finally:
+        for lock in locks:
+            lock.release()
+
+
+def move_single(disk: Disk, root: str) -> None:
+    """Move what belongs to the process of a broker that was alone; after a crash the next start of either kind moves the rest."""
+    # The marker last: it says that everything else is there.
+    names = [*filter(is_turn_log, disk.list(root)), RECOVERY_POINTS, LOG_STARTS, CLEANER_POINTS, CLOCK_FILE, CLEAN_FILE]
+    names = [name for name in names if disk.exists(f"{root}/{name}")]
+    if names:
+        folder = node_folder(root, SINGLE)
+        disk.make_folder(folder)
+        for name in names:
+            disk.rename(f"{root}/{name}", f"{folder}/{name}")
+        disk.sync_folder(folder)
+        disk.sync_folder(root)
+
+
+def finish_merge(disk: Disk, root: str) -> None:
+    """Move what was gathered to where a broker that is alone looks for it."""
+    merged = node_folder(root, MERGED)
+    node_id = disk.read_text(f"{merged}/{COMPLETE}").strip()
+    for name in disk.list(merged):
+        if name != COMPLETE:
+            disk.rename(f"{merged}/{name}", f"{root}/{name}")
+    disk.sync_folder(root)
+    disk.sync_folder(merged)
+    meta_file = f"{root}/{META_FILE}"
+    meta = properties(disk.read_text(meta_file)) if disk.exists(meta_file) else {}
+    if meta and not disk.exists(node_folder(root, SINGLE)):  # no broker was alone here before
+        disk.replace_text(meta_file, "".join(f"{name}={value}\n" for name, value in (meta | {"node.id": node_id}).items()))
+    disk.replace_text(f"{root}/{FORMAT_FILE}", f"{FORMAT}\n")
+    disk.remove(f"{merged}/{COMPLETE}")
+
+
+def _gather(disk: SharedDisk, root: str, node_id: int) -> None:
+    merged = node_folder(root, MERGED)
+    disk.make_folder(merged)
+    clear(disk, merged)
+    table = OwnerTable(disk, root)
+    try:
+        points: dict[Partition, int] = {}
+        starts: dict[Partition, int] = {}
+        turns: list[Entry] = []
+        last_use = ""
+        single = [SINGLE] if disk.exists(node_folder(root, SINGLE)) else []
+        for name in (*_node_names(disk, root), *single):
+            folder = node_folder(root, name)
+            for file, found in ((RECOVERY_POINTS, points), (LOG_STARTS, starts)):
+                known = read_offsets(disk, f"{folder}/{file}")
+                found.update({log: offset for log, offset in known.items() if _last_writer(table, LogId(*log)) == name})
+            turns += _turns_of(disk, folder, name, table)
+            if disk.exists(f"{folder}/{CLOCK_FILE}"):
+                last_use = max(last_use, disk.read_text(f"{folder}/{CLOCK_FILE}").strip(), key=lambda text: (len(text), text))
+    finally:
+        table.close()
+    write_offsets(disk, f"{merged}/{RECOVERY_POINTS}", points)
+    write_offsets(disk, f"{merged}/{LOG_STARTS}", starts)
+    if last_use:
+        disk.replace_text(f"{merged}/{CLOCK_FILE}", f"{last_use}\n")
+    if turns:
+        log = TurnLog(disk, merged, 1)
+        log.write(turns)
+        log.close()
+    disk.replace_text(f"{merged}/{COMPLETE}", f"{node_id}\n")
+
+
+def _turns_of(disk: Disk, folder: str, name: str, table: OwnerTable) -> list[Entry]:
+    """The batches in a node's `turns.N` that logs may lack. Raises DirectoryUnusable when not all of them can be read."""
+    leftover = Leftover(disk, folder)
+    if leftover.damage:
+        path = leftover.damage[0][0]
+        raise DirectoryUnusable(f"{path} is damaged: start the nodes again, which know which logs may lack something, or move the file away")
+    entries: list[Entry] = []
+    for log in leftover.names:
+        topic, _, partition = log.rpartition("-")
+        if partition.isdigit() and _last_writer(table, LogId(topic, int(partition))) == name:
+            entries += leftover.entries_of(log)
+    return entries
+
+
+def _last_writer(table: OwnerTable, id: LogId) -> str:
+    if id.name == NOTES:
+        id = LogId(OFFSETS, id.partition)
+    writer = table.read(id).writer
+    return SINGLE if writer == ALONE else str(abs(writer) - 1)  # DELETED gives a number that no node has
+
+
+def _node_names(disk: Disk, root: str) -> list[str]:
+    folder = f"{root}/{NODES_FOLDER}"
+    names = disk.list(folder) if disk.exists(folder) else []
+    return [name for name in names if name.isascii() and name.isdigit()]
+
+
+def clear(disk: Disk, folder: str) -> None:
+    """Remove the files in the folder."""
+    for name in disk.list(folder):
+        disk.remove(f"{folder}/{name}")
+    disk.sync_folder(folder)

@@ -1,0 +1,116 @@
+"""Locks on bytes of a file, between processes: those of open file descriptions, and those of processes on systems without them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from storage import LogId
+from storage.owners import byte_of
+from tests.running import environment
+
+pytestmark = [pytest.mark.once, pytest.mark.plain, pytest.mark.skipif(sys.platform != "linux", reason="several nodes run on Linux")]
+
+SECONDS = 20.0
+FIRST, SECOND = byte_of(LogId("orders", 0)), byte_of(LogId("orders", 1))
+# Takes commands on standard input, one a line, and answers each with what it returns.
+PROGRAM = """
+import sys
+import storage.disk
+if sys.argv[2] == "process":
+    storage.disk._OWN_LOCKS = None
+locks = storage.disk.OsByteLocks(sys.argv[1])
+print("ready", flush=True)
+for line in sys.stdin:
+    name, _, at = line.strip().partition(" ")
+    print(getattr(locks, name)(*([int(at)] if at else [])), flush=True)
+"""
+
+
+class Holder:
+    """A process that takes and drops locks."""
+
+    def __init__(self, file: Path, kind: str) -> None:
+        command = [sys.executable, "-c", PROGRAM, str(file), kind]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment())
+        assert self._answer() == "ready"
+
+    def _answer(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def __call__(self, command: str, at: int | None = None) -> str:
+        assert self.process.stdin is not None
+        self.process.stdin.write(command if at is None else f"{command} {at}")
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(SECONDS)
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            stream.close()
+
+
+@pytest.fixture(params=["description", "process"])
+def hold(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Holder]]:
+    with ExitStack() as stack:
+
+        def start() -> Holder:
+            holder = Holder(tmp_path / "locks", request.param)
+            stack.callback(holder.kill)
+            return holder
+
+        yield start
+
+
+def test_a_byte_is_held_by_one_process(hold: Callable[[], Holder]) -> None:
+    first, second = hold(), hold()
+    assert first("take", FIRST) == "True"
+    assert second("take", FIRST) == "False"
+    assert second("take", SECOND) == "True"
+    assert first("take", SECOND) == "False"
+    assert first("take", FIRST) == "True"
+
+
+def test_a_dropped_byte_is_free_and_the_others_stay(hold: Callable[[], Holder]) -> None:
+    first, second = hold(), hold()
+    for at in (FIRST, SECOND):
+        assert first("take", at) == "True"
+    first("drop", FIRST)
+    assert second("take", FIRST) == "True"
+    assert second("take", SECOND) == "False"
+    second("drop", SECOND)
+    assert second("take", SECOND) == "False", "a process drops only what it holds"
+
+
+def test_the_locks_of_a_killed_process_are_free(hold: Callable[[], Holder]) -> None:
+    first, second = hold(), hold()
+    assert first("take", FIRST) == "True"
+    first.kill()
+    assert second("take", FIRST) == "True"
+
+
+def test_closed_locks_are_free(hold: Callable[[], Holder]) -> None:
+    first, second = hold(), hold()
+    assert first("take", FIRST) == "True"
+    first("close")
+    first("close")
+    assert second("take", FIRST) == "True"
+
+
+def test_a_file_system_with_locks_is_told_and_a_probe_drops_no_other_lock(hold: Callable[[], Holder]) -> None:
+    first, second = hold(), hold()
+    assert first("take", FIRST) == "True"
+    assert first("work", SECOND) == "True"
+    assert second("take", FIRST) == "False"
+    first("drop", SECOND)
+    assert second("take", SECOND) == "True"
+    assert first("work", SECOND) == "False", "another process holds the byte"

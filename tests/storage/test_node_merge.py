@@ -1,0 +1,282 @@
+"""A directory of several nodes becomes that of one broker again: what it finds there of each log is what the log's last writer left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from simulator.disk import Crashed, NothingSurvives, SimDisk
+from storage import DataDirectory, DirectoryLocked, DirectoryUnusable, LogId
+from storage.checkpoints import read_offsets
+from storage.node_merge import clear, finish_merge, is_shared, merge_nodes, node_folder
+from storage.owners import ALONE, DELETED, closed_by, open_for
+from storage.turn_log import Leftover
+from tests.storage.logs import overwrite, read
+from tests.storage.node_folders import META, ROOT, Ids, files_in, leave_offsets, leave_turns, open_node, written_by
+
+POINTS, STARTS = "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"
+MERGED = f"{ROOT}/nodes/merged"
+BY_ONE, BY_TWO, BY_SINGLE, GONE, UNKNOWN = (LogId(name, 0) for name in ("one", "two", "single", "gone", "unknown"))
+OFFSETS, NOTES = LogId("__consumer_offsets", 4), LogId("__coordinator_notes", 4)
+WRITERS = {BY_ONE: open_for(1), BY_TWO: closed_by(2), BY_SINGLE: ALONE, GONE: DELETED, OFFSETS: open_for(2)}
+LOGS = (BY_ONE, BY_TWO, BY_SINGLE, GONE, UNKNOWN, OFFSETS, NOTES)
+FOUND = {BY_ONE: 1, BY_TWO: 2, BY_SINGLE: 0, UNKNOWN: 0, OFFSETS: 2, NOTES: 2}  # in whose folder; 0: of the broker that was alone
+
+
+def names(logs: Sequence[LogId]) -> list[str]:
+    return [f"{log.name}-{log.partition}" for log in logs]
+
+
+def left_by_nodes(disk: SimDisk, turns: bool = True) -> None:
+    """What nodes 1 and 2 left, and a broker that was alone before them. Each folder knows something of every log."""
+    overwrite(disk, f"{ROOT}/meta.properties", META.encode())
+    overwrite(disk, f"{ROOT}/tenure.format", b"2\n")
+    disk.make_folder(f"{ROOT}/nodes")
+    written_by(disk, WRITERS)
+    for number, name in enumerate(("single", "1", "2")):
+        folder = f"{ROOT}/nodes/{name}"
+        disk.make_folder(folder)
+        leave_offsets(disk, f"{folder}/{POINTS}", {(log.name, log.partition): 100 * (number + 1) + at for at, log in enumerate(LOGS)})
+        leave_offsets(disk, f"{folder}/{STARTS}", {(log.name, log.partition): 10 * (number + 1) + at for at, log in enumerate(LOGS)})
+        if turns:
+            leave_turns(disk, folder, *names(LOGS))
+    disk.write_back()
+
+
+def merge(disk: SimDisk, node_id: int = 5) -> None:
+    merge_nodes(disk, ROOT, node_id, "a broker")
+
+
+def check_merged(disk: SimDisk, turns: bool = True) -> None:
+    assert read_offsets(disk, f"{ROOT}/{POINTS}") == {(log.name, log.partition): 100 * (number + 1) + LOGS.index(log) for log, number in FOUND.items()}
+    assert read_offsets(disk, f"{ROOT}/{STARTS}") == {(log.name, log.partition): 10 * (number + 1) + LOGS.index(log) for log, number in FOUND.items()}
+    if turns:
+        leftover = Leftover(disk, ROOT)
+        assert not leftover.damage
+        found = {name: [key_of(batch) for batch in leftover.batches_of(name)] for name in leftover.names}
+        folders = {log: "single" if not number else str(number) for log, number in FOUND.items()}
+        assert found == {name: [f"{ROOT}/nodes/{folders[log]} {name}.0"] for log, name in zip(FOUND, names([*FOUND]), strict=True)}
+    assert disk.read_text(f"{ROOT}/tenure.format") == "1\n"
+    assert not is_shared(disk, ROOT)
+    assert {*files_in(disk, MERGED)} <= {"complete"}  # in a directory of one broker it means nothing
+
+
+def key_of(batch: bytes) -> str:
+    at = batch.index(b"/data/nodes")
+    return batch[at : batch.index(b".0", at) + 2].decode()
+
+
+def test_each_log_gets_what_its_last_writer_left(disk: SimDisk) -> None:
+    left_by_nodes(disk)
+    merge(disk)
+    check_merged(disk)
+    assert files_in(disk, MERGED) == {}
+    assert disk.read_text(f"{ROOT}/meta.properties") == META  # of a broker that was alone before: it keeps its id
+    assert disk.locks == {}
+    directory = DataDirectory.open(disk, ROOT, 0, "", "a broker", Ids())
+    assert (directory.clean, directory.cluster_id) == (False, "c")
+
+
+def test_a_directory_that_was_always_of_nodes_gets_the_id_of_the_broker(disk: SimDisk) -> None:
+    open_node(disk, 1, "c").close()
+    merge(disk, 5)
+    assert disk.read_text(f"{ROOT}/meta.properties") == "node.id=5\ndirectory.id=id-1\nversion=1\ncluster.id=c\n"
+    directory = DataDirectory.open(disk, ROOT, 5, "", "a broker", Ids())
+    assert (directory.cluster_id, directory.node_id) == ("c", 5)
+
+
+def test_a_directory_that_was_never_prepared_to_its_end_gets_no_half_meta(disk: SimDisk) -> None:
+    overwrite(disk, f"{ROOT}/tenure.format", b"2\n")
+    disk.make_folder(f"{ROOT}/nodes")
+    merge(disk)
+    assert not disk.exists(f"{ROOT}/meta.properties")
+    assert disk.read_text(f"{ROOT}/tenure.format") == "1\n"
+
+
+def test_the_latest_of_the_times_of_use_counts(disk: SimDisk) -> None:
+    left_by_nodes(disk)
+    for name, time in (("single", b"9\n"), ("1", b"10\n"), ("2", b"08\n")):
+        overwrite(disk, f"{ROOT}/nodes/{name}/tenure.clock", time)
+    merge(disk)
+    assert disk.read_text(f"{ROOT}/tenure.clock") == "10\n"
+
+
+@pytest.mark.parametrize(("times", "latest"), [((b"12", b"19"), "19\n"), ((b"19", b"12"), "19\n"), ((b"100", b"99"), "100\n")])
+def test_times_of_use_are_compared_as_numbers(disk: SimDisk, times: tuple[bytes, bytes], latest: str) -> None:
+    left_by_nodes(disk)
+    for name, time in zip("12", times, strict=True):
+        overwrite(disk, f"{ROOT}/nodes/{name}/tenure.clock", time)
+    merge(disk)
+    assert disk.read_text(f"{ROOT}/tenure.clock") == latest
+
+
+def test_what_nodes_did_not_leave_is_not_made_up(disk: SimDisk) -> None:
+    left_by_nodes(disk, turns=False)
+    merge(disk)
+    check_merged(disk, turns=False)
+    assert {*files_in(disk)} == {"meta.properties", "tenure.format", POINTS, STARTS}
+
+
+def test_a_running_node_keeps_one_broker_away(disk: SimDisk) -> None:
+    left_by_nodes(disk)
+    node = open_node(disk, 2)
+    other = disk.beside()
+    other.locks = disk.locks
+    with pytest.raises(DirectoryLocked, match=r"^data directory /data is in use by several nodes: /data/nodes/2 by process 2$"):
+        merge(other)
+    assert {*disk.locks} == {"/data/nodes/2/.lock"}
+    assert disk.read_text(f"{ROOT}/tenure.format") == "2\n"
+    node.close()
+    merge(other)
+    assert disk.locks == {}
+    check_merged(disk)
+
+
+def test_a_node_that_does_not_say_its_name_is_another_process(disk: SimDisk) -> None:
+    left_by_nodes(disk)
+    disk.lock(f"{ROOT}/.lock", "")
+    with pytest.raises(DirectoryLocked, match=r"several nodes: /data by another process$"):
+        merge(disk)
+
+
+def test_a_directory_of_one_broker_is_left_alone(disk: SimDisk) -> None:
+    left_by_nodes(disk)
+    merge(disk)
+    before = files_in(disk)
+    overwrite(disk, f"{ROOT}/nodes/1/{POINTS}", b"of another time")
+    merge(disk)
+    assert files_in(disk) == before
+
+
+@pytest.mark.parametrize(("format", "nodes", "shared"), [(b"2\n", True, True), (b" 2", True, True), (b"1\n", True, False), (b"2\n", False, False), (None, True, False)])
+def test_a_directory_is_shared_by_its_format_and_its_nodes(disk: SimDisk, format: bytes | None, nodes: bool, shared: bool) -> None:
+    if format is not None:
+        overwrite(disk, f"{ROOT}/tenure.format", format)
+    if nodes:
+        disk.make_folder(f"{ROOT}/nodes")
+    assert is_shared(disk, ROOT) is shared
+
+
+def test_only_folders_with_the_numbers_of_nodes_are_locked_and_read(disk: SimDisk) -> None:
+    left_by_nodes(disk)
+    for name in ("1.json", "\u0661", "x"):
+        overwrite(disk, f"{ROOT}/nodes/{name}", b"")
+    merge(disk)
+    check_merged(disk)
+
+
+def test_a_damaged_log_of_turns_is_left_to_the_nodes(disk: SimDisk) -> None:
+    left_by_nodes(disk)
+    data = bytearray(read(disk, f"{ROOT}/nodes/2/turns.1"))
+    data[30] ^= 1
+    overwrite(disk, f"{ROOT}/nodes/2/turns.1", bytes(data))
+    with pytest.raises(DirectoryUnusable, match=r"^/data/nodes/2/turns.1 is damaged: start the nodes again, which know which logs may lack something"):
+        merge(disk)
+    assert disk.read_text(f"{ROOT}/tenure.format") == "2\n"
+    assert disk.locks == {}
+    assert disk.opened == 0
+    disk.remove(f"{ROOT}/nodes/2/turns.1")
+    merge(disk)
+
+
+def test_a_batch_of_a_log_without_a_number_belongs_to_no_log(disk: SimDisk) -> None:
+    left_by_nodes(disk, turns=False)
+    leave_turns(disk, f"{ROOT}/nodes/1", "nonsense", "one-0")
+    merge(disk)
+    assert Leftover(disk, ROOT).names == ["one-0"]
+
+
+def test_what_a_crash_left_half_gathered_is_gathered_anew(disk: SimDisk) -> None:
+    left_by_nodes(disk)
+    disk.make_folder(MERGED)
+    for name in ("turns.7", "tenure.clock", POINTS):
+        overwrite(disk, f"{MERGED}/{name}", b"half")
+    merge(disk)
+    check_merged(disk)
+    assert not disk.exists(f"{ROOT}/turns.7")
+    assert not disk.exists(f"{ROOT}/tenure.clock")
+
+
+def test_what_is_complete_is_not_gathered_again(disk: SimDisk) -> None:
+    """Half of it may have been moved, and the folders of the nodes may be of the time before."""
+    left_by_nodes(disk)
+    disk.make_folder(MERGED)
+    overwrite(disk, f"{MERGED}/tenure.clock", b"7\n")
+    overwrite(disk, f"{MERGED}/complete", b"6\n")
+    overwrite(disk, f"{ROOT}/{POINTS}", b"moved before the crash")
+    clear(disk, f"{ROOT}/nodes/single")
+    disk.remove_folder(f"{ROOT}/nodes/single")
+    merge(disk, 5)
+    assert disk.read_text(f"{ROOT}/tenure.clock") == "7\n"
+    assert read(disk, f"{ROOT}/{POINTS}") == b"moved before the crash"
+    assert disk.read_text(f"{ROOT}/meta.properties") == META.replace("node.id=0", "node.id=6")
+
+
+@pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.parametrize("then", ["one broker", "nodes"])
+def test_a_merge_that_crashed_anywhere_is_completed_by_either_kind_of_start(torn: bool, then: str) -> None:
+    steps = 0
+    while True:
+        disk = SimDisk()
+        disk.make_folder(ROOT)
+        left_by_nodes(disk)
+        disk.random = NothingSurvives()
+        disk.crash_at, disk.stays_down = steps, True
+        try:
+            merge(disk)
+        except Crashed:
+            if torn:
+                disk.crash()
+            else:
+                disk.kill()
+        else:
+            assert steps > 12
+            disk.crash()  # nothing of it waits for the disk
+            check_merged(disk)
+            return
+        disk.stays_down = False
+        if then == "nodes":
+            open_node(disk).close()
+        merge(disk)
+        check_merged(disk)
+        steps += 1
+
+
+def test_finishing_a_merge_keeps_everything_else_in_the_directory(disk: SimDisk) -> None:
+    left_by_nodes(disk)
+    overwrite(disk, f"{ROOT}/orders-0", b"a log")
+    disk.make_folder(MERGED)
+    overwrite(disk, f"{MERGED}/complete", b"0\n")
+    finish_merge(disk, ROOT)
+    assert read(disk, f"{ROOT}/orders-0") == b"a log"
+    assert disk.read_text(f"{ROOT}/tenure.format") == "1\n"
+
+
+def test_names_are_durable_before_the_format_counts_on_them(disk: SimDisk) -> None:
+    left_by_nodes(disk)
+    disk.changes.clear()
+    merge(disk)
+    moved = disk.changes.index(f"{ROOT}/{STARTS}")
+    assert {ROOT, MERGED} <= {*disk.changes[moved : disk.changes.index(f"{ROOT}/tenure.format.new")]}
+    assert disk.opened == 0
+
+
+def test_a_directory_without_nodes_is_left_alone(disk: SimDisk) -> None:
+    overwrite(disk, f"{ROOT}/tenure.format", b"2\n")
+    merge(disk)
+    assert files_in(disk) == {"tenure.format": b"2\n"}
+    assert disk.locks == {}
+
+
+def test_clearing_a_folder_is_durable(disk: SimDisk) -> None:
+    overwrite(disk, f"{ROOT}/a", b"")
+    overwrite(disk, f"{ROOT}/b", b"")
+    disk.random = NothingSurvives()
+    clear(disk, ROOT)
+    disk.crash()
+    assert disk.list(ROOT) == []
+
+
+def test_the_folder_of_a_node() -> None:
+    assert (node_folder("/data", 3), node_folder("/data", "single")) == ("/data/nodes/3", "/data/nodes/single")

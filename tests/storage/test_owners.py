@@ -1,0 +1,300 @@
+"""The table of owners: what the nodes of one directory find in it, and where it lies in the file."""
+
+from __future__ import annotations
+
+import errno
+from struct import Struct
+
+import pytest
+
+from simulator.disk import NothingSurvives, SimDisk
+from storage import LogId
+from storage.directory import OWNERS_FILE
+from storage.owners import (
+    ALONE,
+    DELETED,
+    FREE,
+    LOCKS_FILE,
+    NO_SLOT,
+    OWNED,
+    SLOTS,
+    TABLE_BYTES,
+    UNUSED,
+    OwnerTable,
+    Slot,
+    byte_of,
+    closed_by,
+    open_for,
+)
+from tests.storage.conftest import Place
+from tests.storage.logs import overwrite, read
+
+LOG = LogId("orders", 3)
+OTHER = LogId("orders", 4)
+SLOT = Slot(2, 7, 1_700_000_000_123, OWNED, open_for(2))
+HEADER_BYTES = 4096
+ON_DISK = Struct("<QiIqIi")
+
+
+def table(place: Place) -> OwnerTable:
+    return OwnerTable(place.disk, place.path)  # type: ignore[arg-type]
+
+
+def position(key: int) -> int:
+    return HEADER_BYTES + ON_DISK.size * (key % SLOTS)
+
+
+def on_disk(disk: SimDisk, *slots: tuple[int, tuple[int, ...]]) -> OwnerTable:
+    """A table whose file has these slots, each with its number."""
+    data = bytearray(TABLE_BYTES)
+    for number, slot in slots:
+        ON_DISK.pack_into(data, HEADER_BYTES + ON_DISK.size * number, *slot)
+    overwrite(disk, f"/data/{OWNERS_FILE}", bytes(data))
+    return table(Place(disk, "/data"))
+
+
+def test_the_byte_of_a_log_and_the_format_never_change() -> None:
+    """Nodes of different versions run on one directory during an upgrade."""
+    assert byte_of(LOG) == 450165056607674485
+    assert byte_of(LogId("__consumer_offsets", 49)) == 2741116486996581825
+    assert (TABLE_BYTES, SLOTS, ON_DISK.size) == (4096 + 65536 * 32, 65536, 32)
+    assert (UNUSED, OWNED, FREE, ALONE, DELETED) == (0, 1, 2, 0, -(1 << 31))
+    assert (open_for(0), open_for(5), closed_by(0), closed_by(5)) == (1, 6, -1, -6)
+    assert (OWNERS_FILE, LOCKS_FILE) == ("owners", "locks")
+    assert NO_SLOT == (-1, -1, 0, UNUSED, ALONE)
+
+
+@pytest.mark.parametrize("name", [f"topic-{number}" for number in range(32)])
+def test_the_byte_of_a_log_is_odd_and_below_the_probe_of_locks(name: str) -> None:
+    assert byte_of(LogId(name, 0)) % 2 == 1
+    assert byte_of(LogId(name, 0)) < 1 << 62
+
+
+def test_a_slot_lies_where_other_versions_look_for_it(disk: SimDisk) -> None:
+    table(Place(disk, "/data")).write(LOG, SLOT)
+    data = read(disk, f"/data/{OWNERS_FILE}")
+    at = position(byte_of(LOG))
+    assert len(data) == TABLE_BYTES
+    assert ON_DISK.unpack_from(data, at) == (byte_of(LOG), *SLOT)
+    assert not any(data[:at])
+    assert not any(data[at + ON_DISK.size :])
+
+
+def test_each_log_has_its_own_slot(place: Place) -> None:
+    first, second = table(place), table(place)
+    assert (first.read(LOG), second.read(OTHER)) == (NO_SLOT, NO_SLOT)
+    other = Slot(3, 1, 5, FREE, DELETED)
+    first.write(LOG, SLOT)
+    second.write(OTHER, other)
+    for some in (first, second, table(place)):
+        assert (some.read(LOG), some.read(OTHER)) == (SLOT, other)
+        assert isinstance(some.read(LOG), Slot)
+
+
+def test_the_owner_is_the_node_that_has_the_log(place: Place) -> None:
+    some = table(place)
+    assert some.owner(LOG) == -1
+    for slot, owner in ((SLOT, 2), (SLOT._replace(node=0), 0), (SLOT._replace(state=FREE), -1), (SLOT._replace(state=UNUSED), -1)):
+        some.write(LOG, slot)
+        assert some.owner(LOG) == owner
+
+
+def test_a_slot_is_written_over_in_its_place(disk: SimDisk) -> None:
+    some = table(Place(disk, "/data"))
+    for epoch in range(3):
+        some.write(LOG, SLOT._replace(epoch=epoch))
+        assert some.read(LOG).epoch == epoch
+    assert read(disk, f"/data/{OWNERS_FILE}").count(byte_of(LOG).to_bytes(8, "little")) == 1
+
+
+def test_a_log_whose_place_is_taken_gets_the_next_free_slot(disk: SimDisk) -> None:
+    index = byte_of(LOG) % SLOTS
+    some = on_disk(disk, (index, (byte_of(LOG) + (1 << 20), *SLOT)), (index + 1, (byte_of(LOG) + (1 << 21), *SLOT)))
+    assert some.read(LOG) == NO_SLOT
+    some.write(LOG, SLOT._replace(epoch=9))
+    assert some.read(LOG).epoch == 9
+    data = read(disk, f"/data/{OWNERS_FILE}")
+    assert [ON_DISK.unpack_from(data, HEADER_BYTES + ON_DISK.size * (index + n))[2] for n in range(4)] == [7, 7, 9, 0]
+    assert table(Place(disk, "/data")).read(LOG).epoch == 9
+
+
+def test_behind_the_last_slot_comes_the_first(disk: SimDisk) -> None:
+    index = byte_of(LOG) % SLOTS
+    taken = [(number, (2 * number + 2, *SLOT)) for number in range(index, SLOTS)]
+    some = on_disk(disk, *taken)
+    some.write(LOG, SLOT)
+    assert ON_DISK.unpack_from(read(disk, f"/data/{OWNERS_FILE}"), HEADER_BYTES) == (byte_of(LOG), *SLOT)
+    assert table(Place(disk, "/data")).read(LOG) == SLOT
+
+
+def test_a_full_table_takes_no_other_log_and_keeps_those_it_has(disk: SimDisk) -> None:
+    free = (byte_of(LOG) - 1) % SLOTS  # the last slot that is looked at for this log
+    some = on_disk(disk, *[(number, (2 * number + 2, *SLOT)) for number in range(SLOTS) if number != free])
+    some.write(LOG, SLOT)
+    assert table(Place(disk, "/data")).read(LOG) == SLOT
+    assert some.read(OTHER) == NO_SLOT
+    with pytest.raises(OSError, match="more logs were ever owned") as raised:
+        some.write(OTHER, SLOT)
+    assert raised.value.errno == errno.ENOSPC
+    some.write(LOG, SLOT._replace(epoch=8))
+    assert some.read(LOG).epoch == 8
+    some.free(byte_of(OTHER), 2)
+    some.free(byte_of(LOG), 2)
+    assert some.read(LOG).state == FREE
+
+
+def test_slots_of_new_logs_are_given_by_one_node_at_a_time(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two nodes must not give one slot to two logs: the slot is looked for again once no other node gives one."""
+    some, other = table(Place(disk, "/data")), table(Place(disk, "/data"))
+    taken = byte_of(LOG) % SLOTS
+
+    class Exclusive:
+        def __enter__(self) -> None:
+            overwrite_slot(disk, taken, (byte_of(OTHER), *SLOT))
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(some._bytes, "exclusive", Exclusive)
+    some.write(LOG, SLOT._replace(epoch=9))
+    assert ON_DISK.unpack_from(read(disk, f"/data/{OWNERS_FILE}"), HEADER_BYTES + ON_DISK.size * taken)[0] == byte_of(OTHER)
+    assert other.read(LOG).epoch == 9
+    monkeypatch.setattr(some._bytes, "exclusive", lambda: pytest.fail("a slot that is there is not looked for"))
+    some.write(LOG, SLOT)
+
+
+def overwrite_slot(disk: SimDisk, number: int, slot: tuple[int, ...]) -> None:
+    data = bytearray(read(disk, f"/data/{OWNERS_FILE}"))
+    ON_DISK.pack_into(data, HEADER_BYTES + ON_DISK.size * number, *slot)
+    file = disk.open(f"/data/{OWNERS_FILE}")
+    file.write(0, data)
+
+
+def test_the_position_of_a_log_is_looked_for_once(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = table(Place(disk, "/data"))
+    some.write(LOG, SLOT)
+    some.read(LOG)
+    read_bytes = some._bytes.read
+    reads: list[tuple[int, int]] = []
+
+    def read_noted(at: int, size: int) -> bytes:
+        reads.append((at, size))
+        return read_bytes(at, size)
+
+    monkeypatch.setattr(some._bytes, "read", read_noted)
+    some.read(LOG)
+    assert reads == [(position(byte_of(LOG)), ON_DISK.size)]
+
+
+def test_a_log_that_had_no_slot_is_found_once_another_node_has_written_one(place: Place) -> None:
+    first, second = table(place), table(place)
+    assert first.read(LOG) == NO_SLOT
+    second.write(LOG, SLOT)
+    assert first.read(LOG) == SLOT
+
+
+def test_logs_of_a_node_are_those_that_it_owns(place: Place) -> None:
+    some = table(place)
+    logs = [LogId("t", number) for number in range(5)]
+    for id, node, state in zip(logs, (1, 2, 1, 1, 0), (OWNED, OWNED, FREE, OWNED, OWNED), strict=True):
+        some.write(id, Slot(node, 1, 0, state, open_for(node)))
+    assert sorted(some.logs_of(1)) == sorted([byte_of(logs[0]), byte_of(logs[3])])
+    assert (some.logs_of(2), some.logs_of(0), some.logs_of(3)) == ([byte_of(logs[1])], [byte_of(logs[4])], [])
+
+
+def test_the_logs_in_the_first_and_the_last_slot_are_among_those_of_their_node(disk: SimDisk) -> None:
+    some = on_disk(disk, (0, (3, *SLOT)), (SLOTS - 1, (5, *SLOT)))
+    assert some.logs_of(2) == [3, 5]
+
+
+def test_a_log_is_freed_if_the_node_was_its_owner(place: Place) -> None:
+    some = table(place)
+    some.write(LOG, SLOT)
+    some.free(byte_of(LOG), 3)
+    assert some.read(LOG) == SLOT
+    some.free(byte_of(LOG), 2)
+    assert some.read(LOG) == SLOT._replace(state=FREE)
+    some.free(byte_of(LOG), 2)
+    assert some.read(LOG) == SLOT._replace(state=FREE)
+    some.write(LOG, SLOT._replace(state=UNUSED))
+    some.free(byte_of(LOG), 2)
+    assert some.read(LOG).state == UNUSED
+
+
+def test_each_change_of_a_node_is_another_version_for_all(place: Place) -> None:
+    first, second = table(place), table(place)
+    versions = [second.version]
+    for node in (1, 1, 2, 511, 512, 513):
+        first.count(node)
+        assert first.version == second.version
+        assert second.version not in versions
+        versions.append(second.version)
+    counters = Struct("<512Q").unpack(second.version)
+    assert (counters[0], counters[1], counters[2], counters[511], sum(counters)) == (1, 3, 1, 1, 6)
+    for _ in range(300):
+        first.count(7)
+    assert Struct("<512Q").unpack(second.version)[7] == 300
+
+
+def test_a_counter_has_eight_bytes(disk: SimDisk) -> None:
+    overwrite(disk, f"/data/{OWNERS_FILE}", ((1 << 56) - 1).to_bytes(8, "little") * 2)
+    some = table(Place(disk, "/data"))
+    some.count(0)
+    some.count(0)
+    assert Struct("<512Q").unpack(some.version)[:3] == ((1 << 56) + 1, (1 << 56) - 1, 0)
+
+
+def test_a_broker_that_is_alone_makes_void_what_nodes_left(disk: SimDisk) -> None:
+    logs = [LogId("t", number) for number in range(4)]
+    some = table(Place(disk, "/data"))
+    slots = [
+        SLOT,
+        Slot(3, 4, 9, FREE, closed_by(3)),
+        Slot(1, 5, 8, FREE, DELETED),
+        Slot(1, 6, 7, OWNED, ALONE),
+    ]
+    for id, slot in zip(logs, slots, strict=True):
+        some.write(id, slot)
+    some.sync()
+    disk.sync_folder("/data")
+    disk.random = NothingSurvives()
+    some.forget_writers()
+    disk.crash()
+    again = table(Place(disk, "/data"))
+    assert [again.read(id) for id in logs[:3]] == [slot._replace(state=FREE, writer=ALONE) for slot in slots[:3]]
+    assert again.read(logs[3]) == slots[3]
+    assert again.read(LogId("t", 4)) == NO_SLOT
+
+
+def test_the_first_and_the_last_slot_are_made_void_too(disk: SimDisk) -> None:
+    some = on_disk(disk, (0, (3, *SLOT)), (SLOTS - 1, (5, *SLOT)))
+    some.forget_writers()
+    data = read(disk, f"/data/{OWNERS_FILE}")
+    for number, key in ((0, 3), (SLOTS - 1, 5)):
+        slot = ON_DISK.unpack_from(data, HEADER_BYTES + ON_DISK.size * number)
+        assert slot == (key, *SLOT._replace(state=FREE, writer=ALONE))
+
+
+def test_forgetting_writers_leaves_unused_slots_unused(disk: SimDisk) -> None:
+    some = on_disk(disk, (1, (0, 0, 0, 0, 0, 9)))
+    some.forget_writers()
+    assert ON_DISK.unpack_from(read(disk, f"/data/{OWNERS_FILE}"), HEADER_BYTES + ON_DISK.size) == (0, 0, 0, 0, 0, 9)
+
+
+def test_a_synced_slot_survives_a_power_failure(disk: SimDisk) -> None:
+    some = table(Place(disk, "/data"))
+    disk.sync_folder("/data")
+    some.write(LOG, SLOT)
+    some.sync()
+    some.write(OTHER, SLOT)
+    disk.random = NothingSurvives()
+    disk.crash()
+    again = table(Place(disk, "/data"))
+    assert (again.read(LOG), again.read(OTHER)) == (SLOT, NO_SLOT)
+
+
+def test_a_closed_table_has_no_open_file(disk: SimDisk) -> None:
+    some = table(Place(disk, "/data"))
+    opened = disk.opened
+    some.close()
+    assert disk.opened == opened - 1

@@ -1,0 +1,1 @@
+"""What every store for several nodes must keep."""

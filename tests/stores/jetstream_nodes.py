@@ -1,0 +1,153 @@
+"""Nodes over a started engine. All share the loop of the test, which runs until what the test waits for has come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from typing import Any, TypeVar
+
+from broker.settings.config import load_config
+from broker.stores.jetstream.store import JetStreamStore
+from broker.stores.jetstream.topic_logs import StreamTopicStore
+from storage import NOT_YET, HeldBy, LogId, NodeInfo, OwnedLog, Producers, TopicInfo, TopicLog, Unreadable
+from tests.stores.nodes import TOPIC_ID, Node
+from tests.support.nats_engine import NatsEngine
+
+WAIT_SECONDS = 20.0
+LEASE_MS = 2_000
+T = TypeVar("T")
+_clusters = count()
+
+
+class JetStreamNode:
+    def __init__(self, nodes: NodesOverJetStream, id: int, flush: str) -> None:
+        self.id = id
+        self._nodes = nodes
+        self.loop = nodes.loop
+        config = load_config(
+            settings=[
+                f"store={nodes.urls.get(id, nodes.url)}", f"cluster.name={nodes.cluster}", f"node.id={id}", f"store.replicas={nodes.replicas}",
+                f"store.lease.ms={LEASE_MS}", f"offsets.flush={flush}",
+            ],
+            environ={},
+        )
+        self.store = JetStreamStore(config, self.loop)
+        self.loop.run_until_complete(self.store.open())
+        self.loop.run_until_complete(self.store.join(NodeInfo(id, (("PLAINTEXT", "127.0.0.1", 9000 + id),))))
+        self.topics = StreamTopicStore(self.store)
+
+    def wait(self, found: Callable[[], T]) -> T:
+        """Run the loop until there is something."""
+        return self._nodes.wait(found)
+
+    def run(self) -> None:
+        """Let every node read what all have told."""
+        self._nodes.settle()
+
+    def acquire(self, id: LogId) -> OwnedLog | HeldBy | Unreadable:
+        return self.acquire_all([id])[0]
+
+    def acquire_all(self, ids: list[LogId]) -> list[OwnedLog | HeldBy | Unreadable]:
+        results: list[Any] = [None] * len(ids)
+        for number, id in enumerate(ids):
+            self.store.acquire(id, partial(results.__setitem__, number))
+        self.wait(lambda: None not in results)
+        self.run()
+        return results
+
+    def own(self, id: LogId) -> OwnedLog:
+        owned = self.acquire(id)
+        assert not isinstance(owned, HeldBy | Unreadable), owned
+        return owned
+
+    def own_topic(self, id: LogId, topic_id: bytes = TOPIC_ID) -> TopicLog | HeldBy | Unreadable:
+        results: list[TopicLog | HeldBy | Unreadable] = []
+        self.topics.open_topic_log(id, TopicInfo(topic_id, 1 << 20, Producers(), lambda folder: None), results.append)
+        self.wait(lambda: results)
+        self.run()
+        return results[0]
+
+    def release(self, id: LogId) -> None:
+        released: list[bool] = []
+        self.store.release(id, lambda: released.append(True))
+        self.wait(lambda: released)
+        self.run()
+
+    def stop(self) -> None:
+        problems: list[str] = []
+        self.store.finish(True, problems.append)
+        self.wait(lambda: problems)
+        assert problems == [""]
+        self.store.close()
+        self._nodes.gone(self)
+
+    def keys(self, log: OwnedLog) -> list[bytes]:
+        found = []
+        for facts in log.replay():
+            if facts is NOT_YET:
+                self.loop.run_until_complete(asyncio.sleep(0.001))
+            found += [fact[0] for fact in facts]
+        return found
+
+
+class NodesOverJetStream:
+    """The nodes of one cluster of its own, over the engine that all tests share."""
+
+    def __init__(self, url: str, cluster: str, replicas: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.url = url
+        self.cluster = cluster
+        self.replicas = replicas
+        self.loop = loop
+        self.urls: dict[int, str] = {}  # of nodes that reach the engine by another way
+        self._live: list[JetStreamNode] = []
+
+    def start(self, id: int, flush: str = "always") -> JetStreamNode:
+        node = JetStreamNode(self, id, flush)
+        self._live.append(node)
+        self.settle()
+        ids = {one.id for one in self._live}
+        self.wait(lambda: node.store.view().live.keys() <= ids)  # nodes that were killed before have messages that look fresh
+        return node
+
+    def wait(self, found: Callable[[], T]) -> T:
+        async def poll() -> T:
+            async with asyncio.timeout(WAIT_SECONDS):
+                while not (value := found()):
+                    await asyncio.sleep(0.001)
+                return value
+
+        return self.loop.run_until_complete(poll())
+
+    def settle(self) -> None:
+        reads: list[bool] = []
+        heeding = [node for node in self._live if not node.store.meta.closed]
+        for node in heeding:
+            node.store.meta.refresh(reads.append)
+        self.wait(lambda: len(reads) == len(heeding))
+
+    def gone(self, node: JetStreamNode) -> None:
+        self._live.remove(node)
+        self.wait(lambda: all(node.id not in other.store.view().live for other in self._live))
+
+    def kill(self, node: Node) -> None:
+        """kill -9: the others notice when its lease is over."""
+        assert isinstance(node, JetStreamNode)
+        node.store.close()
+        self.gone(node)
+
+    def close(self) -> None:
+        for node in self._live:
+            node.store.close()
+        self.loop.run_until_complete(asyncio.sleep(0.01))
+
+
+def over_jetstream(engine: NatsEngine) -> Iterator[NodesOverJetStream]:
+    loop = asyncio.new_event_loop()
+    nodes = NodesOverJetStream(engine.url, f"c{next(_clusters)}", len(engine.members), loop)
+    try:
+        yield nodes
+    finally:
+        nodes.close()
+        loop.close()

@@ -1,0 +1,232 @@
+"""Nodes over one set of logs, whose loops and threads run when the test says so. One class for each store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, Protocol, TypeVar, cast
+
+from broker.cluster.store import SharedView
+from broker.runtime.workers import Workers
+from broker.settings.config import load_config
+from broker.stores.shared import SharedStore, SharedTopicStore
+from protocol.batch import build_facts
+from simulator.disk import SimDisk
+from storage import (
+    AppendFailed,
+    Disk,
+    HeldBy,
+    LogId,
+    NodeInfo,
+    OsDisk,
+    OwnedLog,
+    Producers,
+    ServedLog,
+    SharedDisk,
+    TopicInfo,
+    TopicLog,
+    TopicStore,
+    Unreadable,
+)
+from tests.support.fake_loop import FakeLoop
+from tests.support.local_stores import Threads
+
+TOPIC_ID = bytes(range(16))
+T = TypeVar("T")
+
+
+class Store(Protocol):
+    """What the suite asks of a store besides what a node does."""
+
+    def view(self) -> SharedView: ...
+
+    def owned(self, id: LogId) -> ServedLog | None: ...
+
+
+class Node(Protocol):
+    """One process over a store."""
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def topics(self) -> TopicStore: ...
+
+    def run(self) -> None:
+        """Let everything that is under way end."""
+        ...
+
+    def wait(self, found: Callable[[], T]) -> T:
+        """Run until there is something."""
+        ...
+
+    def acquire(self, id: LogId) -> OwnedLog | HeldBy | Unreadable: ...
+
+    def own(self, id: LogId) -> OwnedLog: ...
+
+    def own_topic(self, id: LogId, topic_id: bytes = TOPIC_ID) -> TopicLog | HeldBy | Unreadable: ...
+
+    def release(self, id: LogId) -> None: ...
+
+    def stop(self) -> None:
+        """Stop in order."""
+        ...
+
+    def keys(self, log: OwnedLog) -> list[bytes]:
+        """Of all records, by a replay."""
+        ...
+
+
+class NoNodeFiles:
+    """The suite needs nobody to notice deaths."""
+
+    def __init__(self, folder: str, me: int, gone: Callable[[int], None]) -> None: ...
+
+    def take_mine(self) -> bool:
+        return True
+
+    def write_mine(self, me: NodeInfo) -> None: ...
+
+    def changed(self) -> bool:
+        return False
+
+    def look(self) -> list[NodeInfo]:
+        return []
+
+    def close(self) -> None: ...
+
+
+class DirectoryNode:
+    """One process over a shared directory."""
+
+    def __init__(self, id: int, disk: Disk, root: str, flush: str) -> None:
+        self.id = id
+        self.disk = disk
+        self.loop = FakeLoop()
+        self.threads = Threads()
+        config = load_config(data=[root], settings=[f"offsets.flush={flush}", f"node.id={id}", "cluster.nodes=3"], environ={})
+        workers = cast(Callable[[asyncio.AbstractEventLoop, int, bool], Workers], lambda loop, count, yielding: self.threads)
+        self.store = SharedStore(
+            config,
+            cast(asyncio.AbstractEventLoop, self.loop),
+            cast(SharedDisk, disk),
+            new_workers=workers,
+            new_live_nodes=NoNodeFiles,
+        )
+        self.topics = SharedTopicStore(self.store)
+
+    def run(self) -> None:
+        """Let the loop and the threads finish what they have."""
+        while self.loop.soon or self.threads.jobs:
+            self.loop.run()
+            if self.threads.jobs:
+                self.threads.run()
+
+    def wait(self, found: Callable[[], T]) -> T:
+        self.run()
+        return found()
+
+    def keys(self, log: OwnedLog) -> list[bytes]:
+        return keys(log)
+
+    def acquire(self, id: LogId) -> OwnedLog | HeldBy | Unreadable:
+        return self.acquire_all([id])[0]
+
+    def acquire_all(self, ids: list[LogId]) -> list[OwnedLog | HeldBy | Unreadable]:
+        results: list[Any] = [None] * len(ids)
+        for number, id in enumerate(ids):
+            self.store.acquire(id, partial(results.__setitem__, number))
+        self.run()
+        assert None not in results
+        return results
+
+    def own(self, id: LogId) -> OwnedLog:
+        owned = self.acquire(id)
+        assert not isinstance(owned, HeldBy | Unreadable), owned
+        return owned
+
+    def own_topic(self, id: LogId, topic_id: bytes = TOPIC_ID) -> TopicLog | HeldBy | Unreadable:
+        results: list[TopicLog | HeldBy | Unreadable] = []
+        self.topics.open_topic_log(id, TopicInfo(topic_id, 1 << 20, Producers(), lambda folder: None), results.append)
+        self.run()
+        return results[0]
+
+    def release(self, id: LogId) -> None:
+        released: list[bool] = []
+        self.store.release(id, lambda: released.append(True))
+        self.run()
+        while not released:
+            self.loop.jump(0.05)
+            self.run()
+
+    def stop(self) -> None:
+        """Stop in order."""
+        problems: list[str] = []
+        self.store.finish(True, problems.append)
+        self.run()
+        assert problems == [""]
+        self.store.close()
+
+
+class Nodes(Protocol):
+    """The nodes of one store."""
+
+    def start(self, id: int, flush: str = "always") -> Node: ...
+
+    def kill(self, node: Node) -> None:
+        """kill -9."""
+        ...
+
+
+class NodesOverSimDisk:
+    """The store in a shared directory, on a simulated disk."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.disk = SimDisk(Random(seed))
+        self.disk.make_folder("/data")
+        self.disk.recording = False
+
+    def start(self, id: int, flush: str = "always") -> DirectoryNode:
+        return DirectoryNode(id, self.disk.beside(), "/data", flush)
+
+    def kill(self, node: Node) -> None:
+        assert isinstance(node, DirectoryNode)
+        assert isinstance(node.disk, SimDisk)
+        node.disk.kill()
+
+    def lose_power(self) -> None:
+        self.disk.crash()
+
+
+class NodesOverOsDisk:
+    """The store in a shared directory, on the disk of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def start(self, id: int, flush: str = "always") -> DirectoryNode:
+        return DirectoryNode(id, OsDisk(), str(self._folder), flush)
+
+    def kill(self, node: Node) -> None:
+        assert isinstance(node, DirectoryNode)
+        node.store.close()  # its locks go, its logs stay as they are
+
+
+def append(node: Node, log: OwnedLog, key: bytes, value: bytes = b"1") -> int | AppendFailed:
+    results: list[int | AppendFailed] = []
+    log.append(build_facts([(key, value)], 1), 1, results.append)
+    node.wait(lambda: results)
+    return results[0]
+
+
+def append_to_topic(node: Node, log: TopicLog, key: bytes) -> int | AppendFailed:
+    results: list[int | AppendFailed] = []
+    offset = log.append(bytearray(build_facts([(key, b"1")], 1)), results.append)
+    return offset if log.immediate else node.wait(lambda: results)[0]
+
+
+def keys(log: OwnedLog) -> list[bytes]:
+    return [fact[0] for facts in log.replay() for fact in facts]

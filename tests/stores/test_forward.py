@@ -1,0 +1,126 @@
+"""Logs of groups are shortened while they are written: nothing that is live is lost, and nothing older comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from broker.stores.jetstream.engine import StreamState
+from broker.stores.jetstream.forward import Forward
+from broker.stores.jetstream.logs import GroupLog
+from protocol.batch import Fact, build_facts
+from storage import NOT_YET, LogId, OwnedLog
+from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream, over_jetstream
+from tests.support.nats_engine import NatsEngine
+
+pytestmark = pytest.mark.jetstream
+
+LOG = LogId("__consumer_offsets", 3)
+State = dict[bytes, bytes]
+
+
+@pytest.fixture
+def nodes(one_server: NatsEngine) -> Iterator[NodesOverJetStream]:
+    yield from over_jetstream(one_server)
+
+
+def write(log: OwnedLog, state: State, facts: list[Fact]) -> None:
+    """Append the facts, and note what a replay has to find."""
+    log.append(build_facts(facts, 1), len(facts), lambda result: None)
+    for key, value in facts:
+        if value is None:
+            state.pop(key, None)
+        else:
+            state[key] = value
+
+
+def replayed(node: JetStreamNode, log: OwnedLog) -> tuple[State, int]:
+    """The last value of each key, and how many records there are."""
+    state: State = {}
+    records = 0
+    for facts in log.replay():
+        if facts is NOT_YET:
+            node.loop.run_until_complete(asyncio.sleep(0.001))
+        records += len(facts)
+        for key, value in facts:
+            if value is None:
+                state.pop(key, None)
+            else:
+                state[key] = value
+    return state, records
+
+
+def stream(node: JetStreamNode, log: GroupLog) -> StreamState:
+    found: list[object] = []
+    node.store.engine.info(log.place.stream, found.append)
+    node.wait(lambda: found)
+    assert isinstance(found[0], StreamState)
+    return found[0]
+
+
+def test_live_records_are_copied_forward_and_the_rest_goes(nodes: NodesOverJetStream) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    log = first.own(LOG)
+    assert isinstance(log, GroupLog)
+    state: State = {}
+    for turn in range(60):
+        write(log, state, [(b"key-%d" % number, b"%d" % turn) for number in range(100)])
+    write(log, state, [(b"key-%d" % number, None) for number in range(10)])
+    first.wait(lambda: not log.chain.pending)
+    before = stream(first, log)
+
+    forward = Forward(first.store.engine, lambda: first.store.logs, lambda: 1, time.monotonic)
+    forward.shorten(log)
+    turn = 0
+
+    def written_meanwhile() -> bool:
+        nonlocal turn
+        turn += 1
+        if turn <= 20:
+            write(log, state, [(b"key-%d" % (20 + turn), b"meanwhile %d" % turn), (b"key-%d" % (50 + turn), None)])
+        return log.first_seq > before.first_seq
+
+    first.wait(written_meanwhile)
+    forward.stop()
+    first.wait(lambda: not log.chain.pending)
+    after = stream(first, log)
+    assert after.first_seq == log.first_seq > before.last_seq
+    assert after.bytes < before.bytes // 10
+
+    assert replayed(first, log)[0] == state
+    nodes.kill(first)
+    taken = second.own(LOG)
+    found, records = replayed(second, taken)
+    assert found == state
+    assert records < 200
+    assert isinstance(taken, GroupLog)
+    assert taken.records.start_offset == log.records.start_offset > 6_000
+
+
+def test_a_pass_that_its_owner_did_not_end_is_made_again(nodes: NodesOverJetStream) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    log = first.own(LOG)
+    assert isinstance(log, GroupLog)
+    state: State = {}
+    for turn in range(30):
+        write(log, state, [(b"key-%d" % number, b"%d" % turn) for number in range(2_000)])
+    first.wait(lambda: not log.chain.pending)
+    last = log.chain.committed_seq
+    forward = Forward(first.store.engine, lambda: first.store.logs, lambda: 1, time.monotonic)
+    forward.shorten(log)
+    first.wait(lambda: log.chain.committed_seq > last + 1)  # the first copy
+    forward.stop()
+    nodes.kill(first)
+
+    taken = second.own(LOG)
+    assert isinstance(taken, GroupLog)
+    assert replayed(second, taken)[0] == state
+    again = Forward(second.store.engine, lambda: second.store.logs, lambda: 1, time.monotonic)
+    again.shorten(taken)
+    second.wait(lambda: taken.first_seq > last)
+    again.stop()
+    found, records = replayed(second, taken)
+    assert (found, records) == (state, 2_000)

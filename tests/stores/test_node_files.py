@@ -1,0 +1,105 @@
+"""How nodes of one directory notice that others come and go."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+import pytest
+
+from broker.stores.node_files import NodeFiles
+from storage import NodeInfo
+
+SECONDS = 10.0
+
+
+class Watcher:
+    """A node, and the ends of others that it noticed."""
+
+    def __init__(self, folder: Path, id: int) -> None:
+        self.gone: SimpleQueue[int] = SimpleQueue()
+        self.files = NodeFiles(str(folder), id, self.gone.put)
+        self.info = NodeInfo(id, (("PLAINTEXT", "localhost", 9092 + id),), None)
+
+    def start(self) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not self.files.take_mine():  # watchers of the process before may still be letting the file go
+            assert time.monotonic() < deadline
+        self.files.write_mine(self.info)
+
+    def die(self) -> None:
+        """As at kill -9: the system closes the file, and the addresses stay."""
+        os.close(self.files._mine)
+        self.files._mine = -1
+
+
+@pytest.fixture
+def watchers(tmp_path: Path) -> Iterator[list[Watcher]]:
+    made = [Watcher(tmp_path, id) for id in (1, 2, 3)]
+    yield made
+    for watcher in made:
+        watcher.files.close()
+
+
+def test_each_node_finds_the_others_once(watchers: list[Watcher]) -> None:
+    first, second, third = watchers
+    first.start()
+    assert first.files.look() == []
+    second.start()
+    third.start()
+    assert first.files.changed()
+    assert sorted(first.files.look()) == [second.info, third.info]
+    assert first.files.look() == []
+    assert sorted(third.files.look()) == [first.info, second.info]
+
+
+def test_the_end_of_a_node_is_noticed_by_all_others_however_it_ends(watchers: list[Watcher]) -> None:
+    first, second, third = watchers
+    for watcher in watchers:
+        watcher.start()
+    for watcher in watchers:
+        watcher.files.look()
+    third.die()
+    assert [first.gone.get(timeout=SECONDS), second.gone.get(timeout=SECONDS)] == [3, 3]
+    assert first.files.look() == []
+    second.files.close()
+    assert first.gone.get(timeout=SECONDS) == 2
+
+
+def test_a_node_that_returns_is_found_again(watchers: list[Watcher]) -> None:
+    first, second, _ = watchers
+    first.start()
+    for _ in range(3):
+        second.start()
+        assert first.files.look() == [second.info]
+        second.die()
+        assert first.gone.get(timeout=SECONDS) == 2
+
+
+def test_a_second_process_with_the_same_id_does_not_get_the_file(watchers: list[Watcher], tmp_path: Path) -> None:
+    first, second, _ = watchers
+    first.start()
+    second.start()
+    first.files.look()
+    again = Watcher(tmp_path, 2)
+    assert not again.files.take_mine()
+    again.files.close()
+    assert (tmp_path / "2.json").exists()
+    assert second.files.look() == [first.info]
+    with pytest.raises(Empty):
+        first.gone.get(timeout=0.05)
+
+
+def test_addresses_of_a_dead_node_or_torn_ones_are_no_node(watchers: list[Watcher], tmp_path: Path) -> None:
+    first, second, third = watchers
+    first.start()
+    second.start()
+    second.die()
+    third.start()
+    (tmp_path / "3.json").write_text('{"id": 3, "addr')
+    assert first.files.look() == []
+    third.files.write_mine(third.info)
+    assert first.files.look() == [third.info]

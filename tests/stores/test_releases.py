@@ -1,0 +1,52 @@
+"""A log of a shared directory while its node gives it up: flushed, closed, and another node's only then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage import HeldBy, LogId
+from tests.stores.nodes import NodesOverOsDisk, NodesOverSimDisk, append
+
+LOG = LogId("__consumer_offsets", 3)
+NOTES = LogId("__coordinator_notes", 3)
+
+NodesOfDirectory = NodesOverSimDisk | NodesOverOsDisk
+
+
+@pytest.fixture(params=["simulated disk", "directory"])
+def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> NodesOfDirectory:
+    return NodesOverSimDisk() if request.param == "simulated disk" else NodesOverOsDisk(tmp_path)
+
+
+def test_a_log_that_is_being_released_has_no_owner_until_its_files_are_closed(nodes: NodesOfDirectory) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    append(first, first.own(LOG), b"a")
+    released: list[str] = []
+    first.store.release(LOG, lambda: released.append("once"))
+    assert first.store.take(LOG) == HeldBy("node 1")
+    first.store.release(LOG, lambda: released.append("twice"))
+    assert second.acquire(LOG) == HeldBy("node 1")
+    assert released == []
+    first.run()
+    assert released == ["once", "twice"]
+    assert second.keys(second.own(LOG)) == [b"a"]
+
+
+def test_notes_are_not_opened_any_more_once_their_partition_is_being_released(nodes: NodesOfDirectory) -> None:
+    first = nodes.start(1)
+    first.own(LOG)
+    append(first, first.own(NOTES), b"note")
+    first.release(LOG)
+    first.own(LOG)
+    results: list[object] = []
+    released: list[bool] = []
+    first.store.acquire(NOTES, results.append)
+    first.store.release(LOG, lambda: released.append(True))
+    first.store.acquire(NOTES, results.append)
+    while not released:
+        first.run()
+        first.loop.jump(0.05)
+    assert results == [HeldBy("another node")] * 2
+    assert first.store.owned(NOTES) is None

@@ -1,0 +1,228 @@
+"""Faults between a node and the engine, and in the engine: nothing acknowledged is lost, and two nodes never write one log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from broker.stores.jetstream.entry import DATA, Entry
+from broker.stores.jetstream.logs import GroupLog
+from protocol.batch import build_facts
+from storage import AppendFailed, HeldBy, LogId, OwnedLog, Unreadable
+from tests.stores.engine_proxy import EngineProxy
+from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream, over_jetstream
+from tests.stores.nodes import append
+from tests.support.nats_engine import NatsEngine
+
+pytestmark = pytest.mark.jetstream
+
+LOG = LogId("__consumer_offsets", 3)
+
+
+@pytest.fixture
+def nodes(one_server: NatsEngine) -> Iterator[NodesOverJetStream]:
+    yield from over_jetstream(one_server)
+
+
+@pytest.fixture
+def proxy(nodes: NodesOverJetStream, one_server: NatsEngine) -> Iterator[EngineProxy]:
+    """Between node 1 and the engine."""
+    proxy = EngineProxy(one_server.members[0].port)
+    nodes.loop.run_until_complete(proxy.start())
+    nodes.urls[1] = f"nats://127.0.0.1:{proxy.port}"
+    yield proxy
+    nodes.loop.run_until_complete(proxy.close())
+
+
+def stop_noticing(node: JetStreamNode) -> None:
+    """As if the node were frozen while its lease goes by: it tells nothing, and does not see that its lease is over."""
+    node.store.meta.close()
+
+
+def owned(node: JetStreamNode) -> GroupLog:
+    log = node.own(LOG)
+    assert isinstance(log, GroupLog)
+    return log
+
+
+def await_death(node: JetStreamNode, of: JetStreamNode) -> None:
+    node.wait(lambda: of.id not in node.store.view().live)
+
+
+def test_the_log_alone_refuses_a_node_that_does_not_notice_the_end_of_its_lease(nodes: NodesOverJetStream) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    stale = owned(first)
+    append(first, stale, b"a")
+    stop_noticing(first)
+    await_death(second, first)
+    taken = owned(second)
+    append(second, taken, b"b")
+    assert stale.usable()
+    results = [append(first, stale, b"stale") for _ in range(3)]
+    assert all(isinstance(result, AppendFailed) for result in results)
+    assert second.keys(taken) == [b"a", b"b"]
+
+
+def test_a_pipeline_at_full_rate_is_cut_by_a_claim(nodes: NodesOverJetStream) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    stale = owned(first)
+    stop_noticing(first)
+    await_death(second, first)
+    results: list[int | AppendFailed] = []
+    claimed: list[OwnedLog | HeldBy | Unreadable] = []
+    second.store.acquire(LOG, claimed.append)
+    for number in range(2_000):
+        stale.append(build_facts([(b"%d" % number, b"1")], 1), 1, results.append)
+        if number % 50 == 0:
+            first.loop.run_until_complete(asyncio.sleep(0.001))
+    second.wait(lambda: claimed and len(results) == 2_000)
+    taken = claimed[0]
+    assert isinstance(taken, GroupLog)
+    acknowledged = [b"%d" % number for number, result in enumerate(results) if isinstance(result, int)]
+    assert second.keys(taken) == acknowledged
+
+
+def test_of_many_claimants_at_once_each_epoch_has_one(nodes: NodesOverJetStream) -> None:
+    all_nodes = [nodes.start(id) for id in (1, 2, 3)]
+    found: list[OwnedLog | HeldBy | Unreadable] = []
+    for node in all_nodes:
+        node.store.acquire(LOG, found.append)
+    nodes.wait(lambda: len(found) == 3)
+    claimed = [one for one in found if isinstance(one, GroupLog)]
+    assert claimed
+    assert len({one.epoch for one in claimed}) == len(claimed)
+    newest = max(claimed, key=lambda one: one.epoch)
+    written = [one for one in claimed if not isinstance(append(all_nodes[0], one, b"a"), AppendFailed)]
+    assert written == [newest]
+
+
+def test_appends_whose_acknowledgements_get_lost_are_stored_once(nodes: NodesOverJetStream, proxy: EngineProxy) -> None:
+    first = nodes.start(1)
+    log = owned(first)
+    results: list[int | AppendFailed] = []
+    proxy.deaf = True  # what the engine says does not arrive
+    for number in range(20):
+        log.append(build_facts([(b"%d" % number, b"1")], 1), 1, results.append)
+    first.loop.run_until_complete(asyncio.sleep(0.2))
+    assert results == []
+    proxy.cut()
+    proxy.deaf = False
+    first.wait(lambda: len(results) == 20)
+    assert results == list(range(20))
+    assert first.keys(log) == [b"%d" % number for number in range(20)]
+
+
+def test_appends_that_get_lost_on_the_way_are_stored_once(nodes: NodesOverJetStream, proxy: EngineProxy) -> None:
+    first = nodes.start(1)
+    log = owned(first)
+    results: list[int | AppendFailed] = []
+    proxy.mute = True  # what the node says does not arrive
+    for number in range(20):
+        log.append(build_facts([(b"%d" % number, b"1")], 1), 1, results.append)
+    first.loop.run_until_complete(asyncio.sleep(0.2))
+    proxy.cut()
+    proxy.mute = False
+    first.wait(lambda: len(results) == 20)
+    assert results == list(range(20))
+    assert first.keys(log) == [b"%d" % number for number in range(20)]
+
+
+def test_a_node_without_the_engine_stops_by_itself_and_claims_again(nodes: NodesOverJetStream, proxy: EngineProxy) -> None:
+    first = nodes.start(1)
+    log = owned(first)
+    append(first, log, b"a")
+    failures: list[AppendFailed] = []
+    log.watch(failures.append)
+    proxy.mute = proxy.deaf = True
+    first.wait(lambda: failures)
+    assert not log.usable()
+    recovered: list[AppendFailed | None] = []
+    log.recover(recovered.append)
+    proxy.cut()
+    proxy.mute = proxy.deaf = False
+    first.wait(lambda: recovered)
+    assert recovered == [None]
+    assert log.usable()
+    append(first, log, b"b")
+    assert first.keys(log) == [b"a", b"b"]
+
+
+def test_a_node_that_comes_back_finds_its_log_with_another_owner(nodes: NodesOverJetStream, proxy: EngineProxy) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    log = owned(first)
+    append(first, log, b"a")
+    proxy.mute = proxy.deaf = True
+    await_death(second, first)
+    taken = owned(second)
+    append(second, taken, b"b")
+    recovered: list[AppendFailed | None] = []
+    first.wait(lambda: not log.usable())
+    log.recover(recovered.append)
+    proxy.cut()
+    proxy.mute = proxy.deaf = False
+    first.wait(lambda: recovered)
+    assert "node 2" in str(recovered[0])
+    assert second.keys(taken) == [b"a", b"b"]
+
+
+def test_the_older_of_two_processes_with_one_id_ends(nodes: NodesOverJetStream) -> None:
+    first, other = nodes.start(1), nodes.start(2)
+    deposed: list[bool] = []
+    first.store.deposed = lambda: deposed.append(True)
+    log = owned(first)
+    again = nodes.start(1)
+    nodes.wait(lambda: deposed)
+    assert not log.usable()
+    assert owned(again).epoch > log.epoch
+    assert other.store.view().live.keys() == {1, 2}
+
+
+def test_a_stream_that_was_made_anew_is_not_served(nodes: NodesOverJetStream) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    log = owned(first)
+    append(first, log, b"a")
+    done: list[object] = []
+    first.store.engine.delete(log.place.stream, done.append)
+    first.wait(lambda: done)
+    nodes.kill(first)
+    refused = second.acquire(LOG)
+    assert isinstance(refused, Unreadable)
+    assert refused.damaged
+    assert "not there any more" in refused.reason
+    done.clear()
+    second.store.engine.create(log.place.stream, log.place.subject, 1, {}, done.append)
+    second.wait(lambda: done)
+    refused = second.acquire(LOG)
+    assert isinstance(refused, Unreadable)
+    assert "made anew" in refused.reason
+
+
+def test_a_log_that_lost_its_end_is_not_served(nodes: NodesOverJetStream) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    log = owned(first)
+    append(first, log, b"a")
+    owner = second.store.view().owned_by(LOG)
+    assert owner is not None
+    first.store.meta.tell_owner(LOG, log.place, owner._replace(seq=1_000), lambda: None)
+    second.wait(lambda: second.store.view().owners[LOG].seq == 1_000)
+    nodes.kill(first)
+    refused = second.acquire(LOG)
+    assert isinstance(refused, Unreadable)
+    assert "its owner had more" in refused.reason
+
+
+def test_an_entry_with_a_wrong_offset_is_never_served(nodes: NodesOverJetStream) -> None:
+    first = nodes.start(1)
+    log = owned(first)
+    append(first, log, b"a")
+    stored: list[object] = []
+    strange = Entry(DATA, log.epoch, 1, "other", 1, 7, 1, 0)  # behind offset 0 comes 1
+    headers = strange.headers(log.chain.committed_seq)
+    first.store.connection.append(log.place.subject, build_facts([(b"x", b"1")], 1), headers, stored.append)
+    first.wait(lambda: stored)
+    log.fence(AppendFailed("by the test"))
+    again = owned(first)
+    with pytest.raises(Exception, match="begins at offset 7 instead of 1"):
+        first.keys(again)
