@@ -13,7 +13,7 @@ from typing import Final
 
 from broker.logging import logs
 from broker.logging.logs import log
-from broker.net.sockets import open_sockets
+from broker.machine import Machine, RealMachine
 from broker.runtime import start_trace
 from broker.runtime.build import build
 from broker.runtime.contain import uncontained
@@ -24,7 +24,7 @@ from broker.runtime.start_trace import mark
 from broker.settings.config import Config
 from broker.settings.descriptors import Descriptors, divide_descriptors, memory_bytes, raise_limit, with_connections
 from broker.settings.listeners import format_endpoint
-from broker.stores.local import LocalStore
+from broker.stores.port import BrokerStore
 from broker.wiring import Broker
 
 # An orderly stop takes at most three seconds: first appends in progress settle, then clients read their replies, then all
@@ -45,7 +45,7 @@ def serve(config: Config) -> int:
     config = with_connections(config, descriptors, memory_bytes())
     loop_factory, buffered = choose_loop(config.event_loop)
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        server = Server(config, runner.get_loop(), descriptors, buffered)
+        server = Server(config, runner.get_loop(), descriptors, buffered, RealMachine())
         mark("event_loop")
         # Blocked until the loop handles signals: otherwise the old handler and uvloop would both count the same signal.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
@@ -68,12 +68,30 @@ def choose_loop(wanted: str) -> tuple[Callable[[], asyncio.AbstractEventLoop], b
     return asyncio.new_event_loop, True
 
 
+def new_broker(
+    config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered: bool, machine: Machine
+) -> Broker:
+    """The parts of a broker that is alone, or of one node of several."""
+    if config.store:
+        from broker.jetstream_wiring import JetStreamBroker
+
+        return JetStreamBroker(config, loop, descriptors, buffered, machine)
+    if config.cluster_nodes > 1:
+        from broker.cluster_wiring import ClusterBroker
+
+        return ClusterBroker(config, loop, descriptors, buffered, machine)
+    return Broker(config, loop, descriptors, buffered, machine)
+
+
 class Server:
     """Runs one Broker: opens listeners and the store, handles signals, stops in order."""
 
-    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered: bool) -> None:
+    def __init__(
+        self, config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered: bool, machine: Machine
+    ) -> None:
         self.config = config
-        self.broker = Broker(config, loop, descriptors, buffered)
+        self.broker = new_broker(config, loop, descriptors, buffered, machine)
+        self._machine = machine
         self._descriptors = descriptors
         self._loop = loop
         self._stop: asyncio.Future[dict[str, object]] = loop.create_future()  # the reason, for the log
@@ -87,19 +105,21 @@ class Server:
             self._signalled(signal.Signals(asked_to_stop.pop()))
         self._loop.set_exception_handler(uncontained)
         gc.disable()  # no garbage is created while starting
-        parent = ParentWatch(self._loop, self._parent_ended) if self.config.exit_with_parent else None
+        parent = ParentWatch(self._loop, self.stop) if self.config.exit_with_parent else None
         try:
-            return await self._run()
+            return await self.serve()
         finally:
             if parent is not None:
                 parent.close()
             self.broker.acceptor.close()
 
-    async def _run(self) -> int:
+    async def serve(self) -> int:
+        """Listen and serve until told to stop."""
         addresses = self._listen()
         mark("listeners")
-        store = LocalStore(self.config, self._loop, log_files_max=self._descriptors.logs)
+        store = self.broker.new_store(self._descriptors.logs)
         mark("data_directory")
+        self.broker.ended = self.stop
         try:
             await self.broker.open(store, [address for address, _, _ in addresses])
             self.broker.acceptor.start()
@@ -114,7 +134,7 @@ class Server:
         """Open every listener; advertised addresses need the real ports."""
         opened = []
         for listener in self.config.listeners:
-            sockets, port = open_sockets(listener, self.config.socket_listen_backlog_size)
+            sockets, port = self._machine.open_sockets(listener, self.config.socket_listen_backlog_size)
             address = Address(listener.name, listener.advertised_host, listener.advertised_port or port)
             self.broker.acceptor.adopt(sockets, address)
             opened.append((address, port, listener.host))
@@ -134,21 +154,20 @@ class Server:
         self._signals += 1
         if self._signals > 1:
             os._exit(128 + number)  # the second signal ends the process at once
-        if not self._stop.done():
-            self._stop.set_result({"signal": number.name})
+        self.stop({"signal": number.name})
 
-    def _parent_ended(self, reason: dict[str, object]) -> None:
-        """Stop: the test run that started this broker was killed."""
+    def stop(self, reason: dict[str, object]) -> None:
+        """Stop in order, for instance because the test run that started this broker was killed."""
         if not self._stop.done():
             self._stop.set_result(reason)
 
-    async def _end(self, store: LocalStore) -> int:
+    async def _end(self, store: BrokerStore) -> int:
         """Send the replies whose facts are durable, flush and close the logs, and mark the directory clean."""
         until = self._loop.time() + SETTLE_SECONDS + DRAIN_SECONDS + NOTES_SECONDS + FLUSH_SECONDS
         broker = self.broker
         broker.stop()
         store.flush_topics()  # early, so that the final flush is short
-        cleaned = asyncio.gather(broker.cleaning.stop(), broker.checker.stop())
+        cleaned = asyncio.gather(broker.stop_cleaning(), broker.checker.stop())
         settled = await self._settle()
         broker.turn.close()
         noted: asyncio.Future[None] = self._loop.create_future()
@@ -157,7 +176,7 @@ class Server:
         await cleaned
         await asyncio.wait([noted], timeout=NOTES_SECONDS)
         closed: asyncio.Future[str] = self._loop.create_future()
-        store.finish(settled and all(journal.writable for journal in broker.journals), closed.set_result)
+        store.finish(settled and all(journal.writable or not journal.owned for journal in broker.journals), closed.set_result)
         await asyncio.wait([closed], timeout=max(until - self._loop.time(), FLUSH_SECONDS))
         problem = closed.result() if closed.done() else "the disk does not answer"
         if problem:

@@ -3,43 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from broker.api.parts import Parts
 from broker.api.table import routes
+from broker.groups.group_journal import GroupJournal
 from broker.groups.journal import Journal, owned_or_fail
 from broker.groups.notes import Notes
-from broker.groups.shards import Shards
+from broker.groups.shards import FreshIds, Shards
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
 from broker.logging import logs
 from broker.logging.logs import log
+from broker.machine import Machine
 from broker.net.acceptor import Acceptor
 from broker.net.connection import Host
 from broker.net.connections import Connections
-from broker.net.dispatch import Call, Dispatch
+from broker.net.dispatch import Call, Dispatch, Route
 from broker.net.long_requests import LongRequests
-from broker.runtime.clock import Clock, boot_clock
+from broker.runtime.clock import Clock
 from broker.runtime.collector import Collector
 from broker.runtime.contain import DEFECTS
 from broker.runtime.node import Address, Node
 from broker.runtime.turn import Turn
 from broker.security.authorizer import AllowAll
-from broker.settings.config import Config
+from broker.settings.config import POLICIES, POLICY_PREFIX, Config
 from broker.settings.descriptors import Descriptors
 from broker.settings.report import log_settings
 from broker.stores.compaction import Cleaning, CleaningRules
 from broker.stores.compaction_order import TopicLogs
 from broker.stores.last_use import LastUse
-from broker.stores.local import LocalStore, id_text
+from broker.stores.local import LocalStore
+from broker.stores.port import BrokerStore
+from broker.stores.tokens import fresh_id, id_text
 from broker.stores.topic_logs import LocalTopicStore
 from broker.topics.append import Allowance
 from broker.topics.appender import Appender
-from broker.topics.batch_checker import Checker
 from broker.topics.deletions import Deletions
 from broker.topics.end_offset_notes import EndOffsetNotes
 from broker.topics.late_batches import LateBatches
+from broker.topics.leaders import Leaders
 from broker.topics.partitions import Partitions
 from broker.topics.registry import Topics
 from broker.topics.retention import Retention
@@ -48,7 +52,8 @@ from broker.topics.settings import broker_defaults
 from broker.topics.transactions import Transactions
 from broker.topics.waiting_fetches import Fetches
 from coordinator import GroupConfig
-from storage import HeldBy, LogId, NodeInfo, OsDisk, OwnedLog, Unreadable
+from coordinator.policies import NO_POLICIES, NONE_TEXT, GroupPolicies, parse
+from storage import HeldBy, LogId, NodeInfo, OwnedLog, TopicStore, Unreadable
 
 TOPIC_REGISTRY: Final = LogId(REGISTRY_LOG, 0)
 
@@ -56,13 +61,16 @@ TOPIC_REGISTRY: Final = LogId(REGISTRY_LOG, 0)
 class Broker:
     """All parts of one broker. Built without a disk, then opened over a store."""
 
-    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered: bool) -> None:
+    def __init__(
+        self, config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered: bool, machine: Machine
+    ) -> None:
         self.config = config
+        self._machine = machine
         self._loop = loop
-        self.clock = Clock(boot_ns=boot_clock(), settle_ms=config.clock_settle_ms)
+        self.clock = Clock(machine.wall_ns, machine.monotonic_ns, machine.boot_ns, config.clock_settle_ms)
         self.turn = Turn(loop, self.clock)
         self.dispatch = Dispatch(config.request_elements_max)
-        self.topics = Topics(lambda: uuid.uuid4().bytes)
+        self.topics = Topics(partial(fresh_id, machine.random_bytes))
         self.connections = Connections(self.clock, config.connections_max_idle_ms)
         host = Host(
             self.clock,
@@ -86,31 +94,94 @@ class Broker:
             buffered,
         )
         self.journals: list[Journal] = []
+        self._host = host
+        # What a node of a cluster has besides (cluster_wiring.py).
+        self._leaders: Leaders | None = None
+        self._load_ended: Callable[[GroupJournal, HeldBy | str], None] | None = None
+        self.ended: Callable[[dict[str, object]], None] = lambda reason: None  # stops the server; set before `open`
+        self._acquired_at_once = 1
 
-    async def open(self, store: LocalStore, addresses: list[Address]) -> None:
+    def new_store(self, log_files_max: int) -> BrokerStore:
+        """Open the data directory; raises StartError when it cannot be used."""
+        machine = self._machine
+        return LocalStore(
+            self.config, self._loop, machine.disk, log_files_max, machine.workers, machine.random_bytes, machine.monotonic
+        )
+
+    async def open(self, store: BrokerStore, addresses: list[Address]) -> None:
         """Open the registry and start every part except the acceptor; groups and topic logs load in the background."""
-        if not store.directory.is_new:
-            self.clock.start_after(store.directory.last_use())
+        self._start_clock(store)
         node = Node(self.config.node_id, store.cluster_id)
         store.start(NodeInfo(node.id, tuple((address.name, address.host, address.port) for address in addresses), node.rack))
-        self.cleaning = store.cleaning = Cleaning(
-            self._loop, OsDisk(), store.directory, cleaning_rules(self.config), self.clock.deletion_ms, checkpoint_worker=store.checkpoint_worker
-        )
+        self._start_cleaning(store)
         await self._open_registry(store)
         log_settings(self.config)
         self._open_shards(store)
-        topic_logs = LocalTopicStore(store)
-        self.partitions = Partitions(self.topics, self.registry, topic_logs, self._loop, broker_defaults(self.config), self.notes.open)
+        topic_logs = self._topic_store(store)
+        self.partitions = self._new_partitions(topic_logs)
         self._serve(node, store, topic_logs)
         self.turn.attend(self.connections)
-        self.shards.load_all()
-        self.partitions.open_all()
-        self.cleaning.clean_topics(TopicLogs(lambda: self.partitions, store.directory))
-        self.retention = Retention(self.config, self.partitions, topic_logs, self._loop, self.clock.deletion_ms)
-        self.last_use = LastUse(store, self._loop, self.clock.deletion_ms)
+        self._open_logs()
+        self.retention = Retention(self.config, self.partitions, topic_logs, self._loop, self.clock.deletion_ms, self._machine.monotonic)
+        self._keep_up(store)
         self.end_offsets = self._note_end_offsets()
 
-    async def _open_registry(self, store: LocalStore) -> None:
+    # What is particular to a data directory.
+
+    def _start_clock(self, store: BrokerStore) -> None:
+        """Compare the clock with the last use of the store."""
+        assert isinstance(store, LocalStore)
+        if not store.directory.is_new:
+            self.clock.start_after(store.directory.last_use())
+
+    def _start_cleaning(self, store: BrokerStore) -> None:
+        assert isinstance(store, LocalStore)
+        machine = self._machine
+        self.cleaning = store.cleaning = Cleaning(
+            self._loop,
+            store.disk,
+            store.directory,
+            cleaning_rules(self.config),
+            self.clock.deletion_ms,
+            checkpoint_worker=store.checkpoint_worker,
+            worker=machine.workers(self._loop, 1),
+            fresh_token=store.fresh_token,
+            run_cleaner=machine.run_cleaner,
+        )
+
+    def _keep_up(self, store: BrokerStore) -> None:
+        """Start what works in the directory all the time."""
+        assert isinstance(store, LocalStore)
+        self.cleaning.clean_topics(TopicLogs(lambda: self.partitions, store.directory))
+        self.last_use = LastUse(store, self._loop, self.clock.deletion_ms)
+
+    def _stop_upkeep(self) -> None:
+        self.last_use.stop()
+
+    async def stop_cleaning(self) -> None:
+        await self.cleaning.stop()
+
+    def _topic_store(self, store: BrokerStore) -> TopicStore:
+        assert isinstance(store, LocalStore)
+        return LocalTopicStore(store)
+
+    # What differs on a node of a cluster.
+
+    def _new_partitions(self, topic_logs: TopicStore) -> Partitions:
+        return Partitions(
+            self.topics, self.registry, topic_logs, self._loop, broker_defaults(self.config), self.notes.open, self._machine.monotonic
+        )
+
+    def _new_deletions(self) -> Deletions:
+        return Deletions(self.topics, self.registry, self.shards, self.partitions, self._loop, self._machine.monotonic)
+
+    def _open_logs(self) -> None:
+        """Open the logs of groups and topics in the background."""
+        self.deletions.resume(self.topics.deleted.values())
+        self.shards.load_all()
+        self.partitions.open_all()
+
+    async def _open_registry(self, store: BrokerStore) -> None:
         opened: asyncio.Future[OwnedLog | HeldBy | Unreadable] = self._loop.create_future()
         store.acquire(TOPIC_REGISTRY, opened.set_result)
         owned = owned_or_fail("the registry of topics", await opened)
@@ -124,7 +195,7 @@ class Broker:
             self.topics.create(CONSUMER_OFFSETS, self.config.offsets_topic_num_partitions, {"cleanup.policy": "compact"}, self.clock.wall)
             self.turn.schedule_append(journal)
 
-    def _open_shards(self, store: LocalStore) -> None:
+    def _open_shards(self, store: BrokerStore) -> None:
         config = self.config
         topic = self.topics.by_name[CONSUMER_OFFSETS]
         store.topic_ids[topic.name] = id_text(topic.id)
@@ -137,7 +208,7 @@ class Broker:
             )
         self.groups = group_config(config)
         self.notes = Notes(store, self._loop, self.clock)
-        self.collector = Collector(self._loop, lambda: self.shards.members)
+        self.collector = Collector(self._loop, lambda: self.shards.members, self._machine.garbage)
         self.shards = Shards(
             partitions,
             self.groups,
@@ -147,22 +218,26 @@ class Broker:
             config.offsets_commit_timeout_ms,
             self.notes,
             partial(self._loaded, store),
-            loading=self.collector.pause,
+            FreshIds(self._machine.random_bytes),
+            self._machine.monotonic,
+            self.collector.pause,
+            self._load_ended,
+            self._acquired_at_once,
         )
+        self.topics.partitions_changed = self.shards.topic_changed
 
-    def _loaded(self, store: LocalStore) -> None:
+    def _loaded(self, store: BrokerStore) -> None:
         self.collector.resume()
         self.notes.check([id.partition for id in store.unchecked() if id.name == NOTES_LOG])
 
-    def _serve(self, node: Node, store: LocalStore, topic_logs: LocalTopicStore) -> None:
+    def _serve(self, node: Node, store: BrokerStore, topic_logs: TopicStore) -> None:
         config = self.config
-        deletions = Deletions(self.topics, self.registry, self.shards, self.partitions, self._loop)
-        deletions.resume(self.topics.deleted.values())
+        deletions = self.deletions = self._new_deletions()
         fetches = Fetches(self.turn, self.clock)
         self.turn.attend(fetches)
         allowance = Allowance(self.turn, self.clock.monotonic_ns)
         appender = Appender(self.clock, allowance)
-        self.checker = Checker(self._loop)
+        self.checker = self._machine.batch_checker(self._loop)
         self.late_batches = LateBatches(self.checker, appender, self.turn, self.clock)
         parts = Parts(
             config=config,
@@ -170,25 +245,34 @@ class Broker:
             clock=self.clock,
             authorizer=AllowAll(),
             cluster_view=store.view(),
+            leaders=self._leaders,
+            status=self._status,
             routes=self.dispatch.routes,
             health=self._health,
             groups=self.groups,
             shards=self.shards,
             topics=self.topics,
             registry=self.registry,
-            setting_sources=SettingSources(config, node.id, store.directory.path),
+            setting_sources=SettingSources(config, node.id, store.data_path),
             partitions=self.partitions,
             deletions=deletions,
             transactions=Transactions(),
             topic_store=topic_logs,
-            data_path=store.directory.path,
+            data_path=store.data_path,
             allowance=allowance,
             appender=appender,
             late_batches=self.late_batches,
             fetches=fetches,
             long_requests=LongRequests(self.turn),
         )
-        self.dispatch.serve(*routes(parts))
+        self.dispatch.serve(*self._routes(parts))
+
+    def _routes(self, parts: Parts) -> list[Route]:
+        return routes(parts)
+
+    def _status(self) -> Mapping[str, str]:
+        """What DescribeConfigs shows of this node besides its settings."""
+        return {}
 
     def _note_end_offsets(self) -> EndOffsetNotes:
         config = self.config
@@ -201,6 +285,7 @@ class Broker:
             self.notes.write_ends,
             self._loop,
             self.clock,
+            self._machine.monotonic,
         )
 
     def _health(self) -> str:
@@ -215,7 +300,7 @@ class Broker:
         self.late_batches.stop()
         self.shards.stop()
         self.retention.stop()
-        self.last_use.stop()
+        self._stop_upkeep()
         self.end_offsets.stop()
         self.partitions.stop()
         self.collector.close()
@@ -242,7 +327,18 @@ def group_config(config: Config) -> GroupConfig:
         config.offsets_retention_minutes * 60_000,
         config.offsets_retention_check_interval_ms,
         config.message_max_bytes,
+        default_policies(config),
     )
+
+
+def default_policies(config: Config) -> GroupPolicies:
+    values: dict[str, Any] = {}
+    for name in POLICIES:
+        policy = name.removeprefix(POLICY_PREFIX)
+        text = getattr(config, name.replace(".", "_"))
+        if text != NONE_TEXT:
+            values[policy.replace(".", "_")] = parse(policy, text)
+    return NO_POLICIES._replace(**values) if values else NO_POLICIES
 
 
 def log_frame(direction: str, call: Call, message: object) -> None:

@@ -1,7 +1,7 @@
-"""Pieces of one size that stand one behind the other, and whether they are alike: then they can be read together.
+"""Find runs of consecutive pieces of the same size and layout, which can then be decoded together.
 
-A log is full of them, for what writes it says the same for hours. A place is looked at in all pieces in one go, so of many
-a single one costs next to nothing.
+Logs are full of such runs, since producers send the same layout for hours. One slice compares a byte of all pieces, so the cost for
+each piece is small.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-RUN_MIN: Final = 6  # shorter runs are not worth it
+RUN_MIN: Final = 6  # pieces; a shorter run is read one by one in the same time
 
 
 def alike(data: bytes, at: int, size: int, count: int, places: Sequence[int]) -> int:
-    """Of `count` pieces of `size` bytes from `at` on, how many have what the first one has in these places; less than RUN_MIN
-    is less than that, no more. Places that tell most come first.
+    """The number of pieces, of `count` pieces of `size` bytes from `at` on, that equal the first one in these places.
+
+    A result below RUN_MIN only means that the run is shorter than RUN_MIN. Put the places that differ most often first.
     """
     for place in places:
         if count < RUN_MIN:

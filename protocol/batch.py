@@ -4,8 +4,8 @@
     8            4       4             1      4    2           4                       4
 
 A batch is built once and travels as bytes. Its offset and epoch stand before the checksum's range, so that a log can
-stamp them into the bytes that came. Reading trusts nothing: whatever the bytes, only CorruptBatch comes out, and lengths
-are believed as far as there are bytes.
+stamp them into the received bytes. Reading trusts no byte: invalid data raises CorruptBatch only, and lengths are checked
+against the available bytes.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def stamp_whole(batch: bytearray, base_offset: int, leader_epoch: int) -> tuple[
 def validate(data: bytes, at: int, end: int) -> BatchHeader:
     """The header of the batch at `at`, whose bytes are all there and unchanged since they were written.
 
-    What the records say is not looked at. After compaction there may be fewer of them than offsets, even none.
+    The records are not decoded. After compaction there may be fewer records than offsets, even none.
     """
     header = read_header(data, at)
     if header.size > end - at:
@@ -306,7 +306,7 @@ def assemble(
     leader_epoch: int = -1,
     compression_level: int | None = None,
 ) -> bytes:
-    """The batch of so many written records, which are compressed as `attributes` say.
+    """The batch of `count` encoded records, compressed as `attributes` say.
 
     `span`: last offset delta, first and newest timestamp; `producer`: id, epoch and first sequence.
     """
@@ -319,9 +319,9 @@ def assemble(
 
 
 def rewrite(header: BatchHeader, records: Sequence[Record], delete_horizon: int = -1) -> bytes:
-    """The batch as a cleaner leaves it: some of its records, or none; in the log it stands for the same offsets as before.
+    """The batch after cleaning: with some of its records, or none, and the same offset range.
 
-    `delete_horizon`: the moment from which its tombstones may go, where it had none yet.
+    `delete_horizon`: the time from which its tombstones may be removed, if the batch has none yet.
     """
     attributes = header.attributes
     first = NO_TIMESTAMP

@@ -1,9 +1,9 @@
 """Decode facts from a log's bytes: the inner loop of a replay.
 
 Most batches of our own logs are small: one record, or a few, uncompressed. One `Struct` reads all that tells such a batch
-of one record apart, from the header into the record, and nothing is made of it but the checksum, the key and the value.
-Whatever is unusual (several records, long keys, headers, compression, what a cleaner left) takes the general path, and so
-does whatever is wrong, so that there is one place that says what.
+of one record apart, from the header into the record, and only the checksum, the key and the value are extracted.
+Unusual batches (several records, long keys, headers, compression, compacted ones) take the general path. So do invalid
+batches, so that errors are described in one place.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SAME_AT: Final = (LENGTH_AT + 3, LENGTH_AT, LENGTH_AT + 1, LENGTH_AT + 2, 16, *r
 
 
 class Form:
-    """What batches of one record that are alike have in common: where in them key and value are, of which sizes."""
+    """The common layout of similar batches of one record: places and sizes of key and value."""
 
     __slots__ = ("bases", "checked", "fixed", "pairs")
 
@@ -64,7 +64,7 @@ class FactReader:
     def __init__(self, last_offset: int, end_offset: int, offset_max: int, verify: bool) -> None:
         self.last_offset = last_offset  # every batch begins after it
         self.end_offset = end_offset
-        self.offset_max = offset_max  # the end of the log: a larger offset is wrong
+        self.offset_max = offset_max  # the end of the log: larger offsets are invalid
         self.verify = verify
         self.used = 0
         self.ended = False
@@ -161,7 +161,7 @@ class FactReader:
         return facts
 
     def _read_alike(self, data: bytes, at: int, size: int, key_at: int, value_at: int, value_size: int, facts: list[Fact]) -> int:
-        """Add those of the batches behind the one at `at`, which has one record, that are like it; how many there are."""
+        """Add the facts of the batches after the one at `at` that have the same layout; return their number."""
         shape = size, key_at, value_at, value_size
         form = self._forms.get(shape)
         if form is None:

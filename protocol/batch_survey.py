@@ -1,8 +1,8 @@
 """Check the records of a produced batch without making an object for each.
 
-Consecutive records of one size differ in few bytes. Such a run is compared column by column: a slice with a step takes the same
-byte of every record, so that the work is done in C in either build. A run is looked for in windows that grow only as far as the
-records are alike: a comparison that fails costs as much as the few records that were compared.
+Consecutive records of the same size differ in few bytes. Such a run is compared column by column: a slice with a step takes the same
+byte of every record, so the comparison runs in C, compiled or not. A run is searched in windows that grow while the records
+match: a failed comparison costs no more than the records compared.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from typing import Final
 
 from protocol.batch_record import INT64_MAX, INT64_MIN, VARINT_SHIFT_MAX, VARLONG_SHIFT_MAX, CorruptBatch, longer_varint
 
-RUN_MIN: Final = 16  # records: fewer are read one by one in the same time
+RUN_MIN: Final = 16  # records: a shorter run is read one by one in the same time
 WINDOW_MIN: Final = 64
 WINDOW_GROWTH: Final = 16
-# Records read one by one after a run that was too short: doubled each time, so that looking for runs costs a small share at most.
+# Records read one by one after a run that was too short; doubled each time, so that failed searches stay a small share of the work.
 PAUSE_MIN: Final = 16
 PAUSE_MAX: Final = 1024
-# What comparing one window costs beside reading a record: a part of it for each window, and one record for so many.
+# The cost of comparing a window, in records read: a fixed part, and one for each so many records.
 WINDOW_COST: Final = 16
 WINDOW_RECORDS_PER_STEP: Final = 64
 UNLIMITED: Final = 1 << 62
-TIMESTAMP_BYTES_MAX: Final = 9  # longer ones may be more than an int64 holds, and are read one by one
+TIMESTAMP_BYTES_MAX: Final = 9  # a longer varint may exceed an int64: such records are read one by one
 _LAST: Final = bytes(range(128))  # the last byte of a varint is one of these
 _MORE: Final = bytes(range(128, 256))  # all other bytes of a varint
 
 # The offset deltas 0, 1, 2, ... as varints, column by column. The lowest byte repeats every 64 deltas, the second every 8,192; within
-# a block of 8,192 the others are constant, and no window reaches over the end of a block.
+# a block of 8,192 the others are constant, and no window crosses the end of a block.
 _ONE_BYTE_TO: Final = 64
 _BLOCK: Final = 8192
 _LOW: Final = bytes(range(128, 256, 2)) * 128
@@ -50,18 +50,18 @@ class Survey:
 
 
 def survey(data: bytes, at: int, end: int, count: int, steps_max: int = UNLIMITED) -> Survey:
-    """Of so many records, which take all bytes from `at` to `end` and have the offset deltas 0, 1, 2, ...; else CorruptBatch.
+    """Survey `count` records, which must fill the bytes from `at` to `end` and have the offset deltas 0, 1, 2, ...; else CorruptBatch.
 
-    A record that is read by itself is a step, and so is a header. TooManyRecords: it takes more steps than `steps_max`.
+    Each record read on its own is a step, and each header. Raise TooManyRecords after `steps_max` steps.
     """
     found = Survey()
     oldest = INT64_MAX
     newest = INT64_MIN
-    last_timestamp = -1  # of the record before, in zigzag; no record has this one
-    run_at = 0  # the first record at which a run is looked for
+    last_timestamp = -1  # of the previous record, in zigzag; -1 stands for none
+    run_at = 0  # the next record at which a run is searched
     pause = PAUSE_MIN
     index = 0
-    limit = steps_max  # the record at which the steps are used up; moves on with records that took none
+    limit = steps_max  # the record at which the steps are used up; records of a run, which take none, move it on
     stop_index = min(count, limit)
     try:
         while index < stop_index:
@@ -169,20 +169,20 @@ def _delta_bytes(index: int) -> int:
 
 
 def _run(data: bytes, begin: int, behind: int, end: int, index: int, count: int, found: Survey) -> tuple[int, int]:
-    """How many records behind the sound one from `begin` on are of its shape, and what finding it out cost, in steps.
+    """The number of records after the valid one at `begin` that have its layout, and the cost of the search in steps.
 
-    Record `index` is the first of them. As far as the bytes that say what is where are those of the first record, so is what they
-    say: each such column bounds the run. `found` gets their timestamps.
+    Record `index` is the first of them. A record has the layout if all its length bytes equal those of the record at `begin`: each
+    such column bounds the run. Their timestamps are noted in `found`.
     """
     delta_bytes = _delta_bytes(index)
-    if delta_bytes != _delta_bytes(index - 1):  # the first record is shorter than these
+    if delta_bytes != _delta_bytes(index - 1):  # the offset delta of the record at `begin` is shorter
         return 0, 0
-    # Where in a record its length, the lengths of key and value and the number of headers are; timestamp and offset apart.
+    # The places of all lengths in a record: its own, of key and value, and the number of headers. Timestamp and offset are checked apart.
     at = begin
     while data[at] > 127:
         at += 1
     fixed = list(range(at - begin, -1, -1))
-    at += 2  # attributes may be any
+    at += 2  # any attributes
     timestamp_at = at - begin
     while data[at] > 127:
         at += 1
@@ -200,7 +200,7 @@ def _run(data: bytes, begin: int, behind: int, end: int, index: int, count: int,
         fixed.extend(range(first - begin, at - begin))
         if not n & 1:
             at += n >> 1
-    if at + 1 != behind or data[at]:  # with headers, whose lengths may differ, or offset and timestamp are written in other ways
+    if at + 1 != behind or data[at]:  # it has headers, whose lengths may differ, or a varint that is longer than necessary
         return 0, 0
     fixed.append(at - begin)
 
@@ -216,7 +216,7 @@ def _run(data: bytes, begin: int, behind: int, end: int, index: int, count: int,
         cost += WINDOW_COST + whole // WINDOW_RECORDS_PER_STEP
         run = _alike(data, begin, behind, step, whole, fixed, timestamp_at, delta_at)
         if not run or not _offsets_follow(data, behind + delta_at, step, index, run, delta_bytes):
-            break  # reading the record will raise with the reason
+            break  # the record is read on its own next, which raises with the reason
         if delta_at - timestamp_at > 1:
             cost += run // 4
         _note_timestamps([data[behind + place : behind + run * step : step] for place in range(timestamp_at, delta_at)], found)
@@ -230,13 +230,13 @@ def _run(data: bytes, begin: int, behind: int, end: int, index: int, count: int,
 
 
 def _alike(data: bytes, begin: int, behind: int, step: int, run: int, fixed: list[int], timestamp_at: int, delta_at: int) -> int:
-    """Of so many records from `behind` on, those before the first that says something else than the one at `begin` in a fixed place."""
+    """The number of the `run` records from `behind` on before the first that differs from the record at `begin` in a fixed place."""
     for place in fixed:
         column = data[behind + place : behind + run * step : step]
         run -= len(column.lstrip(data[begin + place : begin + place + 1]))
         if not run:
             return 0
-    # The timestamps: as many bytes as in the first record.
+    # The timestamps must be varints of the same size.
     for place in range(timestamp_at, delta_at):
         column = data[behind + place : behind + run * step : step]
         run -= len(column.lstrip(_LAST if place == delta_at - 1 else _MORE))
@@ -246,7 +246,7 @@ def _alike(data: bytes, begin: int, behind: int, step: int, run: int, fixed: lis
 
 
 def _offsets_follow(data: bytes, at: int, step: int, index: int, run: int, delta_bytes: int) -> bool:
-    """Whether so many records, whose offset deltas are at `at` and every `step` bytes, are the records from `index` on."""
+    """Whether the `run` offset deltas at `at` and every `step` bytes after it are `index`, `index` + 1, ..."""
     stop = at + (run - 1) * step + 1
     first = index % _BLOCK
     behind = first + run
@@ -265,17 +265,17 @@ def _offsets_follow(data: bytes, at: int, step: int, index: int, run: int, delta
 
 
 def _note_timestamps(columns: list[bytes], found: Survey) -> None:
-    """The least and the largest of the varints that stand in these columns, which have one number of bytes."""
+    """Note the least and the greatest timestamp: varints of the same size, given as columns of bytes."""
     if len(columns) == 1:
         for byte in set(columns[0]):
             delta = (byte >> 1) ^ -(byte & 1)
             found.oldest = min(found.oldest, delta)
             found.newest = max(found.newest, delta)
         return
-    columns.reverse()  # so that they are in the order of their values
+    columns.reverse()  # most significant byte first, so that tuples sort by value
     digits = set(zip(*columns, strict=True))
     forward = [each for each in digits if not each[-1] & 1]
-    back = [each for each in digits if each[-1] & 1]  # the larger, the earlier
+    back = [each for each in digits if each[-1] & 1]  # negative: in zigzag the larger number is the earlier time
     for some in (forward, back):
         if some:
             for each in (min(some), max(some)):

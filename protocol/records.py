@@ -9,17 +9,20 @@ from typing import Final, TypeVar, cast
 
 from protocol.errors import ProtocolError
 from protocol.message import Message
-from protocol.messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey
+from protocol.messages.consumer_offsets import AwayMemberKey, GroupMetadataKey, GroupPoliciesKey, OffsetCommitKey, SeatsKey
 from protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from protocol.messages.coordinator_notes import (
     CommitRefused,
     CoordinatorChange,
     EndOffsets,
     Heartbeats,
+    JoinRefused,
+    MemberAway,
     MemberGone,
     MemberJoin,
     NoteHeader,
     RoundEnd,
+    StandbyChange,
     StateChange,
     StaticReplaced,
 )
@@ -32,6 +35,9 @@ M = TypeVar("M", bound=Message)
 NOTE_VERSION: Final = 1  # of a note's header, which is that of the note; bodies have their own
 NOTE_KEY_VERSION: Final = 0
 NOTE_BODY_VERSION: Final = 0
+POLICIES_KEY_VERSION: Final = 30_000
+AWAY_KEY_VERSION: Final = 30_001
+SEATS_KEY_VERSION: Final = 30_002
 NOTES: Final[dict[int, type[Message]]] = {
     1: StateChange,
     2: MemberJoin,
@@ -42,6 +48,9 @@ NOTES: Final[dict[int, type[Message]]] = {
     7: CommitRefused,
     8: EndOffsets,
     9: CoordinatorChange,
+    10: MemberAway,
+    11: JoinRefused,
+    12: StandbyChange,
 }
 
 
@@ -75,6 +84,18 @@ def read_offsets_key(data: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
         return GroupMetadataKey.decode(data, 2, version)[0]
     if version < 0:
         raise ProtocolError(f"a key of version {version}")
+    return None
+
+
+def read_policy_key(data: bytes) -> GroupPoliciesKey | AwayMemberKey | SeatsKey | None:
+    """A key of group policies in __consumer_offsets; None for every other kind."""
+    version = version_of(data)
+    if version == POLICIES_KEY_VERSION:
+        return GroupPoliciesKey.decode(data, 2, version)[0]
+    if version == AWAY_KEY_VERSION:
+        return AwayMemberKey.decode(data, 2, version)[0]
+    if version == SEATS_KEY_VERSION:
+        return SeatsKey.decode(data, 2, version)[0]
     return None
 
 

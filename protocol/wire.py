@@ -209,6 +209,10 @@ def compact_blob_or_null(data: bytes, at: int) -> tuple[bytes | None, int]:
 _SOME_INT32S: Final = tuple([Struct(f">{n}i") for n in range(33)])
 
 
+def int8s(data: bytes, at: int, n: int) -> list[int]:
+    return list(Struct(f">{n}b").unpack_from(data, at))
+
+
 def int32s(data: bytes, at: int, n: int) -> list[int]:
     form = _SOME_INT32S[n] if n <= 32 else Struct(f">{n}i")
     return list(form.unpack_from(data, at))
@@ -326,6 +330,10 @@ def put_legacy_count(out: list[bytes], n: int) -> None:
 
 def put_compact_count(out: list[bytes], n: int) -> None:
     out.append(BYTES[n + 1] if n < 127 else uvarint_bytes(n + 1))
+
+
+def put_int8s(out: list[bytes], values: list[int]) -> None:
+    out.append(Struct(f">{len(values)}b").pack(*values))
 
 
 def put_int32s(out: list[bytes], values: list[int]) -> None:

@@ -1,13 +1,14 @@
-"""AlterPartitionReassignments: with a single broker, a partition can only be assigned to that."""
+"""AlterPartitionReassignments: a partition can only be assigned to the broker that has it."""
 
 from __future__ import annotations
 
 from broker.api.parts import Parts
 from broker.api.refused import Refused
-from broker.api.replica_assignments import check_replicas
+from broker.api.replica_assignments import bad_assignment, brokers_there, check_replicas
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.node import Node
 from broker.security.authorizer import Authorizer, Operation, cluster_allowed
+from broker.topics.leaders import Leaders
 from broker.topics.registry import Topics
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
@@ -17,16 +18,18 @@ from protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from storage import LogId
 
 
 def route(parts: Parts) -> Route:
-    handler = AlterPartitionReassignments(parts.node, parts.topics, parts.authorizer)
+    handler = AlterPartitionReassignments(parts.node, parts.leaders, parts.topics, parts.authorizer)
     return Route(AlterPartitionReassignmentsRequest, handler.handle, refuse)
 
 
 class AlterPartitionReassignments:
-    def __init__(self, node: Node, topics: Topics, authorizer: Authorizer) -> None:
+    def __init__(self, node: Node, leaders: Leaders | None, topics: Topics, authorizer: Authorizer) -> None:
         self._node = node
+        self._leaders = leaders
         self._topics = topics
         self._authorizer = authorizer
 
@@ -56,7 +59,9 @@ class AlterPartitionReassignments:
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{asked.partition_index}.")
             if asked.replicas is None:
                 raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-            check_replicas(asked.replicas, self._node.id)
+            check_replicas(asked.replicas, brokers_there(self._node, self._leaders))
+            if self._leaders is not None and asked.replicas != [self._leaders.leader(LogId(name, asked.partition_index))]:
+                raise bad_assignment("The nodes place partitions themselves; `tenure node drain` moves all that a node leads.")
         except Refused as why:
             result.error_code, result.error_message = why.error, why.message
         return result

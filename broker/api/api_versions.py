@@ -31,7 +31,7 @@ class ApiVersions:
 
     @cached_property
     def _all(self) -> Response:
-        return Constant(ApiVersionsResponse(ErrorCode.NONE, [_range(route.api) for route in self._routes.values()]))
+        return Constant(ApiVersionsResponse(ErrorCode.NONE, [_range(route.api) for route in self._routes.values() if route.api.advertised[1] >= 0]))
 
 
 def _range(api: Api) -> ApiVersion:

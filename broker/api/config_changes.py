@@ -1,22 +1,24 @@
-"""Change settings: those of topics change at once; those of the broker cannot change while it runs."""
+"""Change settings: those of topics and groups change at once; those of the broker cannot change while it runs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from enum import IntEnum
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from broker.api.config_resources import Kind, authorization_error, check_broker, find_topic
+from broker.api.group_policies import GroupSettings, check_names
+from broker.api.parts import Parts
 from broker.api.refused import Refused
 from broker.api.topic_checks import check_writable, repeated
-from broker.groups.journal import Journal
+from broker.groups.group_journal import GroupJournal
+from broker.groups.held_replies import answer_together
 from broker.net.dispatch import Call
-from broker.runtime.node import Node
-from broker.security.authorizer import Authorizer, Operation
-from broker.topics.partitions import Partitions
-from broker.topics.registry import Topic, Topics
+from broker.security.authorizer import Operation
+from broker.topics.registry import Topic
 from broker.topics.settings import settings_problem
+from coordinator.policies import REBALANCE_REQUEST
 from protocol.errors import ErrorCode
 
 # Why settings of other resources cannot be changed.
@@ -24,7 +26,6 @@ FIXED = {
     Kind.BROKER: "The broker's settings stand from its start to its end: it reads them once, and none can be changed while it runs.",
     Kind.BROKER_LOGGER: "Log levels cannot be changed while the broker runs: start it with another log.level.",
     Kind.CLIENT_METRICS: "Clients are not asked for metrics here, so subscriptions to them cannot be made.",
-    Kind.GROUP: "There are no groups here that have settings of their own.",
 }
 
 
@@ -51,23 +52,63 @@ class Resource(Protocol):
 
 
 Result = tuple[ErrorCode, str | None, int, str]  # of one resource: error, message, kind and name
-NewSettings = Callable[[Topic, Resource], dict[str, str]]  # a topic's settings after the requested changes
+
+
+class Edit(NamedTuple):
+    """How a request changes settings: from those of a topic or group, and the request's resource, to the new ones."""
+
+    of_topic: Callable[[Topic, Resource], dict[str, str]]
+    of_group: Callable[[Mapping[str, str], Resource], dict[str, str]]
 
 
 class ConfigChanges:
-    def __init__(self, node: Node, topics: Topics, registry: Journal, partitions: Partitions, authorizer: Authorizer) -> None:
-        self._node = node
-        self._topics = topics
-        self._registry = registry
-        self._partitions = partitions
-        self._authorizer = authorizer
+    def __init__(self, parts: Parts) -> None:
+        self._node = parts.node
+        self._topics = parts.topics
+        self._registry = parts.registry
+        self._partitions = parts.partitions
+        self._authorizer = parts.authorizer
+        self._groups = GroupSettings(parts.shards, parts.clock, parts.config.given)
 
-    def apply(
-        self, call: Call, resources: Sequence[Resource], kinds: Container[int], validate_only: bool, new_settings: NewSettings
+    def answer(
+        self,
+        call: Call,
+        resources: Sequence[Resource],
+        kinds: Container[int],
+        validate_only: bool,
+        edit: Edit,
+        reply_of: Callable[[list[Result]], Any],
+    ) -> None:
+        """Apply the changes and reply when they are durable. `reply_of` makes a reply with one response for each result."""
+        changed: dict[int, GroupJournal] = {}  # by the number of the resource
+        reply = reply_of(self._apply(call, resources, kinds, validate_only, edit, changed))
+        if not changed:
+            call.reply = reply
+            self._registry.reply(call)
+            return
+
+        numbers = list(changed)
+
+        def refuse_part(part: int, error: int) -> None:
+            failed = [numbers[part - 1]] if part else [number for number in range(len(resources)) if number not in changed]
+            for number in failed:
+                reply.responses[number].error_code = error
+                reply.responses[number].error_message = ErrorCode(error).message
+
+        answer_together(call, reply, [self._registry, *changed.values()], refuse_part)
+
+    def _apply(
+        self,
+        call: Call,
+        resources: Sequence[Resource],
+        kinds: Container[int],
+        validate_only: bool,
+        edit: Edit,
+        changed: dict[int, GroupJournal],
     ) -> list[Result]:
         times = Counter((one.resource_type, one.resource_name) for one in resources)
         results: list[Result] = []
-        for resource in resources:
+        for number, resource in enumerate(resources):
             kind, name = resource.resource_type, resource.resource_name
             error, message = ErrorCode.NONE, None
             try:
@@ -82,7 +123,11 @@ class ConfigChanges:
                 if forbidden:
                     raise Refused(forbidden)
                 if kind == Kind.TOPIC:
-                    self._alter_topic(resource, validate_only, new_settings)
+                    self._alter_topic(resource, validate_only, edit)
+                elif kind == Kind.GROUP:
+                    journal = self._alter_group(resource, validate_only, edit)
+                    if journal is not None:
+                        changed[number] = journal
                 elif resource.configs:  # an empty change is accepted
                     raise Refused(ErrorCode.INVALID_REQUEST, FIXED[Kind(kind)])
             except Refused as refused:
@@ -90,12 +135,12 @@ class ConfigChanges:
             results.append((error, message, kind, name))
         return results
 
-    def _alter_topic(self, resource: Resource, validate_only: bool, new_settings: NewSettings) -> None:
+    def _alter_topic(self, resource: Resource, validate_only: bool, edit: Edit) -> None:
         name = resource.resource_name
         if not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         topic = find_topic(self._topics, name, f"The topic '{name}' does not exist.")
-        settings = new_settings(topic, resource)
+        settings = edit.of_topic(topic, resource)
         problem = settings_problem(list(settings.items()))
         if problem is not None:
             raise Refused(ErrorCode.INVALID_CONFIG, problem)
@@ -105,6 +150,16 @@ class ConfigChanges:
             return
         check_writable(self._registry)
         self._partitions.altered(self._topics.alter(name, settings))
+
+    def _alter_group(self, resource: Resource, validate_only: bool, edit: Edit) -> GroupJournal | None:
+        """Change the policies of a group; returns the journal that stores the change, None where nothing is to be stored."""
+        name = resource.resource_name
+        if not name:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        texts = edit.of_group(self._groups.texts_of(name), resource)
+        check_names([one.name for one in resource.configs if one.name in texts])
+        requested = [texts[one.name] for one in resource.configs if one.name == REBALANCE_REQUEST and one.name in texts]
+        return self._groups.replace(name, texts, requested[0] if requested else None, validate_only)
 
 
 def _check_shape(resource: Resource) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from broker.api.parts import Parts
 from broker.api.refused import Refused
-from broker.api.replica_assignments import bad_assignment, check_replicas
+from broker.api.replica_assignments import bad_assignment, brokers_there, check_replicas
 from broker.api.topic_checks import DUPLICATE_TOPIC, PARTITIONS_PER_REQUEST_MAX, TOO_MANY_PARTITIONS, check_room, check_writable, repeated
 from broker.groups.journal import Journal
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.node import Node
 from broker.security.authorizer import Authorizer, Operation, topic_allowed
 from broker.settings.config import Config
+from broker.topics.leaders import Leaders
 from broker.topics.partitions import Partitions
 from broker.topics.registry import Topics
 from protocol.errors import ErrorCode
@@ -23,15 +24,23 @@ from protocol.messages.create_partitions import (
 
 
 def route(parts: Parts) -> Route:
-    handler = CreatePartitions(parts.node, parts.topics, parts.registry, parts.partitions, parts.authorizer, parts.config)
+    handler = CreatePartitions(parts.node, parts.leaders, parts.topics, parts.registry, parts.partitions, parts.authorizer, parts.config)
     return Route(CreatePartitionsRequest, handler.handle, refuse)
 
 
 class CreatePartitions:
     def __init__(
-        self, node: Node, topics: Topics, registry: Journal, partitions: Partitions, authorizer: Authorizer, config: Config
+        self,
+        node: Node,
+        leaders: Leaders | None,
+        topics: Topics,
+        registry: Journal,
+        partitions: Partitions,
+        authorizer: Authorizer,
+        config: Config,
     ) -> None:
         self._node = node
+        self._leaders = leaders
         self._topics = topics
         self._registry = registry
         self._partitions = partitions
@@ -80,7 +89,7 @@ class CreatePartitions:
                     f"Attempted to add {more} additional partition(s), but only {len(wanted.assignments)} assignment(s) were specified."
                 )
             for assignment in wanted.assignments:
-                check_replicas(assignment.broker_ids, self._node.id)
+                check_replicas(assignment.broker_ids, brokers_there(self._node, self._leaders))
         if more > PARTITIONS_PER_REQUEST_MAX:
             raise Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
         check_room(self._topics, more, self._partitions_max)

@@ -1,16 +1,17 @@
-"""CreateTopics: create topics, with all partitions on this broker."""
+"""CreateTopics: create topics; each partition is stored once."""
 
 from __future__ import annotations
 
 from broker.api.parts import Parts
 from broker.api.refused import Refused
-from broker.api.replica_assignments import bad_assignment, check_replicas
+from broker.api.replica_assignments import bad_assignment, brokers_there, check_replicas
 from broker.api.topic_checks import DUPLICATE_TOPIC, PARTITIONS_PER_REQUEST_MAX, TOO_MANY_PARTITIONS, check_room, check_writable, repeated
 from broker.groups.journal import Journal
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.node import Node
 from broker.security.authorizer import Authorizer, Operation, cluster_allowed, topic_allowed
 from broker.settings.config import Config
+from broker.topics.leaders import Leaders
 from broker.topics.partitions import Partitions
 from broker.topics.registry import NO_ID, Topic, Topics, name_problem
 from broker.topics.setting_sources import TOPIC, SettingSources
@@ -31,7 +32,7 @@ CLUSTER_METADATA = "__cluster_metadata"
 
 def route(parts: Parts) -> Route:
     handler = CreateTopics(
-        parts.node, parts.topics, parts.registry, parts.partitions, parts.authorizer, parts.setting_sources, parts.config
+        parts.node, parts.leaders, parts.topics, parts.registry, parts.partitions, parts.authorizer, parts.setting_sources, parts.config
     )
     return Route(CreateTopicsRequest, handler.handle, refuse)
 
@@ -40,6 +41,7 @@ class CreateTopics:
     def __init__(
         self,
         node: Node,
+        leaders: Leaders | None,
         topics: Topics,
         registry: Journal,
         partitions: Partitions,
@@ -48,6 +50,7 @@ class CreateTopics:
         config: Config,
     ) -> None:
         self._node = node
+        self._leaders = leaders
         self._topics = topics
         self._registry = registry
         self._partitions = partitions
@@ -140,7 +143,7 @@ class CreateTopics:
             if assignment.partition_index in seen:
                 raise bad_assignment(f"Found multiple manual partition assignments for partition {assignment.partition_index}")
             seen.add(assignment.partition_index)
-            check_replicas(assignment.broker_ids, self._node.id)
+            check_replicas(assignment.broker_ids, brokers_there(self._node, self._leaders))
         if seen != set(range(len(seen))):
             raise bad_assignment("partitions should be a consecutive 0-based integer sequence")
         return len(seen)

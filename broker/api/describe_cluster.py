@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from broker.api.brokers import brokers_of
 from broker.api.parts import Parts
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.node import Address, Node
 from broker.security.authorizer import OPERATIONS_NOT_ASKED, Authorizer, cluster_operations
+from broker.topics.leaders import Leaders
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
@@ -13,12 +15,13 @@ BROKERS, CONTROLLERS = 1, 2
 
 
 def route(parts: Parts) -> Route:
-    return Route(DescribeClusterRequest, DescribeCluster(parts.node, parts.authorizer).handle, refuse)
+    return Route(DescribeClusterRequest, DescribeCluster(parts.node, parts.leaders, parts.authorizer).handle, refuse)
 
 
 class DescribeCluster:
-    def __init__(self, node: Node, authorizer: Authorizer) -> None:
+    def __init__(self, node: Node, leaders: Leaders | None, authorizer: Authorizer) -> None:
         self._node = node
+        self._leaders = leaders
         self._authorizer = authorizer
 
     def handle(self, call: Call, request: DescribeClusterRequest) -> Response:
@@ -33,11 +36,12 @@ class DescribeCluster:
         if request.include_cluster_authorized_operations:
             operations = cluster_operations(self._authorizer, call)
         address: Address = call.connection.listener
+        brokers, controller = brokers_of(self._node, self._leaders, address)
         return DescribeClusterResponse(
             endpoint_type=BROKERS,
             cluster_id=self._node.cluster_id,
-            controller_id=self._node.id,
-            brokers=[DescribeClusterBroker(self._node.id, address.host, address.port, self._node.rack, False)],
+            controller_id=controller,
+            brokers=[DescribeClusterBroker(*broker, False) for broker in brokers],
             cluster_authorized_operations=operations,
         )
 

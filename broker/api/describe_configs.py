@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Iterator
 
 from broker.api.config_resources import Kind, authorization_error, check_broker, find_topic
 from broker.api.encoded_arrays import put_array
+from broker.api.group_policies import GroupSettings
 from broker.api.parts import Parts
 from broker.api.refused import Refused
-from broker.groups.journal import Journal
+from broker.groups.group_journal import GroupJournal
+from broker.groups.held_replies import answer_together
 from broker.net.dispatch import Call, Response, Route
 from broker.net.long_requests import LOOKUP_COST, LongRequests
-from broker.runtime.node import Node
-from broker.security.authorizer import Authorizer, Operation
+from broker.security.authorizer import Operation
 from broker.settings.kafka_names import KNOWN
-from broker.topics.registry import Topics
 from broker.topics.setting_docs import GROUP_SETTINGS, METRICS_SETTINGS, NO_EFFECT, TOPIC_DOCS
-from broker.topics.setting_sources import DEFAULT, HONOURED, SettingSources, Source
+from broker.topics.setting_sources import DEFAULT, HONOURED, Source
 from broker.topics.settings import TOPIC_SETTINGS
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.describe_configs import (
@@ -32,27 +32,27 @@ from protocol.wire import UNWRITABLE, unwritable
 KINDS = tuple(Kind)
 BROKER_LOGGER_SOURCE = 6
 ROOT_LOGGER = "root"
+STATUS_DOC = "A state of this node, not a setting."
 # Type codes of DescribeConfigs.
 TYPES = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7, "class": 8, "password": 9, "replicas": 7}
 PASSWORD = TYPES["password"]
 
 
 def route(parts: Parts) -> Route:
-    handler = DescribeConfigs(parts.node, parts.topics, parts.registry, parts.authorizer, parts.setting_sources, parts.config.log_level)
-    return Route(DescribeConfigsRequest, handler.handle, refuse)
+    return Route(DescribeConfigsRequest, DescribeConfigs(parts).handle, refuse)
 
 
 class DescribeConfigs:
-    def __init__(
-        self, node: Node, topics: Topics, registry: Journal, authorizer: Authorizer, sources: SettingSources, log_level: str
-    ) -> None:
-        self._node = node
-        self._topics = topics
-        self._registry = registry
-        self._authorizer = authorizer
-        self._sources = sources
-        self._log_level = log_level
-        self._long_requests = LongRequests(registry.turn, lambda call, reply: registry.reply(call))
+    def __init__(self, parts: Parts) -> None:
+        self._node = parts.node
+        self._topics = parts.topics
+        self._registry = parts.registry
+        self._authorizer = parts.authorizer
+        self._sources = parts.setting_sources
+        self._log_level = parts.config.log_level
+        self._status = parts.status
+        self._groups = GroupSettings(parts.shards, parts.clock, parts.config.given)
+        self._long_requests = LongRequests(parts.registry.turn, self._hold)
 
     def handle(self, call: Call, request: DescribeConfigsRequest) -> Response | None:
         if any(resource.resource_type not in KINDS for resource in request.resources):
@@ -60,8 +60,20 @@ class DescribeConfigs:
         # In steps: describing ten thousand topics takes more than a second.
         call.reply = reply = EncodedConfigs(call.version)
         if self._long_requests.answer(call, reply, self._describe(call, request, reply)) is not None:
-            self._registry.reply(call)
+            self._hold(call, reply)
         return None
+
+    def _hold(self, call: Call, reply: Response) -> None:
+        """Send the reply when everything it shows is durable."""
+        assert isinstance(reply, EncodedConfigs)
+        if not reply.journals:
+            self._registry.reply(call)
+            return
+
+        def refuse_part(part: int, error: int) -> None:
+            reply.replace(refuse(call.request, call.version, error).results)
+
+        answer_together(call, reply, [self._registry, *reply.journals], refuse_part)
 
     def _describe(self, call: Call, request: DescribeConfigsRequest, reply: EncodedConfigs) -> Iterator[int]:
         """Describe the resources one by one; yields the cost of each."""
@@ -82,6 +94,8 @@ class DescribeConfigs:
                 else:
                     try:
                         result.configs = self._settings(resource, request.include_synonyms, request.include_documentation)
+                        if resource.resource_type == Kind.GROUP:
+                            result.configs += self._policies(resource, request, reply)
                     except Refused as problem:
                         result.error_code, result.error_message = problem.error, problem.message
                     reply.add(result)
@@ -99,6 +113,19 @@ class DescribeConfigs:
                 setting.documentation = None
             found.append(setting)
         return found
+
+    def _policies(
+        self, resource: DescribeConfigsResource, request: DescribeConfigsRequest, reply: EncodedConfigs
+    ) -> list[DescribeConfigsResourceResult]:
+        journal = self._groups.journal_of(resource.resource_name)
+        reply.journals.append(journal)
+        results = []
+        for entry in self._groups.entries(journal, resource.resource_name, resource.configuration_keys or ()):
+            value, source = entry.sources[0].value, entry.sources[0].source
+            sources = entry.sources if request.include_synonyms else ()
+            documentation = entry.documentation if request.include_documentation else None
+            results.append(shown(entry.name, value, source, sources, entry.kind, documentation, entry.read_only))
+        return results
 
     def _settings_of(self, resource: DescribeConfigsResource, wanted: set[str]) -> Iterator[DescribeConfigsResourceResult]:
         """The settings named in `wanted`; all if it is empty."""
@@ -145,6 +172,10 @@ class DescribeConfigs:
             sources = self._sources.of_broker(name)
             yield shown(name, sources[0].value, sources[0].source, sources, kind, honoured.doc if honoured is not None else NO_EFFECT)
 
+        for name, value in self._status().items():
+            if not wanted or name in wanted:
+                yield shown(name, value, DEFAULT, (Source(name, value, DEFAULT),), "string", STATUS_DOC)
+
     def _of_loggers(self, wanted: set[str]) -> Iterator[DescribeConfigsResourceResult]:
         """The root logger, which has the level of all logging."""
         for name in [ROOT_LOGGER] if not wanted or ROOT_LOGGER in wanted else []:
@@ -156,13 +187,14 @@ class DescribeConfigs:
 class EncodedConfigs:
     """A reply whose resources are encoded one by one: encoding all at the end would take too long."""
 
-    __slots__ = ("_parts", "_problem", "_version")
+    __slots__ = ("_parts", "_problem", "_version", "journals")
 
     def __init__(self, version: int) -> None:
         self._version = version
         self.clear()
 
     def clear(self) -> None:
+        self.journals: list[GroupJournal] = []  # those of the described groups
         self._parts: list[bytes] = []
         self._problem: ProtocolError | None = None
 
@@ -173,6 +205,11 @@ class EncodedConfigs:
         except UNWRITABLE as error:
             self._problem = unwritable("DescribeConfigsResponse", self._version, error)
         self._parts.append(b"".join(parts[1:]))  # without the count
+
+    def replace(self, results: list[DescribeConfigsResult]) -> None:
+        self.clear()
+        for result in results:
+            self.add(result)
 
     def __repr__(self) -> str:
         return repr(DescribeConfigsResponse.decode(self.encode(self._version), 0, self._version)[0])
@@ -201,7 +238,7 @@ def group_synonyms(name: str) -> tuple[Source, ...]:
 
 
 def shown(
-    name: str, value: str | None, source: int, sources: Iterable[Source], kind: str, documentation: str, read_only: bool = True
+    name: str, value: str | None, source: int, sources: Iterable[Source], kind: str, documentation: str | None, read_only: bool = True
 ) -> DescribeConfigsResourceResult:
     type = TYPES[kind]
     secret = type == PASSWORD
@@ -213,7 +250,7 @@ def shown(
     return DescribeConfigsResourceResult(name, None if secret else value, read_only, source, secret, synonyms, type, documentation)
 
 
-def refuse(request: DescribeConfigsRequest, version: int, error: int) -> Response:
+def refuse(request: DescribeConfigsRequest, version: int, error: int) -> DescribeConfigsResponse:
     message = ErrorCode(error).message
     return DescribeConfigsResponse(
         results=[DescribeConfigsResult(error, message, one.resource_type, one.resource_name, []) for one in request.resources]

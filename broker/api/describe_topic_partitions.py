@@ -8,6 +8,8 @@ from broker.groups.journal import Journal
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.node import Node
 from broker.security.authorizer import Authorizer, Operation, topic_allowed, topic_operations
+from broker.topics.leaders import NO_NODE, Leaders
+from broker.topics.partition import Partition
 from broker.topics.partitions import Partitions
 from broker.topics.registry import Topic, Topics, name_problem
 from protocol.errors import ErrorCode
@@ -23,13 +25,22 @@ PARTITIONS_PER_REPLY_MAX = 2000  # Kafka's max.request.partition.size.limit
 
 
 def route(parts: Parts) -> Route:
-    handler = DescribeTopicPartitions(parts.node, parts.topics, parts.registry, parts.partitions, parts.authorizer)
+    handler = DescribeTopicPartitions(parts.node, parts.leaders, parts.topics, parts.registry, parts.partitions, parts.authorizer)
     return Route(DescribeTopicPartitionsRequest, handler.handle, refuse)
 
 
 class DescribeTopicPartitions:
-    def __init__(self, node: Node, topics: Topics, registry: Journal, partitions: Partitions, authorizer: Authorizer) -> None:
+    def __init__(
+        self,
+        node: Node,
+        leaders: Leaders | None,
+        topics: Topics,
+        registry: Journal,
+        partitions: Partitions,
+        authorizer: Authorizer,
+    ) -> None:
         self._node = node
+        self._leaders = leaders
         self._topics = topics
         self._registry = registry
         self._partitions = partitions
@@ -77,12 +88,20 @@ class DescribeTopicPartitions:
         return None
 
     def _describe(self, topic: Topic, begin: int, end: int) -> list[DescribeTopicPartitionsResponsePartition]:
-        me = self._node.id
+        return [self._describe_one(one) for one in described_partitions(self._partitions, topic)[begin:end]]
+
+    def _describe_one(self, partition: Partition) -> DescribeTopicPartitionsResponsePartition:
+        leader = replica = self._node.id
+        epoch = described_epoch(self._partitions, self._leaders, partition)
+        error = ErrorCode.NONE
+        if self._leaders is not None:
+            leader = self._leaders.leader(partition.id)
+            if leader == NO_NODE:
+                error = ErrorCode.LEADER_NOT_AVAILABLE
+            else:
+                replica = leader
         # Eligible leader replicas are an empty list: Java's admin client cannot read null.
-        return [
-            DescribeTopicPartitionsResponsePartition(0, one.index, me, described_epoch(self._partitions, one), [me], [me], [], [], [])
-            for one in described_partitions(self._partitions, topic)[begin:end]
-        ]
+        return DescribeTopicPartitionsResponsePartition(error, partition.index, leader, epoch, [replica], [replica], [], [], [])
 
 
 def _order(name: str) -> bytes:

@@ -18,6 +18,7 @@ from broker.runtime.node import Node
 from broker.security.authorizer import Authorizer, Operation, cluster_allowed, topic_allowed
 from broker.topics.fetch_replies import FETCH_TOPIC_IDS, NO_TRANSACTIONS, SHORT_BYTES, FetchReply, LongFetch, PartitionResult, size_of
 from broker.topics.leader_epochs import epoch_error
+from broker.topics.leaders import Leaders
 from broker.topics.partition import Partition, read_error_code
 from broker.topics.partitions import Partitions
 from broker.topics.registry import Topic, Topics
@@ -37,7 +38,16 @@ _UNREADABLE = (OSError, DamagedLog)
 
 
 def route(parts: Parts) -> Route:
-    handler = Fetch(parts.node, parts.topics, parts.partitions, parts.fetches, parts.clock, parts.authorizer, parts.config.fetch_max_bytes)
+    handler = Fetch(
+        parts.node,
+        parts.leaders,
+        parts.topics,
+        parts.partitions,
+        parts.fetches,
+        parts.clock,
+        parts.authorizer,
+        parts.config.fetch_max_bytes,
+    )
     return Route(FetchRequest, handler.handle, refuse)
 
 
@@ -181,7 +191,7 @@ class PendingFetch:
         """The reply with the records found; None for a long reply, which is being sent in pieces."""
         call = self._call
         results = self._results + self._refused
-        reply = FetchReply(results, self._handler.node, None if self._from_follower else call.connection.listener)
+        reply = FetchReply(results, self._handler.node, self._handler.leaders, None if self._from_follower else call.connection.listener)
         if sum([result.size for result in self._results]) > SHORT_BYTES:
             parts = reply.parts(call.version)
             parts.insert(0, call.head(reply, size_of(parts)))
@@ -206,9 +216,18 @@ class Fetch:
     """The handler of Fetch, for all versions."""
 
     def __init__(
-        self, node: Node, topics: Topics, partitions: Partitions, fetches: Fetches, clock: Clock, authorizer: Authorizer, bytes_max: int
+        self,
+        node: Node,
+        leaders: Leaders | None,
+        topics: Topics,
+        partitions: Partitions,
+        fetches: Fetches,
+        clock: Clock,
+        authorizer: Authorizer,
+        bytes_max: int,
     ) -> None:
         self.node = node
+        self.leaders = leaders
         self.bytes_max = bytes_max
         self._topics = topics
         self._partitions = partitions
@@ -222,7 +241,7 @@ class Fetch:
             return FetchResponse(0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         results, refused = self._wanted(call, request)
         if not results:
-            return FetchReply(refused, self.node, call.connection.listener)
+            return FetchReply(refused, self.node, self.leaders, call.connection.listener)
         if request.isolation_level not in (UNCOMMITTED, COMMITTED):
             return refuse(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
         fetch = PendingFetch(self, call, request, results, refused)

@@ -1,12 +1,14 @@
-"""IncrementalAlterConfigs: set or delete single settings of a topic, or append to and subtract from lists."""
+"""IncrementalAlterConfigs: set or delete single settings of a topic or group, or append to and subtract from lists."""
 
 from __future__ import annotations
 
-from broker.api.config_changes import Change, ConfigChanges, Resource
+from collections.abc import Mapping
+
+from broker.api.config_changes import Change, ConfigChanges, Edit, Resource, Result
 from broker.api.config_resources import Kind
+from broker.api.group_policies import INSTANCE_IDS, changed_names
 from broker.api.parts import Parts
 from broker.api.refused import Refused
-from broker.groups.journal import Journal
 from broker.net.dispatch import Call, Response, Route
 from broker.topics.registry import Topic
 from broker.topics.settings import TOPIC_SETTINGS, items_of
@@ -20,20 +22,19 @@ from protocol.messages.incremental_alter_configs import (
 
 
 def route(parts: Parts) -> Route:
-    changes = ConfigChanges(parts.node, parts.topics, parts.registry, parts.partitions, parts.authorizer)
-    return Route(IncrementalAlterConfigsRequest, IncrementalAlterConfigs(changes, parts.registry).handle, refuse)
+    return Route(IncrementalAlterConfigsRequest, IncrementalAlterConfigs(ConfigChanges(parts)).handle, refuse)
 
 
 class IncrementalAlterConfigs:
-    def __init__(self, changes: ConfigChanges, registry: Journal) -> None:
+    def __init__(self, changes: ConfigChanges) -> None:
         self._changes = changes
-        self._registry = registry
 
-    def handle(self, call: Call, request: IncrementalAlterConfigsRequest) -> Response | None:
-        results = self._changes.apply(call, request.resources, tuple(Kind), request.validate_only, _changed)
-        call.reply = IncrementalAlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) for result in results])
-        self._registry.reply(call)
-        return None
+    def handle(self, call: Call, request: IncrementalAlterConfigsRequest) -> None:
+        self._changes.answer(call, request.resources, tuple(Kind), request.validate_only, Edit(_changed, _changed_group), _reply)
+
+
+def _reply(results: list[Result]) -> IncrementalAlterConfigsResponse:
+    return IncrementalAlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) for result in results])
 
 
 def _changed(topic: Topic, resource: Resource) -> dict[str, str]:
@@ -54,8 +55,7 @@ def _change(settings: dict[str, str], one: AlterableConfig) -> None:
         case Change.APPEND | Change.SUBTRACT as change:
             setting = TOPIC_SETTINGS.get(name)
             if setting is None or setting.kind not in ("list", "replicas"):
-                kind = Change(change).name
-                raise Refused(ErrorCode.INVALID_CONFIG, f"Can't {kind} to key {name} because its type is not LIST.")
+                raise Refused(ErrorCode.INVALID_CONFIG, not_a_list(change, name))
             items = [item for item in items_of(settings.get(name, setting.default)) if item]
             for changed in value.split(","):
                 if change == Change.SUBTRACT:
@@ -65,6 +65,34 @@ def _change(settings: dict[str, str], one: AlterableConfig) -> None:
             settings[name] = ",".join(items)
         case unknown:
             raise Refused(ErrorCode.INVALID_REQUEST, f"There is no operation {unknown}")
+
+
+def _changed_group(before: Mapping[str, str], resource: Resource) -> dict[str, str]:
+    texts = dict(before)
+    for one in resource.configs:
+        assert isinstance(one, AlterableConfig)
+        name, value = one.name, one.value or ""
+        match one.config_operation:
+            case Change.SET:
+                texts[name] = value.strip()
+            case Change.DELETE:
+                texts.pop(name, None)
+            case Change.APPEND | Change.SUBTRACT as change:
+                if name != INSTANCE_IDS:
+                    raise Refused(ErrorCode.INVALID_CONFIG, not_a_list(change, name))
+                try:
+                    names = changed_names(texts.pop(name, None), value, change == Change.SUBTRACT)
+                except ValueError as error:
+                    raise Refused(ErrorCode.INVALID_CONFIG, f"{error}.") from None
+                if names:
+                    texts[name] = names
+            case unknown:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"There is no operation {unknown}")
+    return texts
+
+
+def not_a_list(change: int, name: str) -> str:
+    return f"Can't {Change(change).name} to key {name} because its type is not LIST."
 
 
 def refuse(request: IncrementalAlterConfigsRequest, version: int, error: int) -> Response:

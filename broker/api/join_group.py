@@ -72,6 +72,7 @@ class JoinGroup:
             version >= NEEDS_MEMBER_ID,
             version >= SKIP_ASSIGNMENT,
             request.reason,
+            call.connection,
         )
         journal.park(journal.shard.join, asked, ParkedJoin(call), self._clock.now, self._clock.wall)
         self._remember(call, asked, journal)

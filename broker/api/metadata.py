@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from broker.api.brokers import brokers_of
 from broker.api.described_partitions import described_epoch, described_partitions
 from broker.api.encoded_arrays import put_array
 from broker.api.parts import Parts
@@ -20,6 +21,7 @@ from broker.security.authorizer import (
     topic_operations,
 )
 from broker.settings.config import Config
+from broker.topics.leaders import Leaders
 from broker.topics.metadata_entries import FLEXIBLE_FROM, MetadataEntries, encode_topic, operations_bytes
 from broker.topics.partitions import Partitions
 from broker.topics.registry import NO_ID, Topic, Topics, name_problem
@@ -30,15 +32,23 @@ ASKED_BY_ID_FROM = 12  # versions 10 and 11 have topic ids, but Kafka refuses th
 
 
 def route(parts: Parts) -> Route:
-    handler = Metadata(parts.node, parts.topics, parts.registry, parts.partitions, parts.authorizer, parts.config)
+    handler = Metadata(parts.node, parts.leaders, parts.topics, parts.registry, parts.partitions, parts.authorizer, parts.config)
     return Route(MetadataRequest, handler.handle, refuse)
 
 
 class Metadata:
     def __init__(
-        self, node: Node, topics: Topics, registry: Journal, partitions: Partitions, authorizer: Authorizer, config: Config
+        self,
+        node: Node,
+        leaders: Leaders | None,
+        topics: Topics,
+        registry: Journal,
+        partitions: Partitions,
+        authorizer: Authorizer,
+        config: Config,
     ) -> None:
         self._node = node
+        self._leaders = leaders
         self._topics = topics
         self._registry = registry
         self._partitions = partitions
@@ -46,7 +56,8 @@ class Metadata:
         self._auto_create = config.auto_create_topics_enable
         self._num_partitions = config.num_partitions
         self._partitions_max = config.partitions_max
-        self._entries = MetadataEntries(node.id, topics, partial(described_partitions, partitions), partial(described_epoch, partitions))
+        leader_epoch = partial(described_epoch, partitions, leaders)
+        self._entries = MetadataEntries(node.id, leaders, topics, partial(described_partitions, partitions), leader_epoch)
         partitions.epoch_changed = self._entries.epoch_changed
 
     def handle(self, call: Call, request: MetadataRequest) -> Response | None:
@@ -74,10 +85,11 @@ class Metadata:
         operations = OPERATIONS_NOT_ASKED
         if request.include_cluster_authorized_operations:
             operations = cluster_operations(self._authorizer, call)
+        brokers, controller = brokers_of(node, self._leaders, address)
         reply_without_topics = MetadataResponse(
-            brokers=[MetadataResponseBroker(node.id, address.host, address.port, node.rack)],
+            brokers=[MetadataResponseBroker(*broker) for broker in brokers],
             cluster_id=node.cluster_id,
-            controller_id=node.id,
+            controller_id=controller,
             cluster_authorized_operations=operations,
         )
         call.reply = EncodedReply(reply_without_topics, count, topics, call.version)
@@ -129,7 +141,7 @@ class Metadata:
         return cluster_allowed(authorizer, call, Operation.CREATE) or topic_allowed(authorizer, call, Operation.CREATE, name)
 
     def _describe(self, call: Call, topic: Topic, request: MetadataRequest) -> bytes:
-        """Describe a topic. This node leads every partition, even one that is unavailable."""
+        """Describe a topic. Without other nodes this one leads every partition, even one that is unavailable."""
         return bytes(self._entries.of(topic, call.version) + self._operations(call, topic.name, request))
 
     def _unknown(

@@ -17,6 +17,7 @@ from broker.topics.append import Allowance
 from broker.topics.appender import Appender
 from broker.topics.deletions import Deletions
 from broker.topics.late_batches import LateBatches
+from broker.topics.leaders import Leaders
 from broker.topics.partitions import Partitions
 from broker.topics.registry import Topics
 from broker.topics.setting_sources import SettingSources
@@ -33,6 +34,8 @@ class Parts:
     clock: Clock
     authorizer: Authorizer
     cluster_view: ClusterView
+    leaders: Leaders | None  # None: this node is the only one
+    status: Callable[[], Mapping[str, str]]  # `status.*` entries of the broker, by name; empty where it is the only one
     routes: Mapping[int, Route]  # by API key; filled after the handlers are built
     health: Callable[[], str]  # the status line of `tenure health`; "NONE" when all is well
 

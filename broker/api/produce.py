@@ -16,21 +16,39 @@ from broker.topics.append import Allowance
 from broker.topics.appender import Appender, failed
 from broker.topics.batch_checks import Refusal, TooMuchWork, Unreadable, batch_size, check_single_batch, is_transactional
 from broker.topics.late_batches import LateBatch, LateBatches
+from broker.topics.leaders import NO_NODE, Leaders
 from broker.topics.partitions import Partition, Partitions
 from broker.topics.transactions import Transactions
 from protocol.errors import ErrorCode
-from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
+from protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from storage import LogId
 
 NO_REPLY: Final = 0  # acks: the producer does not wait, and hears of an error only in that its connection ends
 ACKS: Final = (-1, 0, 1)  # one replica is all that there is: it and all of them are the same
 APPENDS_MAX: Final = 64  # of one request at once; what is beyond them is appended in later turns
+
+NAMES_LEADERS_FROM: Final = 10  # KIP-951
 
 Place = tuple[str, int]  # topic and partition
 
 
 def route(parts: Parts) -> Route:
     handler = Produce(
-        parts.partitions, parts.transactions, parts.clock, parts.authorizer, parts.allowance, parts.appender, parts.late_batches
+        parts.partitions,
+        parts.transactions,
+        parts.clock,
+        parts.authorizer,
+        parts.allowance,
+        parts.appender,
+        parts.late_batches,
+        parts.leaders,
     )
     return Route(ProduceRequest, handler.handle, refuse)
 
@@ -74,7 +92,9 @@ class Produce:
         allowance: Allowance,
         appender: Appender,
         late: LateBatches,
+        leaders: Leaders | None,
     ) -> None:
+        self._leaders = leaders
         self._partitions = partitions
         self._transactions = transactions
         self._clock = clock
@@ -85,6 +105,8 @@ class Produce:
 
     def handle(self, call: Call, request: ProduceRequest) -> Response | None:
         reply = self._produce(call, request)
+        if self._leaders is not None and reply is not None and call.version >= NAMES_LEADERS_FROM:
+            name_leaders(reply, self._leaders, call.connection.listener.name)
         if reply is None or request.acks != NO_REPLY:
             return reply
         _end_without_reply(call, reply)
@@ -164,6 +186,21 @@ class Produce:
             connection.produce_template = ProduceTemplate(key, self._partitions, self._clock, self._authorizer, self._allowance)
         elif not template.learned:
             template.learn(call, request, call.version >= call.route.flexible_from)
+
+
+def name_leaders(reply: ProduceResponse, leaders: Leaders, listener: str) -> None:
+    """Tell the client the leader of each partition that another node leads."""
+    named: set[int] = set()
+    for topic in reply.responses:
+        for part in topic.partition_responses:
+            if part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                log = LogId(topic.name, part.index)
+                leader = leaders.leader(log)
+                if leader != NO_NODE:
+                    named.add(leader)
+                    part.current_leader = LeaderIdAndEpoch(leader, leaders.leader_epoch(log))
+    if named:
+        reply.node_endpoints = [NodeEndpoint(*endpoint) for endpoint in leaders.endpoints(listener) if endpoint.id in named]
 
 
 def _sizes(request: ProduceRequest) -> list[int] | None:

@@ -28,6 +28,7 @@ from broker.api import (
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     list_partition_reassignments,
@@ -63,7 +64,7 @@ REPLICAS: Final[Modules] = (
     list_partition_reassignments,
 )
 RECORDS: Final[Modules] = (produce, init_producer_id, fetch, list_offsets, offset_for_leader_epoch)
-CONFIGS: Final[Modules] = (describe_configs, alter_configs, incremental_alter_configs)
+CONFIGS: Final[Modules] = (describe_configs, alter_configs, incremental_alter_configs, list_config_resources)
 
 SERVED: Final = (*CLUSTER, *MEMBERS, *OFFSETS, *GROUPS, *TOPICS, *RECORDS, *REPLICAS, *CONFIGS)
 

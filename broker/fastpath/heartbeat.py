@@ -59,4 +59,6 @@ class HeartbeatFastPath(Learned):
         except Exception:
             return None  # it is raised again on the usual way, which handles it
         journal.stepped()
+        if not journal.answers_at_once():
+            return None  # it ended an absence, which is stored first
         return self._front + data[KIND_BYTES:REST_AT] + self._replies[code]

@@ -7,27 +7,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.net.connection import Connection
+from broker.net.connection import Connection, FastPath
 from broker.net.dispatch import Call
 
 LEARN_ATTEMPTS_MAX: Final = 16
 LEARN_PAUSE_MS: Final = 60_000
 
 
-class Learned:
+class Learned(FastPath):
     """What a connection keeps of one kind of request. `failed_attempts` fast paths were built for it, the last at `attempted_ms`."""
 
-    __slots__ = ("attempted_ms", "cost", "failed_attempts")
+    __slots__ = ("attempted_ms", "failed_attempts")
 
     def __init__(self, cost: int) -> None:
-        self.cost = cost
+        super().__init__(cost)
         self.failed_attempts = 0
         self.attempted_ms = 0
-
-    def answer(self, connection: Connection, data: bytes) -> bytes | None:
-        raise NotImplementedError
-
-    def close(self) -> None: ...
 
 
 class SeenRequest(Learned):

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from broker.groups.group_journal import GroupJournal
 from broker.groups.member_replies import join_end, join_front, sync_end, sync_front
-from broker.net.connection import KIND_BYTES, REST_AT, Connection
+from broker.net.connection import KIND_BYTES, REST_AT, Connection, FastPath
 from broker.net.dispatch import Call
 from broker.runtime.clock import Clock
 from broker.runtime.contain import defect
@@ -59,13 +59,14 @@ def _cutter(before: int, behind: int) -> Callable[[bytes], tuple[Any, ...]]:
     return Struct(f">8x4s{before}si{behind}s").unpack
 
 
-class MemberFastPath:
+class MemberFastPath(FastPath):
     """The common part of both. `connection` is set while a request has no reply yet."""
 
-    __slots__ = ("_answered", "authorizer", "clock", "connection", "correlation_id", "cost", "journal", "version")
+    __slots__ = ("_answered", "authorizer", "clock", "connection", "correlation_id", "journal", "version")
     api = ""
 
     def __init__(self, call: Call, journal: GroupJournal, authorizer: Authorizer, clock: Clock, elements: int) -> None:
+        super().__init__(_COST + 2 * call.size + elements * _COST_OF_ELEMENT)
         self.authorizer = authorizer
         self.clock = clock
         self.journal = journal
@@ -73,12 +74,9 @@ class MemberFastPath:
         self.connection: Connection | None
         self.correlation_id: bytes
         self._answered: bool  # before the step ended in an exception
-        self.cost = _COST + 2 * call.size + elements * _COST_OF_ELEMENT
 
     def refused(self, error: int) -> bytes:
         raise NotImplementedError
-
-    def close(self) -> None: ...
 
     def reply_of(self, front: bytes, end: bytes) -> bytes:
         return _REPLY(4 + len(front) + len(end), self.correlation_id) + front + end

@@ -10,13 +10,14 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar, TypeVarTuple
 
+from broker.groups.journal import NO_LOG as NO_LOG
 from broker.groups.journal import Journal, close_failed_reply
 from broker.runtime.contain import defect
 from broker.runtime.turn import NEVER, Turn
-from coordinator import Fact, GroupConfig, Hold, Note, Shard
+from coordinator import GroupConfig, Hold, Note, Shard
 from coordinator.notes import Coordinator
 from protocol.errors import ErrorCode
-from storage import AppendFailed, Fenced, OwnedLog
+from storage import NOT_YET, AppendFailed, Fenced, OwnedLog
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
@@ -37,6 +38,9 @@ NOT_OURS = ErrorCode.NOT_COORDINATOR
 
 # While an append is older than this, no member's session expires: its replies are stuck behind the append.
 STALLED_MS = 100
+# A deadline noticed this late was missed because the process was stopped (SIGSTOP, a machine that sleeps). Clients may have closed
+# their connections meanwhile, so that their heartbeats are not among the input read before deadlines: their sessions are extended too.
+STOPPED_MS = 1_000
 
 _FOLDERS = re.compile(r"\S*/(?!output error)")  # not the "Input/" of "Input/output error"
 
@@ -52,31 +56,6 @@ class NoteWriter(Protocol):
     def write(self, journal: GroupJournal, notes: list[Note], offset: int) -> None: ...
 
     def write_change(self, journal: GroupJournal, change: Coordinator) -> None: ...
-
-
-class NoLog:
-    """The null log of a partition that is not owned."""
-
-    epoch = -1
-
-    def usable(self) -> bool:
-        return False
-
-    def replay(self) -> Iterator[list[Fact]]:
-        return iter(())
-
-    def append(self, batch: bytes | bytearray, records: int, done: Callable[[int | AppendFailed], None]) -> None:
-        done(Fenced("this partition is not ours"))
-
-    def watch(self, failed: Callable[[AppendFailed], None]) -> None: ...
-
-    def recover(self, done: Callable[[AppendFailed | None], None]) -> None:
-        done(Fenced("this partition is not ours"))
-
-    def release(self) -> None: ...
-
-
-NO_LOG = NoLog()
 
 
 class GroupJournal(Journal):
@@ -105,6 +84,7 @@ class GroupJournal(Journal):
         self.load_ms = 0
         # Called when it is loaded, before any request is answered.
         self.served: Callable[[GroupJournal], None] = lambda journal: None
+        self._changed_topics: set[str] = set()  # while the partition was loading
         self._note_writer = note_writer
         self._reload = reload
         self._to_reload = False  # reload when the append in flight has ended
@@ -230,6 +210,12 @@ class GroupJournal(Journal):
         self.shard.hold.fail(error, close_failed_reply)
         self.shard.abandon()
 
+    def _recovered(self, owned: OwnedLog, failure: AppendFailed | None) -> None:
+        if owned is self._owned and isinstance(failure, Fenced):
+            self._release_log()
+        else:
+            super()._recovered(owned, failure)
+
     def _renew(self) -> None:
         self._reload(self)
 
@@ -247,7 +233,8 @@ class GroupJournal(Journal):
     def advance(self, now: int) -> None:
         super().advance(now)
         if not self.refusal and self.shard.wake_at <= now:
-            self._advance_shard(now, bool(self._in_flight) and now - self._began > STALLED_MS)
+            slow = bool(self._in_flight) and now - self._began > STALLED_MS
+            self._advance_shard(now, slow or now - self.shard.wake_at > STOPPED_MS)
 
     def _advance_shard(self, now: int, stalled: bool) -> None:
         shard = self.shard
@@ -269,20 +256,20 @@ class GroupJournal(Journal):
         self._owned = owned
         owned.watch(self.failed)
 
-    @property
-    def owned(self) -> bool:
-        return self._owned is not NO_LOG
-
-    def replay(self) -> Iterator[None]:
-        """Replay the log into the shard, in steps, and open its groups; raises one of UNREADABLE."""
+    def replay(self) -> Iterator[bool]:
+        """Replay the log into the shard, in steps, and open its groups; False: a step has to wait. Raises one of UNREADABLE."""
         shard = self.shard
         shard.clear()
         self.replayed = 0
         for facts in self._owned.replay():
+            if facts is NOT_YET:
+                yield False
+                continue
             shard.replay(facts)
             self.replayed += len(facts)
-            yield
-        yield from shard.open_groups(self._time)
+            yield True
+        for _ in shard.open_groups(self._time):
+            yield True
         self.offsets = sum(len(stored.values) for group in shard.groups.values() for stored in group.offsets.values())
 
     def _time(self) -> tuple[int, int]:
@@ -299,13 +286,24 @@ class GroupJournal(Journal):
             self._serve_again()
         self._note_writer.write_change(self, Coordinator.RESUMED if again else Coordinator.LOADED)
         self.served(self)
+        changed, self._changed_topics = self._changed_topics, set()
+        if changed:
+            self.topics_changed(changed)
         self.stepped()
 
+    def topics_changed(self, names: set[str]) -> None:
+        """Pass the change of these topics to the groups, which hear of it when they are loaded if they are loading."""
+        if not self.refusal:
+            self.call(self.shard.topics_changed, names, self.now, self.wall)
+        elif self.refusal != NOT_OURS:
+            self._changed_topics |= names
+
     def refuse(self, reason: str) -> None:
-        """Refuse all requests: the log cannot be read."""
+        """Refuse all requests: the log cannot be read, or, without a reason, another node owns it."""
         self.shard.clear()
+        self._changed_topics.clear()
         self.refusal = NOT_OURS
-        self.trouble = f"cannot be read: {without_folders(reason)}"
+        self.trouble = f"cannot be read: {without_folders(reason)}" if reason else ""
 
     def unload(self, done: Callable[[], None]) -> None:
         """Give the partition up, or stop: from now on every request gets NOT_COORDINATOR and no fact is emitted."""
@@ -321,6 +319,7 @@ class GroupJournal(Journal):
         self._unloaded = None
         self._note_writer.write_change(self, Coordinator.UNLOADED)
         self._release_log()
+        self.replayed = 0
         done()
 
     def _release_log(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from broker.groups.group_journal import GroupJournal
+from broker.groups.journal import Journal
 from broker.net.dispatch import Call, Response
 from coordinator import Parts
 
@@ -36,7 +37,7 @@ class CombinedReply:
         self._call.answer(self._reply)
 
 
-def answer_together(call: Call, reply: Response, journals: Sequence[GroupJournal], refuse: Callable[[int, int], None]) -> None:
+def answer_together(call: Call, reply: Response, journals: Sequence[Journal], refuse: Callable[[int, int], None]) -> None:
     """Send the reply when all journals release it; `refuse` gets the index of a journal that failed, and the error."""
     parts = Parts(CombinedReply(call, reply, refuse), len(journals))
     for number, journal in enumerate(journals):

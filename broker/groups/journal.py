@@ -6,7 +6,7 @@ log, and writing is retried with growing pauses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Protocol
 
@@ -17,7 +17,7 @@ from broker.runtime.start import ExitCode, StartError
 from broker.runtime.turn import NEVER, Turn
 from coordinator import Fact, Held, Hold
 from protocol.errors import ErrorCode, ProtocolError
-from storage import AppendFailed, DamagedLog, HeldBy, OwnedLog, Undecided, Unreadable
+from storage import AppendFailed, DamagedLog, Fenced, HeldBy, OwnedLog, Undecided, Unreadable
 
 RETRY_MS_MIN = 250
 RETRY_MS_MAX = 15_000
@@ -45,13 +45,38 @@ def close_failed_reply(held: Held, error: Exception) -> None:
 
 
 class State(Protocol):
-    """The state that a journal stores."""
+    """State machine behind a journal: its facts go to `hold`, and `replay` rebuilds it from them."""
 
     hold: Hold
 
     def clear(self) -> None: ...
 
     def replay(self, facts: Iterable[Fact]) -> None: ...
+
+
+class NoLog:
+    """The null log of a shard whose log is not owned."""
+
+    epoch = -1
+
+    def usable(self) -> bool:
+        return False
+
+    def replay(self) -> Iterator[list[Fact]]:
+        return iter(())
+
+    def append(self, batch: bytes | bytearray, records: int, done: Callable[[int | AppendFailed], None]) -> None:
+        done(Fenced("this partition is not ours"))
+
+    def watch(self, failed: Callable[[AppendFailed], None]) -> None: ...
+
+    def recover(self, done: Callable[[AppendFailed | None], None]) -> None:
+        done(Fenced("this partition is not ours"))
+
+    def release(self) -> None: ...
+
+
+NO_LOG = NoLog()
 
 
 class Journal:
@@ -74,6 +99,7 @@ class Journal:
         self.state = state
         self.readable = True
         self.writable = True
+        self.fenced = False  # another node writes the log
         self._owned = owned
         self.turn = turn
         self._clock: Clock = turn.clock
@@ -100,6 +126,10 @@ class Journal:
         """The wall time, for stored timestamps."""
         return self._clock.wall
 
+    @property
+    def owned(self) -> bool:
+        return self._owned is not NO_LOG
+
     def start(self) -> None:
         """Replay the log at the broker's start; raises StartError when it cannot be read."""
         try:
@@ -114,8 +144,30 @@ class Journal:
         for facts in self._owned.replay():
             state.replay(facts)
 
+    def lead(self, owned: OwnedLog) -> None:
+        """Write this log from now on, after a replay; raises one of UNREADABLE, and stays as it was."""
+        before, self._owned = self._owned, owned
+        try:
+            self.open()
+        except UNREADABLE:
+            self._owned = before
+            raise
+        owned.watch(self.failed)
+        self.readable = self.writable = True
+        self.fenced = False
+        self._retry_ms = RETRY_MS_MIN
+
+    def follow(self) -> None:
+        """Another node writes the log: write nothing more, and fail the replies that wait."""
+        self.writable = False
+        self._owned = NO_LOG
+        self._in_flight = 0
+        self._alarm = NEVER
+        hold, self.state.hold = self.state.hold, Hold()
+        hold.fail(self._refused, close_failed_reply)
+
     def reply(self, held: Held) -> None:
-        """Hold the reply until everything emitted before it is durable."""
+        """Hold the reply until everything emitted before it is as durable as `offsets.flush` asks."""
         hold = self.state.hold
         hold.reply(held)
         if hold.emitted != hold.taken and not self._in_flight:
@@ -170,6 +222,7 @@ class Journal:
 
     def _suspend(self, failure: AppendFailed) -> None:
         self.writable = False
+        self.fenced = isinstance(failure, Fenced)
         log.error("log suspended", log=self.name, reason=str(failure), retry_ms=self._retry_ms)
         self._give_up(self._late if isinstance(failure, Undecided) else self._refused)
         self._wake(self._clock.now + self._retry_ms)
@@ -192,6 +245,7 @@ class Journal:
         if owned is not self._owned:
             return  # released since, perhaps acquired again
         if failure is not None:
+            self.fenced = isinstance(failure, Fenced)
             self._stay_suspended(str(failure))
         else:
             self._renew()

@@ -30,6 +30,7 @@ from storage import AppendFailed, HeldBy, LogId, LogStore, OwnedLog, Unreadable
 
 GATHER_MS = 200
 RETRY_MS = 5_000
+LEAVE_MS = 20  # between two looks at a log that is being opened while its partition is given up
 # One pass writes so many notes, within some milliseconds; the next pass follows MORE_MS later.
 NOTES_AT_ONCE = 500
 MORE_MS = 10
@@ -93,6 +94,7 @@ class Notes:
         self._failing = False  # the failure was logged
         self._done: Callable[[], None] | None = None  # called when the last notes are written
         self._closed = False
+        self.observers: list[Callable[[GroupJournal, Note], None]] = []  # called for each note, before it is stored
 
     def write(self, journal: GroupJournal, notes: list[Note], offset: int) -> None:
         for note in notes:
@@ -122,6 +124,8 @@ class Notes:
         return True
 
     def _gather(self, journal: GroupJournal, note: Note, offset: int) -> None:
+        for observer in self.observers:
+            observer(journal, note)
         notes = self._log(journal.partition)
         if self._waiting >= NOTES_WAITING_MAX:
             notes.lost += 1
@@ -159,6 +163,26 @@ class Notes:
         if notes.owned is None and not notes.opening and self._done is None and not self._closed and self._clock.tick() >= notes.try_at:
             notes.opening = True
             self._store.acquire(notes.id, partial(self._acquired, notes))
+
+    def leave(self, partition: int, done: Callable[[], None]) -> None:
+        """Write the notes that wait, and give the log up: another node takes the partition over."""
+        notes = self._logs.get(partition)
+        if notes is None:
+            done()
+            return
+        if notes.opening:
+            self._loop.call_later(LEAVE_MS / 1000, Contained(self.leave, done), partition, done)
+            return
+        while notes.waiting and self._ready(notes, self._clock.tick()) and notes.waiting:
+            self._write(notes, NOTES_AT_ONCE)
+        if notes.opening:
+            self._loop.call_later(LEAVE_MS / 1000, Contained(self.leave, done), partition, done)
+            return
+        self._waiting -= len(notes.waiting)
+        del self._logs[partition]
+        if notes.owned is not None:
+            notes.owned.release()
+        done()
 
     def _write_in(self, ms: int) -> None:
         if self._timer is None and self._done is None and not self._closed:

@@ -136,8 +136,8 @@ class Fetched:
                 _put_legacy(out, topics, version)
                 if version >= FETCH_ERROR:
                     out.append(_CODE(error))
-        except UNWRITABLE as error:
-            raise unwritable("OffsetFetchResponse", version, error) from error
+        except UNWRITABLE as unfit:
+            raise unwritable("OffsetFetchResponse", version, unfit) from unfit
         return b"".join(out)
 
 

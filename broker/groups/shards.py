@@ -1,6 +1,6 @@
 """The partitions of __consumer_offsets on this node: placement of groups, loading and unloading.
 
-Partitions load one after another, in slices between which the loop runs. A partition that is not loaded yet, or cannot be
+Partitions are replayed one after another, in slices between which the loop runs. A partition that is not loaded yet, or cannot be
 read, refuses its requests; all others serve.
 """
 
@@ -17,7 +17,7 @@ from broker.groups.group_journal import LOADING, NOT_OURS, SUSPENDED, GroupJourn
 from broker.groups.journal import UNREADABLE
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.logging.logs import log
-from broker.runtime.contain import Contained, defect
+from broker.runtime.contain import Contained, defect, run
 from broker.runtime.turn import Turn
 from coordinator import GroupConfig, partition_of
 from protocol.errors import ProtocolError
@@ -25,6 +25,7 @@ from storage import DamagedLog, HeldBy, LogId, LogStore, OwnedLog, Unreadable
 
 # The length of one slice of loading; its last step may take some milliseconds longer.
 SLICE_SECONDS = 0.008
+NOT_YET_SECONDS = 0.002  # until a remote log is asked again for the next records
 PROGRESS_SECONDS = 5.0
 # The pause before another attempt to read a log.
 UNREADABLE_RETRY_SECONDS = 15.0
@@ -77,7 +78,15 @@ class Shards:
         fresh_id: Callable[[], str] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         loading: Callable[[], None] = lambda: None,
+        load_ended: Callable[[GroupJournal, HeldBy | str], None] | None = None,
+        acquired_at_once: int = 1,
     ) -> None:
+        """`load_ended`: only where other nodes may own partitions. Called after each load: with "", or why it serves nothing.
+
+        `acquired_at_once`: so many logs may be on their way to being opened; they are replayed one after the other.
+        """
+        self._acquired_at_once = acquired_at_once
+        self._load_ended = load_ended
         self._store = store
         self._loop = loop
         self._loading = loading  # called when loading begins
@@ -86,8 +95,10 @@ class Shards:
         self._places: dict[str, GroupJournal] = {}
         self._reload_pauses: dict[GroupJournal, tuple[float, float]] = {}  # after a defect: until when a reload waits, and for how long
         self._queue: deque[GroupJournal] = deque()
+        self._acquiring: dict[GroupJournal, float] = {}  # since when
+        self._opened: deque[tuple[GroupJournal, OwnedLog | HeldBy | Unreadable | None]] = deque()  # of those; None: it has its log
         self._current: GroupJournal | None = None
-        self._steps: Iterator[None] | None = None
+        self._steps: Iterator[bool] | None = None
         self._scheduled = False
         self._busy = False
         self._began: float  # start of the current partition's load
@@ -95,6 +106,7 @@ class Shards:
         self._reported_at: float
         self._finished: list[GroupJournal] = []
         self._stopped = False
+        self._changed_topics: set[str] = set()
         fresh_id = fresh_id or FreshIds()
         self.journals = [
             GroupJournal(number, f"{CONSUMER_OFFSETS}-{number}", config, fresh_id, turn, late_ms, note_writer, self._reload)
@@ -131,6 +143,8 @@ class Shards:
             first = troubled[0]
             more = f" and {len(troubled) - 1} more" if len(troubled) > 1 else ""
             parts.append(f"partition {first.partition} ({first.trouble}){more}")
+        if self._load_ended is not None:  # other nodes serve the rest
+            return "; ".join(parts)
         return "; ".join(parts) or f"{len(refusing)} of {len(self.journals)} partitions are not served here"
 
     # Loading.
@@ -168,7 +182,7 @@ class Shards:
             self._enqueue(journal)
 
     def _enqueue(self, journal: GroupJournal) -> None:
-        if self._stopped or journal is self._current or journal in self._queue:
+        if self._stopped or journal is self._current or journal in self._acquiring or journal in self._queue:
             return
         if not self._busy:
             self._busy = True
@@ -187,12 +201,17 @@ class Shards:
         self._scheduled = False
         until = self._monotonic() + SLICE_SECONDS
         while not self._stopped:
-            if self._steps is not None:
-                self._step(self._steps)
-            elif self._current is not None:
-                return  # its log is being opened
-            elif self._queue:
+            if self._queue and len(self._acquiring) < self._acquired_at_once and (self._acquired_at_once > 1 or self._current is None):
                 self._begin(self._queue.popleft())
+            elif self._steps is not None:
+                if not self._step(self._steps):
+                    self._scheduled = True
+                    self._loop.call_later(NOT_YET_SECONDS, Contained(self._work, self._work_failed))
+                    return
+            elif self._opened:
+                self._replay(*self._opened.popleft())
+            elif self._acquiring:
+                return
             else:
                 if self._busy:
                     self._tell_loaded()
@@ -209,46 +228,64 @@ class Shards:
         self._go_on()
 
     def _begin(self, journal: GroupJournal) -> None:
-        self._current = journal
-        self._began = self._monotonic()
+        self._acquiring[journal] = self._monotonic()
         if journal.owned:
-            self._steps = journal.replay()
+            self._opened.append((journal, None))
         else:
-            self._store.acquire(LogId(CONSUMER_OFFSETS, journal.partition), Contained(partial(self._acquired, journal), self._work_failed))
+            failed = partial(self._acquired, journal, Unreadable("there is a defect in this version", False))
+            acquired = Contained(partial(self._acquired, journal), failed)
+            if not run(self._store.acquire, LogId(CONSUMER_OFFSETS, journal.partition), acquired):
+                failed()
 
     def _acquired(self, journal: GroupJournal, result: OwnedLog | HeldBy | Unreadable) -> None:
-        if isinstance(result, HeldBy):
+        self._opened.append((journal, result))
+        self._go_on()
+
+    def _replay(self, journal: GroupJournal, result: OwnedLog | HeldBy | Unreadable | None) -> None:
+        """Replay the log that was acquired, or refuse its partition."""
+        self._current = journal
+        self._began = self._acquiring.pop(journal)
+        if isinstance(result, HeldBy) and self._load_ended is not None:
+            self._current = None
+            journal.refuse("")
+            self._load_ended(journal, result)
+        elif isinstance(result, HeldBy):
             self._refuse(journal, f"it is held by {result.who}", True)
         elif isinstance(result, Unreadable):
             self._refuse(journal, result.reason, result.damaged)
         else:
-            journal.own(result)
+            if result is not None:
+                journal.own(result)
             self._steps = journal.replay()
-        self._go_on()
 
-    def _step(self, steps: Iterator[None]) -> None:
+    def _step(self, steps: Iterator[bool]) -> bool:
+        """Returns False when the next step has to wait."""
         journal = self._current
         assert journal is not None
         try:
-            next(steps)
+            return next(steps)
         except StopIteration:
             self._current = self._steps = None
             self._finished.append(journal)
             try:
                 journal.serve(round((self._monotonic() - self._began) * 1000))
-            except Exception as error:
-                defect("an offsets partition failed to load", error, log=journal.name)
+            except Exception as failure:
+                defect("an offsets partition failed to load", failure, log=journal.name)
                 self._refuse(journal, "there is a defect in this version", False)
+            else:
+                if self._load_ended is not None:
+                    self._load_ended(journal, "")
         except ProtocolError as error:
             reason = (
                 f"a record in it cannot be understood ({error}): start the version that wrote it, or move its folder away to go on without"
             )
             self._refuse(journal, reason, True)
-        except UNREADABLE as error:
-            self._refuse(journal, str(error), isinstance(error, DamagedLog))
-        except Exception as error:
-            defect("an offsets partition failed to load", error, log=journal.name)
+        except UNREADABLE as unreadable:
+            self._refuse(journal, str(unreadable), isinstance(unreadable, DamagedLog))
+        except Exception as failure:
+            defect("an offsets partition failed to load", failure, log=journal.name)
             self._refuse(journal, "there is a defect in this version", True)
+        return True
 
     def _refuse(self, journal: GroupJournal, reason: str, for_good: bool) -> None:
         self._current = self._steps = None
@@ -259,7 +296,9 @@ class Shards:
             reason=reason,
             again="after a restart" if for_good else f"in {UNREADABLE_RETRY_SECONDS:.0f} s",
         )
-        if not for_good:
+        if self._load_ended is not None:
+            self._load_ended(journal, reason)
+        elif not for_good:
             self._loop.call_later(UNREADABLE_RETRY_SECONDS, Contained(self._try_again), journal)
 
     def _try_again(self, journal: GroupJournal) -> None:
@@ -284,6 +323,17 @@ class Shards:
                 ms=round((self._monotonic() - self._all_began) * 1000),
             )
         self._loaded()
+
+    def topic_changed(self, name: str) -> None:
+        """A topic was created or deleted, or got partitions: groups that watch topics hear of it when this turn is over."""
+        if not self._changed_topics:
+            self._loop.call_soon(Contained(self._pass_on_changes))
+        self._changed_topics.add(name)
+
+    def _pass_on_changes(self) -> None:
+        changed, self._changed_topics = self._changed_topics, set()
+        for journal in self.journals:
+            journal.topics_changed(changed)
 
     @property
     def members(self) -> int:

@@ -29,9 +29,13 @@ class Log:
         self._render = Render(console_line)
         self._repeats: Repeats | None = None
         self._sink: LineSink | None = None
+        self._common: Mapping[str, Any] = {}
 
-    def connect(self, sink: LineSink, level: str, render: Render, repeats: Repeats) -> None:
-        self.level, self._render, self._repeats, self._sink = LEVELS[level], render, repeats, sink
+    def connect(
+        self, sink: LineSink, level: str, render: Render, repeats: Repeats, common: Mapping[str, Any] | None = None
+    ) -> None:
+        """`common`: fields that every line has."""
+        self.level, self._render, self._repeats, self._sink, self._common = LEVELS[level], render, repeats, sink, common or {}
 
     def debug(self, event: str, /, **details: Any) -> None:
         self.write("debug", event, details)
@@ -52,7 +56,7 @@ class Log:
     def write(self, level: str, event: str, details: Mapping[str, Any]) -> None:
         if LEVELS[level] < self.level:
             return
-        line = {**details, "event": event}
+        line = {**self._common, **details, "event": event}
         sink = self._sink
         if sink is None:
             sys.stdout.write(self._render(level, line).decode())
@@ -71,8 +75,10 @@ def debug_enabled() -> bool:
     return log.level <= LEVELS["debug"]
 
 
-def configure(level: str = "info", form: str = "auto", *, fd: int = 2, environ: Mapping[str, str] | None = None) -> LineSink:
-    """Send all log lines to the descriptor from now on."""
+def configure(
+    level: str = "info", form: str = "auto", *, fd: int = 2, environ: Mapping[str, str] | None = None, common: Mapping[str, Any] | None = None
+) -> LineSink:
+    """Send all log lines to the descriptor from now on; each has the fields `common`."""
     global _sink
     close()
     render = choose_renderer(form, fd, os.environ if environ is None else environ)
@@ -82,7 +88,7 @@ def configure(level: str = "info", form: str = "auto", *, fd: int = 2, environ: 
         lambda count: render("warning", {"event": "log lines were dropped: nobody read them", "lines": count}),
         repeats=repeats,
     )
-    log.connect(sink, level, render, repeats)
+    log.connect(sink, level, render, repeats, common)
     _sink = sink
     logging.getLogger().addHandler(BRIDGE)
     logging.getLogger().setLevel(LEVELS[level])

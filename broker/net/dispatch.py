@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from broker.net.connection import KIND_BYTES, Connection, FastPath
 from broker.runtime.contain import defect
-from protocol.apis import API_VERSIONS, APIS
+from protocol.apis import API_VERSIONS, APIS, Api
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.wire import ELEMENTS, UNREADABLE, skip_tags
 
@@ -55,8 +55,9 @@ class Route:
 
     __slots__ = ("api", "decode", "flexible_from", "handle", "key", "newest", "oldest", "refuse", "tagged_reply_from")
 
-    def __init__(self, request: type[Request], handle: Handler, refuse: Refusal) -> None:
-        api = self.api = APIS[request.API_KEY]
+    def __init__(self, request: type[Request], handle: Handler, refuse: Refusal, api: Api | None = None) -> None:
+        """`api`: the API, if it is none of Kafka's."""
+        self.api = api = api or APIS[request.API_KEY]
         self.key: int = api.key
         self.oldest, self.newest = api.served
         self.flexible_from: int = api.flexible_from
@@ -212,8 +213,8 @@ class Dispatch:
             trace("<", call, request)
         try:
             reply = route.handle(call, request)
-        except Exception as error:
-            defect("a request failed inside the broker", error, api=route.api.name, version=version)
+        except Exception as failure:
+            defect("a request failed inside the broker", failure, api=route.api.name, version=version)
             if not connection.busy:
                 return None  # it had its answer before
             reply = route.refuse(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -7,7 +7,7 @@ until a slow client has read it. So each piece is built when the one before is s
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker.runtime.contain import broken
 from broker.runtime.turn import TurnEnd
@@ -30,6 +30,10 @@ class LongReply(Protocol):
         """The next bytes, about `bytes_max` and at least one. Raises ReplyLost."""
         ...
 
+    def send(self, socket: int, bytes_max: int) -> int:
+        """Send the next bytes straight from their file, without copying them; 0 if the socket or the file does not allow it now."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -44,6 +48,20 @@ class Writer(Protocol):
 
 class Scheduler(Protocol):
     def schedule_end_turn(self, connection: TurnEnd) -> None: ...
+
+
+class Transport(Protocol):
+    def get_write_buffer_size(self) -> int: ...
+    def get_extra_info(self, name: str) -> Any: ...
+    def is_closing(self) -> bool: ...
+
+
+def idle_socket(transport: Transport) -> int:
+    """The plain socket of a transport that has nothing left to write; -1: it has, or there is none."""
+    if transport.get_write_buffer_size() or transport.is_closing() or transport.get_extra_info("sslcontext") is not None:
+        return -1
+    socket = transport.get_extra_info("socket")
+    return int(socket.fileno()) if socket is not None else -1
 
 
 class LongReplies:

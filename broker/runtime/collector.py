@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from broker.runtime.contain import Contained
 
@@ -17,35 +17,50 @@ GROWTH_MEMBERS_MIN: Final = 1_000
 GROWTH_DIVISOR: Final = 8
 
 
+class GarbageCollector(Protocol):
+    """As much of the module `gc` as is used."""
+
+    def enable(self) -> None: ...
+
+    def disable(self) -> None: ...
+
+    def isenabled(self) -> bool: ...
+
+    def collect(self, generation: int = 2) -> int: ...
+
+    def freeze(self) -> None: ...
+
+
 class Collector:
     """Disables collection while partitions load, and freezes all objects afterwards."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, members: Callable[[], int]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, members: Callable[[], int], garbage: GarbageCollector = gc) -> None:
         self._loop = loop
         self._members = members
+        self._garbage = garbage
         self._refreeze_at = 0  # members
         self._timer: asyncio.TimerHandle | None = None
 
     def pause(self) -> None:
         """Stop collecting: while loading, almost no object becomes garbage."""
-        gc.disable()
+        self._garbage.disable()
 
     def resume(self) -> None:
         # Freeze without a collection before: it would walk all group state to free the garbage of a few requests.
         self._freeze()
-        gc.enable()
+        self._garbage.enable()
         if self._timer is None:
             self._timer = self._loop.call_later(CHECK_SECONDS, Contained(self._check))
 
     def _freeze(self) -> None:
-        gc.freeze()
+        self._garbage.freeze()
         members = self._members()
         self._refreeze_at = members + max(GROWTH_MEMBERS_MIN, members // GROWTH_DIVISOR)
 
     def _check(self) -> None:
         self._timer = self._loop.call_later(CHECK_SECONDS, Contained(self._check))
-        if gc.isenabled() and self._members() >= self._refreeze_at:
-            gc.collect(1)
+        if self._garbage.isenabled() and self._members() >= self._refreeze_at:
+            self._garbage.collect(1)
             self._freeze()
 
     def close(self) -> None:

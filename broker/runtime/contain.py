@@ -26,7 +26,7 @@ class Defects:
         self.count = 0
         self.last = ""
 
-    def note(self, event: str, error: BaseException) -> None:
+    def record(self, event: str, error: BaseException) -> None:
         self.count += 1
         words = " ".join(f"{type(error).__name__}: {error}".split())
         shown = "".join(character if character.isprintable() else "?" for character in words)
@@ -43,7 +43,7 @@ DEFECTS: Final = Defects()
 
 def defect(event: str, error: BaseException, **details: object) -> None:
     """Log and count an exception that should never have been raised."""
-    DEFECTS.note(event, error)
+    DEFECTS.record(event, error)
     log.error(event, exc_info=error, **details)
 
 

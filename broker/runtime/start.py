@@ -13,7 +13,7 @@ class ExitCode(IntEnum):
     OK = 0  # stopped in order, by SIGTERM or SIGINT
     USAGE = 64  # the command line cannot be understood
     DATA = 65  # the data directory holds what this version cannot serve
-    LISTEN = 69  # an address cannot be listened on: in use, not of this machine, or a name that does not resolve
+    LISTEN = 69  # an address cannot be bound: in use, not of this machine, or a name that does not resolve
     SOFTWARE = 70  # a defect of ours; the log has the traceback
     PLATFORM = 71  # this system is not supported
     DIRECTORY = 73  # the data directory cannot be created or written

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, Protocol
 
-from broker.net.dispatch import Call
+from broker.net.connection import Connection
 
 
 class Operation(IntEnum):
@@ -60,28 +60,35 @@ CLUSTER_OPERATIONS: Final = (
 )
 
 
+class Asker(Protocol):
+    """The request for which something is allowed or not: a Call (`broker/net/dispatch.py`)."""
+
+    @property
+    def connection(self) -> Connection: ...
+
+
 class Authorizer(Protocol):
     """`open`: every request is allowed, so that `allows` need not be called."""
 
     @property
     def open(self) -> bool: ...
 
-    def allows(self, call: Call, operation: Operation, resource: Resource, name: str) -> bool: ...
+    def allows(self, call: Asker, operation: Operation, resource: Resource, name: str) -> bool: ...
 
 
-def may(authorizer: Authorizer, call: Call, operation: Operation, resource: Resource, name: str) -> bool:
+def may(authorizer: Authorizer, call: Asker, operation: Operation, resource: Resource, name: str) -> bool:
     return authorizer.open or authorizer.allows(call, operation, resource, name)
 
 
-def group_allowed(authorizer: Authorizer, call: Call, operation: Operation, group_id: str) -> bool:
+def group_allowed(authorizer: Authorizer, call: Asker, operation: Operation, group_id: str) -> bool:
     return authorizer.open or authorizer.allows(call, operation, Resource.GROUP, group_id)
 
 
-def topic_allowed(authorizer: Authorizer, call: Call, operation: Operation, name: str) -> bool:
+def topic_allowed(authorizer: Authorizer, call: Asker, operation: Operation, name: str) -> bool:
     return authorizer.open or authorizer.allows(call, operation, Resource.TOPIC, name)
 
 
-def cluster_allowed(authorizer: Authorizer, call: Call, operation: Operation) -> bool:
+def cluster_allowed(authorizer: Authorizer, call: Asker, operation: Operation) -> bool:
     return authorizer.open or authorizer.allows(call, operation, Resource.CLUSTER, CLUSTER_NAME)
 
 
@@ -93,11 +100,11 @@ class AllowAll:
     def __init__(self) -> None:
         self.open = True
 
-    def allows(self, call: Call, operation: Operation, resource: Resource, name: str) -> bool:
+    def allows(self, call: Asker, operation: Operation, resource: Resource, name: str) -> bool:
         return True
 
 
-def group_operations(authorizer: Authorizer, call: Call, group_id: str) -> int:
+def group_operations(authorizer: Authorizer, call: Asker, group_id: str) -> int:
     """The caller's allowed operations on the group, as a bit field."""
     return sum(1 << operation for operation in GROUP_OPERATIONS if authorizer.allows(call, operation, Resource.GROUP, group_id))
 
@@ -105,14 +112,14 @@ def group_operations(authorizer: Authorizer, call: Call, group_id: str) -> int:
 _ALL_OF_A_TOPIC: Final = sum(1 << operation for operation in TOPIC_OPERATIONS)
 
 
-def topic_operations(authorizer: Authorizer, call: Call, name: str) -> int:
+def topic_operations(authorizer: Authorizer, call: Asker, name: str) -> int:
     """The caller's allowed operations on the topic, as a bit field."""
     if authorizer.open:
         return _ALL_OF_A_TOPIC
     return sum(1 << operation for operation in TOPIC_OPERATIONS if authorizer.allows(call, operation, Resource.TOPIC, name))
 
 
-def cluster_operations(authorizer: Authorizer, call: Call) -> int:
+def cluster_operations(authorizer: Authorizer, call: Asker) -> int:
     """The caller's allowed operations on the cluster, as a bit field; 0 without permission to describe it."""
     if not authorizer.allows(call, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
         return 0

@@ -5,6 +5,7 @@ All problems are reported at once, each with its value, the limit and its source
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from broker.settings.endpoints import normal_address
 from broker.settings.listeners import Listener
 from broker.settings.sources import Ledger, as_text, collect
 from broker.settings.table import SETTINGS, TEMPORARY_PROFILES, Setting, Value
+from coordinator.policies import resolve
 
 __all__ = ["Config", "ConfigError", "Difference", "Listener", "load_config"]
 
@@ -24,6 +26,8 @@ RETENTION = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 ROLL = ("log.roll.ms", "log.roll.hours")
 ROLL_JITTER = ("log.roll.jitter.ms", "log.roll.jitter.hours")
 COARSER = (*RETENTION[1:], *ROLL[1:], *ROLL_JITTER[1:])
+POLICY_PREFIX = "group.policy."
+POLICIES = tuple(setting.name for setting in SETTINGS if setting.name.startswith(POLICY_PREFIX))
 MS_PER_UNIT = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
 
 
@@ -46,6 +50,10 @@ class ConfigError(Exception):
         self.problems = list(problems)
 
 
+STREAMS_MAX = 200  # each partition is a stream with three replicas, and a Raft group of the engine
+CLUSTER_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """Every setting by its name with underscores for dots; table.py describes them.
@@ -57,6 +65,13 @@ class Config:
     listeners: tuple[Listener, ...]
     node_id: int
     cluster_id: str
+    cluster_nodes: int
+    cluster_node_timeout_ms: int
+    store: str
+    cluster_name: str
+    store_replicas: int
+    store_lease_ms: int
+    store_tls_ca_location: str
     data_directory: str
     temporary_data: bool
     max_connections: int
@@ -104,6 +119,14 @@ class Config:
     group_max_session_timeout_ms: int
     group_initial_rebalance_delay_ms: int
     group_max_size: int
+    group_policy_registration_timeout_ms: str
+    group_policy_expansion_timeout_ms: str
+    group_policy_roster_timeout_ms: str
+    group_policy_roster_strict: str
+    group_policy_target_group_size: str
+    group_policy_subscription_change: str
+    group_policy_pending_release: str
+    group_policy_topics_watch: str
     offsets_topic_num_partitions: int
     offsets_topic_segment_bytes: int
     offset_metadata_max_bytes: int
@@ -149,6 +172,8 @@ def build(ledger: Ledger) -> Config:
     temporary = ledger.profile in TEMPORARY_PROFILES and "log.dirs" not in ledger.given
     directory = fold_directory(ledger, values["log.dirs"])
     fold_coarser(ledger, values)
+    if values["store"] and "partitions.max" not in ledger.given:
+        values["partitions.max"] = STREAMS_MAX
     cross_check(ledger, values)
     if ledger.problems:
         raise ConfigError(ledger.problems)
@@ -161,7 +186,7 @@ def build(ledger: Ledger) -> Config:
         data_directory="" if temporary else directory,
         temporary_data=temporary,
         profile=ledger.profile,
-        given={name: as_text(one.value) for name, one in (ledger.given | ledger.without_effect).items()},
+        given={name: without_password(name, as_text(one.value)) for name, one in (ledger.given | ledger.without_effect).items()},
         differences=differences(ledger, values),
         notices=(*ledger.notices, *exposed(folded)),
     )
@@ -336,18 +361,47 @@ def cross_check(ledger: Ledger, values: Mapping[str, Any]) -> None:
     if values["max.connections.per.ip"] == 0 and not values["max.connections.per.ip.overrides"]:
         reason = "0 closes every connection: it needs max.connections.per.ip.overrides for those that may connect"
         ledger.problem(ledger.origin("max.connections.per.ip"), reason)
+    for name in POLICIES:
+        try:
+            resolve({name.removeprefix(POLICY_PREFIX): values[name]})
+        except ValueError as error:
+            ledger.problem(ledger.origin(name), str(error).partition(": ")[2])
+    if values["store"]:
+        check_store(ledger, values)
     cluster_id = values["cluster.id"]
     if len(cluster_id) > 64 or not (cluster_id.isascii() and cluster_id.isprintable()) or " " in cluster_id:
         ledger.problem(ledger.origin("cluster.id"), "must be at most 64 printable ASCII characters without spaces")
 
 
+def check_store(ledger: Ledger, values: Mapping[str, Any]) -> None:
+    """Report what a node over JetStream cannot be started with."""
+    from broker.settings.servers import parse_servers  # only such a node needs it
+
+    try:
+        parse_servers(values["store"])
+    except ValueError as error:
+        ledger.problem(ledger.origin("store"), str(error))
+    if not CLUSTER_NAME.fullmatch(values["cluster.name"]):
+        ledger.problem(ledger.origin("cluster.name"), "must be 1 to 64 letters, digits, - and _")
+    if "node.id" not in ledger.given:
+        ledger.problem(ledger.origin("store"), "needs a node.id (--node-id N), another one for each node")
+    if "log.dirs" in ledger.given:  # the image sets it
+        given = ledger.given["log.dirs"]
+        ledger.notices.append(f"log.dirs={as_text(given.value)} ({given.source}) has no effect here")
+
+
 def differences(ledger: Ledger, values: Mapping[str, Any]) -> tuple[Difference, ...]:
     """The settings that differ from their default, in the order of the table."""
     return tuple(
-        Difference(setting.name, shown(values[setting.name]), shown(setting.default), ledger.given[setting.name].source)
+        Difference(setting.name, without_password(setting.name, shown(values[setting.name])), shown(setting.default), ledger.given[setting.name].source)
         for setting in SETTINGS
         if setting.name in ledger.given and values[setting.name] != setting.default
     )
+
+
+def without_password(name: str, text: str) -> str:
+    """The value as clients and logs may see it."""
+    return re.sub(r"[^/,@]*@", "***@", text) if name == "store" else text
 
 
 def shown(value: object) -> str:

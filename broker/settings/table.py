@@ -64,6 +64,36 @@ SETTINGS: tuple[Setting, ...] = (
         "The id of the cluster when a data directory is used for the first time; empty draws one. Afterwards it has to be what the directory "
         "says.",
     ),
+    Setting(
+        "cluster.nodes", "int", 1,
+        "How many nodes share the data directory. With more than 1 each is a process with a node.id and listeners of its own, and owns a "
+        "part of the logs; this is experimental. The flag is --nodes.", low=1, high=64, unit="nodes",
+    ),
+    Setting(
+        "cluster.node.timeout.ms", "int", 30_000,
+        "`tenure serve --nodes N` kills and restarts a node that has answered nothing for so long, so that the others get its logs; 0: never.",
+        high=INT_MAX, unit="ms",
+    ),
+    Setting(
+        "store", "string", "",
+        "Where the logs are instead of a data directory: nats://HOST:PORT,HOST:PORT, the servers of a NATS JetStream cluster, or tls://; a user "
+        "and password, or a token, go before the first host. Experimental; docs/cluster.md. The flag is --store.",
+    ),
+    Setting(
+        "cluster.name", "string", "tenure",
+        "With `store`: the nodes with the same name are one cluster, and the names of its streams begin with it. Up to 64 letters, digits, - "
+        "and _. The flag is --cluster.",
+    ),
+    Setting(
+        "store.replicas", "int", 3, "With `store`: how many servers of the engine keep each log. 1 is for a trial with one server.", low=1, high=5,
+        unit="replicas",
+    ),
+    Setting(
+        "store.lease.ms", "int", 10_000,
+        "With `store`: a node that has told the engine nothing for so long is taken for dead, and its logs are taken over. It stops serving "
+        "by itself after 0.9 of that. Below 10 seconds an election of the engine's own can end leases.", low=300, high=600_000, unit="ms",
+    ),
+    Setting("store.tls.ca.location", "string", "", "With tls:// in `store`: a file of certificate authorities; empty: those of the system."),
     Setting("log.dirs", "list", ("./data",), "The data directory, exactly one; `log.dir` is another name for it. The flag is --data."),
     # --- connections ---
     Setting(
@@ -118,7 +148,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "partitions.max", "int", 20_000,
-        "Partitions of all topics together. Creating a topic beyond it is refused, so that a client inventing names cannot fill the disk.",
+        "Partitions of all topics together. Creating a topic beyond it is refused, so that a client inventing names cannot fill the disk. With "
+        "`store` the default is 200.",
         low=1, unit="partitions",
     ),
     Setting(
@@ -250,6 +281,43 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("group.initial.rebalance.delay.ms", "int", 3000, "How long a new group waits for more members before it starts.", unit="ms"),
     Setting("group.max.size", "int", INT_MAX, "Members of one group.", low=1, unit="members"),
+    # Policies of all groups that do not set the policy themselves (docs/policies.md).
+    Setting(
+        "group.policy.registration.timeout.ms", "string", "none",
+        "Default of the group policy `registration.timeout.ms`: how long a static member may be away after its session without a rebalance. "
+        "1000 to 604800000, or none.",
+    ),
+    Setting(
+        "group.policy.expansion.timeout.ms", "string", "none",
+        "Default of the group policy `expansion.timeout.ms`: how long new members wait for further ones before one rebalance takes all. "
+        "1000 to 604800000, or none.",
+    ),
+    Setting(
+        "group.policy.roster.timeout.ms", "string", "none",
+        "Default of the group policy `roster.timeout.ms`: how long a group waits for instances of its `instance.ids`. 1000 to 604800000, or none.",
+    ),
+    Setting(
+        "group.policy.roster.strict", "string", "none",
+        "Default of the group policy `roster.strict`: whether members that are not in the group's `instance.ids` are refused. true, false or none.",
+    ),
+    Setting(
+        "group.policy.target.group.size", "string", "none",
+        "Default of the group policy `target.group.size`: members beyond this number are standbys. A number, or none.",
+    ),
+    Setting(
+        "group.policy.subscription.change", "string", "none",
+        "Default of the group policy `subscription.change`: whether a static member that returns with other topics causes a rebalance. "
+        "keep, rebalance or none.",
+    ),
+    Setting(
+        "group.policy.pending.release", "string", "none",
+        "Default of the group policy `pending.release`: whether an unused member id is forgotten when its connection closes. true, false or none.",
+    ),
+    Setting(
+        "group.policy.topics.watch", "string", "none",
+        "Default of the group policy `topics.watch`: whether a change of a subscribed topic's partitions causes a rebalance at once. "
+        "true, false or none.",
+    ),
     Setting(
         "offsets.topic.num.partitions", "int", 50,
         "Partitions of __consumer_offsets, over which the groups are spread. Must not change once there is data.", low=1, high=10_000,

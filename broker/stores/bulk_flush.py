@@ -6,7 +6,6 @@ for many, one call (syncfs) writes the whole file system.
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import os
 import time
@@ -27,9 +26,10 @@ Begun = list[tuple[Flusher, Done, Flush]]
 
 
 class BulkFlusher:
-    def __init__(self, loop: asyncio.AbstractEventLoop, disk: Disk, folder: str, at_once: int) -> None:
-        """`at_once`: most logs being flushed at a time; each keeps files open."""
-        self.workers = Workers(loop, THREADS)
+    def __init__(self, workers: Workers, disk: Disk, folder: str, at_once: int, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """`workers`: THREADS of them. `at_once`: most logs being flushed at a time; each keeps files open."""
+        self.workers = workers
+        self._monotonic = monotonic
         self._at_once = at_once
         self._disk = disk
         self._folder = folder if isinstance(disk, OsDisk) else ""
@@ -67,7 +67,7 @@ class BulkFlusher:
         """
         logs = sorted(logs, key=lambda log: log.size, reverse=True)
         parts = [logs[number::THREADS] for number in range(min(THREADS, len(logs)))]
-        until = time.monotonic() + SAVE_INDEXES_SECONDS
+        until = self._monotonic() + SAVE_INDEXES_SECONDS
         waiting = len(parts)
         problems: list[str] = []
 
@@ -89,7 +89,7 @@ class BulkFlusher:
         try:
             for log in logs:
                 log.use(handles)  # the loop's handles are not thread-safe
-                log.close(time.monotonic() < until)
+                log.close(self._monotonic() < until)
         except OSError as error:
             return describe_error(error, log.folder)
         finally:

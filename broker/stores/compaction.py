@@ -12,7 +12,6 @@ time lose their oldest segments here, and recovery points are checkpointed.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,8 @@ from broker.runtime.children import child_command
 from broker.runtime.contain import Contained, contained_task
 from broker.runtime.workers import Workers
 from broker.stores.compaction_order import Cleaned, Due, TopicLogs
-from broker.stores.compaction_process import CleaningFailed, run_cleaner
+from broker.stores.compaction_process import CleaningFailed, RunCleaner, run_cleaner
+from broker.stores.tokens import fresh_token
 from storage import AppendFailed, DataDirectory, Disk, Log, LogId, describe_error
 from storage.cleaner import Report, request_line
 from storage.swap import Closed, promote, remove_deleted, remove_unfinished
@@ -93,16 +93,22 @@ class Cleaning:
         now: Callable[[], int],
         command: tuple[str, ...] = child_command("storage.cleaner"),
         checkpoint_worker: Workers | None = None,
+        worker: Workers | None = None,
+        fresh_token: Callable[[], str] = fresh_token,
+        run_cleaner: RunCleaner = run_cleaner,
     ) -> None:
+        """`worker`: for files; `run_cleaner`: runs the child process."""
         self.cleanings = 0
         self.failures = 0
         self._loop = loop
         self._disk = disk
         self._directory = directory
-        self._rules = rules
+        self.rules = rules
         self._now = now
         self._command = command
-        self._workers = Workers(loop, 1)
+        self._workers = worker or Workers(loop, 1)
+        self._fresh_token = fresh_token
+        self._run_cleaner = run_cleaner
         self._checkpoint_worker = checkpoint_worker or self._workers  # writes checkpoints, one at a time
         self._topics: TopicLogs | None = None
         self._topics_at = 0.0  # when to scan the topic logs again
@@ -157,7 +163,7 @@ class Cleaning:
 
     @property
     def _bound(self) -> int:
-        return max(self._rules.dirty_bytes_min, self.live_bytes)
+        return max(self.rules.dirty_bytes_min, self.live_bytes)
 
     async def stop(self) -> None:
         """Stop for good; a compaction in progress is cancelled or completed, never half done."""
@@ -191,7 +197,7 @@ class Cleaning:
 
     def _scan_topics(self) -> None:
         time = self._loop.time()
-        if self._topics is not None and self._rules.topics_enable and time >= self._topics_at and self._topics_scan is None:
+        if self._topics is not None and self.rules.topics_enable and time >= self._topics_at and self._topics_scan is None:
             self._topics_scan = self._topics.scan(self._now(), time)
             self._continue_topics_scan()
 
@@ -205,12 +211,12 @@ class Cleaning:
             self._loop.call_later(STEP_PAUSE_SECONDS, Contained(self._continue_topics_scan, self._topics_scan_failed))
             return
         if not self._clean_next_topic():
-            self._topics_at = self._loop.time() + self._rules.topics_backoff_seconds
+            self._topics_at = self._loop.time() + self.rules.topics_backoff_seconds
 
     def _topics_scan_failed(self) -> None:
         """Drop a scan that raised; the next one starts on schedule."""
         self._topics_scan = None
-        self._topics_at = self._loop.time() + self._rules.topics_backoff_seconds
+        self._topics_at = self._loop.time() + self.rules.topics_backoff_seconds
 
     def _clean_next_topic(self) -> bool:
         """Start compacting the most urgent topic log; offsets logs come first. Returns whether one was started."""
@@ -258,7 +264,7 @@ class Cleaning:
         def is_still_wanted() -> bool:
             return self._watched.get(watched.id) is watched
 
-        settings = CompactionSettings(self._rules.segment_bytes, self._rules.delete_retention_ms, None)
+        settings = CompactionSettings(self.rules.segment_bytes, self.rules.delete_retention_ms, None)
         try:
             watched.clean_to = await self._compact(watched.id, cleaned, cleaned.closed, cleaned.last_base, watched.clean_to, settings, is_still_wanted)
         except AppendFailed as failure:
@@ -330,7 +336,7 @@ class Cleaning:
     ) -> Report:
         """Replace the segments by compacted ones; when it raises, everything written for that is removed."""
         folder = cleaned.folder
-        token = uuid.uuid4().hex
+        token = self._fresh_token()
         promoting = False
         try:
             await self._in_worker(partial(remove_unfinished, self._disk, folder))
@@ -375,14 +381,14 @@ class Cleaning:
             now=self._now(),
             delete_retention_ms=settings.delete_retention_ms,
             segment_bytes=settings.segment_bytes,
-            map_bytes_max=self._rules.map_bytes_max,
+            map_bytes_max=self.rules.map_bytes_max,
             token=token,
         )
-        limit = max(self._rules.time_limit_seconds, cleaned.size / BYTES_PER_SECOND_MIN)
+        limit = max(self.rules.time_limit_seconds, cleaned.size / BYTES_PER_SECOND_MIN)
         niceness = NICENESS_LATE if self.dirty_bytes > 2 * self._bound else NICENESS
         if self._cancelled:
             raise CleaningFailed(CANCELLED)
-        self._process = self._loop.create_task(run_cleaner(self._command, cleaned.folder, request, niceness, limit))
+        self._process = self._loop.create_task(self._run_cleaner(self._command, cleaned.folder, request, niceness, limit))
         try:
             return await self._process
         except asyncio.CancelledError:
@@ -395,7 +401,7 @@ class Cleaning:
     # Housekeeping: retention by time and size, recovery points.
 
     def _too_many_notes(self) -> bool:
-        return 0 <= self._rules.notes_bytes_max < sum([kept.size for kept, _, _ in self._kept.values()])
+        return 0 <= self.rules.notes_bytes_max < sum([kept.size for kept, _, _ in self._kept.values()])
 
     async def _housekeep(self) -> None:
         try:

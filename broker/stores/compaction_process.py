@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from broker.runtime.children import child_environment, end_child, set_niceness
 from storage.cleaner import Report
 
 REPORT_BYTES_MAX = 1 << 24
+
+
+# The command, the folder, the request, the process's niceness and its time limit in seconds.
+RunCleaner = Callable[[tuple[str, ...], str, bytes, int, float], Coroutine[Any, Any, Report]]
 
 
 class CleaningFailed(Exception):

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import re
 import threading
-import uuid
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
-from broker.internal_topics import NOTES_LOG, NOTES_SEGMENT_BYTES
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, NOTES_SEGMENT_BYTES
 from broker.logging.logs import log
 from broker.runtime.contain import Contained, failed, run
 from broker.runtime.start import ExitCode, StartError, describe_users
 from broker.runtime.workers import Workers
 from broker.settings.config import Config
+from broker.stores.bulk_flush import THREADS as CLOSING_THREADS
 from broker.stores.bulk_flush import BulkFlusher, flush_in_parts
 from broker.stores.owned import TOPIC_RULES, Done, Flusher, LocalLog, OpenLog, Rules, log_cut
+from broker.stores.tokens import RandomBytes, fresh_cluster_id, fresh_token
 from broker.stores.turn_flushes import Appended, TurnFlushes
 from storage import (
     Acquired,
@@ -39,10 +40,12 @@ from storage import (
     NodeInfo,
     OsDisk,
     Recovery,
+    SharedDisk,
     Undecided,
     Unreadable,
     describe_error,
 )
+from storage.directory import OWNERS_FILE
 from storage.turn_format import Lost, NewerTurns
 from storage.turn_log import PREFIX, Leftover
 
@@ -71,6 +74,15 @@ class Cleaner(Protocol):
     def cancel(self, cleaned: Log) -> None: ...
 
 
+class Inherited(NamedTuple):
+    """What is known of a log before it is opened."""
+
+    recovery_point: int  # damage before it is not what a power failure leaves
+    start_offset: int  # records before it were deleted
+    clean: bool  # closed in order: nothing has to be checked
+    leftover: Leftover  # batches that a crash may have kept from the log
+
+
 class SingleNodeView:
     """The ClusterView of a single broker, which owns every log."""
 
@@ -88,25 +100,36 @@ class LocalStore:
     """A LogStore over the data directory. Raises StartError when the directory cannot be used."""
 
     def __init__(
-        self, config: Config, loop: asyncio.AbstractEventLoop, disk: Disk | None = None, log_files_max: int = LOG_FILES_MAX
+        self,
+        config: Config,
+        loop: asyncio.AbstractEventLoop,
+        disk: Disk | None = None,
+        log_files_max: int = LOG_FILES_MAX,
+        new_workers: Callable[[asyncio.AbstractEventLoop, int, bool], Workers] = Workers,
+        random_bytes: RandomBytes = os.urandom,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`log_files_max`: the most log files to keep open."""
+        """`log_files_max`: the most log files to keep open. `new_workers`: starts threads (the loop, how many, whether they yield)."""
         self.loop = loop
         self._loop_thread = threading.get_ident()
         self._rules = Rules(config.offsets_flush, config.offsets_flush_interval_ms / 1000)
         self._segment_bytes = config.offsets_topic_segment_bytes
         self.disk = disk or OsDisk()
-        self.directory = _open_directory(self.disk, config)
+        # The epochs of logs that nodes had before this broker was alone: clients refuse a lower leader epoch.
+        self._epoch_before: Callable[[LogId], int] = lambda id: 0
+        self._close_epochs: Callable[[], None] = lambda: None
+        self.directory = self._open_directory(config, partial(fresh_cluster_id, random_bytes))
+        self.fresh_token = partial(fresh_token, random_bytes)
         self.cluster_id = self.directory.cluster_id
         self.handles = Handles(self.disk, log_files_max)
         self._at_once = max(log_files_max // 4, 1)
         if isinstance(self.disk, OsDisk):
             self.disk.make_room = self._close_idle_files
-        self.workers = Workers(loop, FLUSH_THREADS)
-        self.background_flusher = Workers(loop, 1, yielding=True)  # for flushes that no reply waits for
-        self.topic_workers = Workers(loop, TOPIC_THREADS)
-        self.bulk_flusher = BulkFlusher(loop, self.disk, self.directory.path, self._at_once)
-        self.checkpoint_worker = Workers(loop, 1)  # one thread: checkpoints are written one after another
+        self.workers = new_workers(loop, FLUSH_THREADS, False)
+        self.background_flusher = new_workers(loop, 1, True)  # for flushes that no reply waits for
+        self.topic_workers = new_workers(loop, TOPIC_THREADS, False)
+        self.bulk_flusher = BulkFlusher(new_workers(loop, CLOSING_THREADS, False), self.disk, self.directory.path, self._at_once, monotonic)
+        self.checkpoint_worker = new_workers(loop, 1, False)  # one thread: checkpoints are written one after another
         self.cleaning: Cleaner | None = None  # set before the first log is acquired; None: no compaction
         self.topic_ids: dict[str, str] = {}  # by topic name, for partition.metadata
         self._notes_retention_ms = config.notes_retention_ms
@@ -116,16 +139,53 @@ class LocalStore:
         self._appended: list[Appended] = []  # this turn's appends whose replies wait for a flush
         self.finishing = False
         try:
-            self.turn_flushes = TurnFlushes(self.disk, self.directory.path, self.workers, self._flush_each, self._flush_in_background)
+            self.turn_flushes = TurnFlushes(self.disk, self.directory.path, self.workers, self._flush_each, self._flush_in_background, monotonic)
         except OSError as error:
             self.directory.close()
             raise StartError(f"data directory {self.directory.path}: {error.strerror or error}", ExitCode.DISK) from error
-        except NewerTurns as error:
+        except NewerTurns as newer:
             self.directory.close()
-            raise StartError(f"data directory {self.directory.path}: {PREFIX}N: {error}", ExitCode.DATA) from error
+            raise StartError(f"data directory {self.directory.path}: {PREFIX}N: {newer}", ExitCode.DATA) from newer
         for path, piece in self.turn_flushes.leftover.damage:
             reason = piece.reason if isinstance(piece, Lost) else f"a batch of {piece.name} is not what was written"
             log.error("log of turns is damaged", file=path, position=piece.position, reason=reason)
+
+    def _open_directory(self, config: Config, new_id: Callable[[], str]) -> DataDirectory:
+        path = os.path.abspath(config.data_directory)
+
+        def open_it(holder: str) -> DataDirectory:
+            try:
+                return DataDirectory.open(self.disk, path, config.node_id, config.cluster_id, holder, new_id)
+            except DirectoryForeign:
+                if not self._merge_nodes(path, config.node_id, holder):
+                    raise
+            return DataDirectory.open(self.disk, path, config.node_id, config.cluster_id, holder, new_id)
+
+        directory = open_directory(open_it)
+        try:
+            if self.disk.exists(f"{path}/{OWNERS_FILE}"):
+                from storage.owners import OwnerTable  # most brokers never have one
+
+                table = OwnerTable(cast(SharedDisk, self.disk), path)
+                self._epoch_before = lambda id: table.read(id).epoch
+                self._close_epochs = table.close
+        except OSError as error:
+            directory.close()
+            raise StartError(f"data directory {path}: {error.strerror or error}", ExitCode.DISK) from error
+        return directory
+
+    def _merge_nodes(self, path: str, node_id: int, holder: str) -> bool:
+        """Make a directory of several nodes this broker's; False: it is none."""
+        from storage.node_merge import is_shared, merge_nodes  # a broker that is alone needs it at most once
+
+        if not is_shared(self.disk, path):
+            return False
+        try:
+            merge_nodes(cast(SharedDisk, self.disk), path, node_id, holder)
+        except OSError as error:
+            raise DirectoryUnusable(f"data directory {path}: {error.strerror or error}") from error
+        log.info("the data directory of several nodes is this broker's now")
+        return True
 
     def start(self, me: NodeInfo) -> None:
         """Set the advertised addresses, known once the listeners are open."""
@@ -158,6 +218,18 @@ class LocalStore:
     def _folder(self, id: LogId) -> str:
         return self.directory.log_folder(id.name, id.partition)
 
+    def inherited(self, id: LogId) -> Inherited:
+        """What the process before this one left of the log. Called in any thread; raises OSError."""
+        directory = self.directory
+        return Inherited(
+            directory.recovery_points.get(id, 0), directory.log_starts.get(id, 0), directory.clean, self.turn_flushes.leftover
+        )
+
+    @property
+    def data_path(self) -> str:
+        """Where the logs are."""
+        return self.directory.path
+
     def _open_new(self, id: LogId) -> tuple[Log, Recovery] | Exception:
         try:
             return self._open(id, self.handles)
@@ -165,20 +237,19 @@ class LocalStore:
             return error
 
     def _open(self, id: LogId, handles: Handles) -> tuple[Log, Recovery]:
-        directory = self.directory
-        recovery_point = directory.recovery_points.get((id.name, id.partition), 0)
+        inherited = self.inherited(id)
         segment_bytes = NOTES_SEGMENT_BYTES if id.name == NOTES_LOG else self._segment_bytes
-        leftover = self.turn_flushes.leftover
+        leftover = inherited.leftover
         try:
             opened, recovery = Log.open(
                 handles,
                 self._folder(id),
                 segment_bytes,
-                recovery_point,
-                directory.clean,
+                inherited.recovery_point,
+                inherited.clean,
                 self.topic_ids.get(id.name, ""),
                 batch_copies=partial(leftover.batches_of, str(id)),
-                cut_damage=id.name == NOTES_LOG,
+                cut_damage=id.name == NOTES_LOG or (id.name == CONSUMER_OFFSETS and self._rules.flush != "always"),
             )
             lacking = leftover.restore(str(id), opened) if id.name != NOTES_LOG else 0
             if lacking:
@@ -204,6 +275,7 @@ class LocalStore:
         opened, recovery = result
         opened.use(self.handles)
         log_cut(recovery)
+        opened.epoch = max(opened.epoch, self._epoch_before(id))
         return opened
 
     def _register(self, id: LogId, flusher: Flusher, epoch: int) -> LocalLog:
@@ -219,6 +291,10 @@ class LocalStore:
     def flushed(self, log: Log) -> None:
         if self.cleaning is not None:
             self.cleaning.flushed(log)
+
+    def flushed_offsets(self) -> dict[tuple[str, int], int]:
+        """Up to where the broker's own logs are on the disk: damage before it is not what a power failure leaves."""
+        return {(id.name, id.partition): owned.log.flushed_offset for id, owned in self._logs.items() if owned.rules is not TOPIC_RULES}
 
     def forget(self, id: LogId) -> None:
         if self.cleaning is not None:
@@ -373,6 +449,7 @@ class LocalStore:
         self.bulk_flusher.close()
         self.checkpoint_worker.close()
         self.handles.close()
+        self._close_epochs()
         self.directory.close()
 
 
@@ -392,29 +469,17 @@ def log_id_of(name: str) -> LogId | None:
     return LogId(match[1], int(match[2])) if match is not None else None
 
 
-def _open_directory(disk: Disk, config: Config) -> DataDirectory:
+def open_directory(open_it: Callable[[str], DataDirectory]) -> DataDirectory:
+    """Open it with a text that describes this process; raises StartError."""
     holder = f"process {os.getpid()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
     try:
-        directory = DataDirectory.open(disk, os.path.abspath(config.data_directory), config.node_id, config.cluster_id, holder, new_id)
+        directory = open_it(holder)
         directory.begin()
         return directory
-    except DirectoryLocked as error:
-        raise StartError(str(error), ExitCode.LOCKED) from None
-    except DirectoryForeign as error:
-        raise StartError(str(error), ExitCode.DATA) from None
+    except DirectoryLocked as locked:
+        raise StartError(str(locked), ExitCode.LOCKED) from None
+    except DirectoryForeign as foreign:
+        raise StartError(str(foreign), ExitCode.DATA) from None
     except DirectoryUnusable as error:
         # Compiled code sets only `__context__`.
         raise StartError(f"{error}{describe_users(error.__cause__ or error.__context__)}", ExitCode.DIRECTORY) from None
-
-
-def id_text(id: bytes) -> str:
-    """The id as 22 characters of base64, as Kafka prints ids."""
-    return base64.urlsafe_b64encode(id).decode().rstrip("=")
-
-
-def new_id() -> str:
-    """A random id that does not begin with a dash, which command lines take for an option."""
-    while True:
-        text = id_text(uuid.uuid4().bytes)
-        if not text.startswith("-"):
-            return text

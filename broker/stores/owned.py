@@ -118,8 +118,8 @@ class Flusher:
             self.log.finish_flush(flush, result if isinstance(result, Exception) else None)
         except AppendFailed as error:
             failure = error
-        except Exception as error:
-            failed(self.flushed, error)
+        except Exception as unexpected:
+            failed(self.flushed, unexpected)
             failure = AppendFailed("a defect in this version")
         if failure is None:
             run(self._store.flushed, self.log)

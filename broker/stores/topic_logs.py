@@ -6,16 +6,16 @@ Each folder has at most one log object. Deleted files are removed later, in a wo
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
 from broker.logging.logs import log
 from broker.runtime.contain import Contained
-from broker.stores.local import LocalStore, id_text, log_id_of
+from broker.stores.local import LocalStore, log_id_of
 from broker.stores.owned import TOPIC_RULES, Appended, Flusher, OpenLog
-from storage import Handles, Limits, Log, LogId, Recovery, ServedLog, TopicInfo, TopicLog, Unreadable, describe_error
+from broker.stores.tokens import id_text
+from storage import Handles, HeldBy, Limits, Log, LogId, Recovery, ServedLog, TopicInfo, TopicLog, Unreadable, describe_error
 from storage.flush import is_of_another_topic, read_topic_id
 from storage.removal import STRAY, folders_set_aside, remove_folder, set_folder_aside
 from storage.swap import remove_deleted
@@ -23,7 +23,7 @@ from storage.swap import remove_deleted
 BUSY_SECONDS = 0.05  # between two checks whether a busy log has become idle
 RETRY_SECONDS = 15.0
 
-Opened = Callable[[TopicLog | Unreadable], None]
+Opened = Callable[[TopicLog | HeldBy | Unreadable], None]
 Done = Callable[[Exception | None], None]
 
 
@@ -140,24 +140,24 @@ class LocalTopicStore:
 
     def _open(self, id: LogId, topic: TopicInfo, handles: Handles, checkpoints_cleared: bool) -> tuple[str, Log, Recovery] | None:
         """Open the log; None: the folder belongs to another topic, whose checkpoint entries must be removed first."""
-        directory = self._directory
-        folder = directory.log_folder(*id)
+        folder = self._directory.log_folder(*id)
         topic_id = id_text(topic.topic_id)
         try:
             strayed = ""
             if is_of_another_topic(self._disk, folder, topic_id):
                 if not checkpoints_cleared:
                     return None
-                strayed = set_folder_aside(self._disk, folder, uuid.uuid4().hex, STRAY)
+                strayed = set_folder_aside(self._disk, folder, self._store.fresh_token(), STRAY)
+            inherited = self._store.inherited(id)
             opened, recovery = Log.open(
                 handles,
                 folder,
                 topic.segment_bytes,
-                directory.recovery_points.get(id, 0),
-                directory.clean,
+                inherited.recovery_point,
+                inherited.clean,
                 topic_id,
                 deferred=True,
-                start_offset=directory.log_starts.get(id, 0),
+                start_offset=inherited.start_offset,
                 producers=topic.producers,
             )
             return strayed, opened, recovery
@@ -193,7 +193,7 @@ class LocalTopicStore:
     # Deleted topics.
 
     def existing(self, delete_delay_ms: int) -> list[LogId]:
-        path = self._directory.path
+        path = self._store.data_path
         self._remove_later(folders_set_aside(self._disk, path), delete_delay_ms)
         ids = map(log_id_of, self._disk.list(path))
         return [id for id in ids if id is not None and id.name not in (CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG)]
@@ -208,12 +208,12 @@ class LocalTopicStore:
         owned = self._store.owned(id)
         moved = ""
         if owned is not None:
-            moved = owned.log.set_folder_aside(uuid.uuid4().hex)
+            moved = owned.log.set_folder_aside(self._store.fresh_token())
             self._store.drop(id)
         else:
             folder = self._directory.log_folder(*id)
             if self._disk.exists(folder) and self._belongs(folder, topic_id, claimed):
-                moved = set_folder_aside(self._disk, folder, uuid.uuid4().hex)
+                moved = set_folder_aside(self._disk, folder, self._store.fresh_token())
         if moved:
             self._remove_later([moved], delete_delay_ms)
 
@@ -225,7 +225,7 @@ class LocalTopicStore:
         self._store.checkpoint_worker.submit(partial(self._forget, ids), Contained(partial(_report, done)))
 
     def _forget(self, ids: Collection[LogId]) -> None:
-        self._disk.sync_folder(self._directory.path)
+        self._disk.sync_folder(self._store.data_path)
         self._directory.forget(ids)
 
     def _remove_later(self, folders: Sequence[str], delay_ms: int) -> None:
@@ -256,7 +256,9 @@ class LocalTopicStore:
         self._store.checkpoint_worker.submit(partial(self._directory.checkpoint_starts, offsets), partial(_report, done))
 
     def save_recovery_points(self, offsets: dict[tuple[str, int], int], done: Done) -> None:
-        self._store.checkpoint_worker.submit(partial(self._directory.checkpoint, offsets), partial(_report, done))
+        """Save these, and those of the broker's own logs."""
+        points = offsets | self._store.flushed_offsets()
+        self._store.checkpoint_worker.submit(partial(self._directory.checkpoint, points), partial(_report, done))
 
 
 def _report(done: Done, result: object) -> None:

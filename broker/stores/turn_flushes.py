@@ -46,6 +46,7 @@ class TurnFlushes:
         workers: Workers,
         flush_each: Callable[[list[Appended]], None],
         flush_in_background: Callable[[list[Flusher], Done], None],
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Raises OSError. `flush_each`: flushes logs that replies wait for; `flush_in_background`: those without."""
         self.leftover = Leftover(disk, folder)
@@ -54,6 +55,8 @@ class TurnFlushes:
         self.workers = workers
         self._flush_each = flush_each
         self._flush_in_background = flush_in_background
+        self._monotonic = monotonic
+        self.bytes_max = BYTES_MAX
         number = max(self.leftover.numbers, default=0)
         self._old = [TurnLog(disk, folder, number) for number in self.leftover.numbers]  # files to remove
         self._log = TurnLog(disk, folder, number + 1)
@@ -68,7 +71,7 @@ class TurnFlushes:
         if separate:
             self._flush_each(separate)
             appended = [append for append in appended if not append.has_gap_before]
-        if not self._writing and (len(appended) < LOGS_MIN or time.monotonic() < self._usable_from):
+        if not self._writing and (len(appended) < LOGS_MIN or self._monotonic() < self._usable_from):
             self._flush_each(appended)
             return
         for append in appended:
@@ -87,7 +90,7 @@ class TurnFlushes:
         self._writing = False
         waiting, self._waiting = self._waiting, []
         if isinstance(result, Exception):
-            self._usable_from = time.monotonic() + RETRY_SECONDS
+            self._usable_from = self._monotonic() + RETRY_SECONDS
             log.warning("logs are flushed one by one", reason=describe_error(result, self._folder), retry_s=RETRY_SECONDS)
             self._start_new_file()
             for append in (*appended, *waiting):
@@ -97,7 +100,7 @@ class TurnFlushes:
         for append in appended:
             self._in_file[append.flusher] = None
             append.flusher.safe_offset = append.end
-        if self._log.size > BYTES_MAX:
+        if self._log.size > self.bytes_max:
             self._start_new_file()
         if waiting:  # started before the callbacks of this write
             self._write(waiting)
@@ -135,6 +138,10 @@ class TurnFlushes:
             old, self._old = self._old, []
             for file in old:
                 self.workers.submit(file.remove, ignored)
+
+    def forget(self, flusher: Flusher) -> None:
+        """The log was flushed and closed, and belongs to another node from now on."""
+        self._in_file.pop(flusher, None)
 
     def remove_all(self) -> None:
         """Remove all files once every log is flushed at the stop; raises OSError."""

@@ -55,6 +55,7 @@ class EndOffsetNotes:
         write_ends: WriteEnds,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`interval_ms` 0: never. `room_bytes`: notes.retention.bytes, below 0 no limit. `place`: name to offsets partition."""
         self._seconds = interval_ms / 1_000
@@ -64,6 +65,7 @@ class EndOffsetNotes:
         self._write_ends = write_ends
         self._loop = loop
         self._clock = clock
+        self._monotonic = monotonic
         rate = room_bytes / RETENTION_DIVISOR / DAY_MS * 1_000 if room_bytes >= 0 else BYTES_PER_SECOND_UNBOUNDED
         self._bytes_per_interval = rate * self._seconds
         self._bytes = float(BURST_BYTES if room_bytes else 0)
@@ -96,12 +98,12 @@ class EndOffsetNotes:
         if self._pass is None:
             self._pass = self._scan()
         self._clock.tick()
-        until = time.monotonic() + SLICE_SECONDS
+        until = self._monotonic() + SLICE_SECONDS
         while self._bytes > 0:
             if next(self._pass, self) is self:
                 self._pass = None
                 break
-            if time.monotonic() >= until:
+            if self._monotonic() >= until:
                 self._timer = self._loop.call_later(PAUSE_SECONDS, Contained(self._slice, self._drop_pass))
                 return
         self._next()

@@ -1,17 +1,19 @@
 """Encode the reply to a Fetch: small parts in memory, record batches straight from segment files.
 
-A short reply is encoded at once. Of a long one the records are read while it is sent, one piece at a time, so that they are
-copied only from the file to memory and from there to the kernel.
+A short reply is encoded at once. A long one is sent one piece at a time: straight from the segment files (`sendfile`) where the socket
+takes it, otherwise read into memory and written.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
 from broker.net.long_replies import ReplyLost
 from broker.runtime.node import Address, Node
+from broker.topics.leaders import Endpoint, Leaders
 from broker.topics.partition import Partition
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchResponse
@@ -88,11 +90,12 @@ class PartitionResult:
 class FetchReply:
     """The reply, with results in their order; it never opens a fetch session."""
 
-    __slots__ = ("_address", "_node", "results")
+    __slots__ = ("_address", "_leaders", "_node", "results")
 
-    def __init__(self, results: Sequence[PartitionResult], node: Node, address: Address | None) -> None:
+    def __init__(self, results: Sequence[PartitionResult], node: Node, leaders: Leaders | None, address: Address | None) -> None:
         self.results = results
         self._node = node
+        self._leaders = leaders
         self._address = address  # this node's address on the client's listener; None for a follower
 
     def __repr__(self) -> str:
@@ -130,7 +133,7 @@ class FetchReply:
         small: list[bytes] = [_HEAD(0, 0, 0)]
         topics = self._topics()
         put_compact_count(small, len(topics))
-        names_leader = False
+        named: set[int] = set()  # leaders
         for results in topics:
             topic = results[0].topic
             if isinstance(topic, bytes):
@@ -151,14 +154,27 @@ class FetchReply:
                 if result.diverging is not None:
                     small.append(b"\1" + _DIVERGING(0, 13, *result.diverging, 0))
                 elif error in _LED_BY_ANOTHER and version >= FETCH_LEADERS:
-                    names_leader = True
-                    epoch = result.partition.leader_epoch if result.partition is not None else -1
-                    small.append(b"\1" + _LEADER(1, 9, self._node.id, epoch, 0))
+                    leader, epoch = self._leader_of(result.partition)
+                    named.add(leader)
+                    small.append(b"\1" + _LEADER(1, 9, leader, epoch, 0))
                 else:
                     small.append(b"\0")
             small.append(b"\0")
-        small.append(_leader(self._node, self._address) if names_leader and self._address is not None else b"\0")
+        small.append(_endpoints(self._endpoints(named, self._address)) if named and self._address is not None else b"\0")
         out.append(b"".join(small))
+
+    def _leader_of(self, partition: Partition | None) -> tuple[int, int]:
+        """The leader and its epoch."""
+        if partition is None:
+            return self._node.id, -1
+        if self._leaders is None:
+            return self._node.id, partition.leader_epoch
+        return self._leaders.leader(partition.id), self._leaders.leader_epoch(partition.id)
+
+    def _endpoints(self, named: set[int], address: Address) -> list[Endpoint]:
+        if self._leaders is None:
+            return [Endpoint(self._node.id, address.host, address.port, self._node.rack)]
+        return [endpoint for endpoint in self._leaders.endpoints(address.name) if endpoint.id in named]
 
     def _put_legacy(self, out: list[Part], version: int) -> None:
         small: list[bytes] = [_HEAD(0, 0, 0) if version >= FETCH_SESSIONS else _THROTTLE(0)]
@@ -180,16 +196,19 @@ class FetchReply:
         out.append(b"".join(small))
 
 
-def _leader(node: Node, address: Address) -> bytes:
-    """The tagged field with the endpoints of leaders: this node's."""
-    out = [b"\2", _NODE(node.id)]
-    put_compact_text(out, address.host)
-    out.append(_NODE(address.port))
-    if node.rack is None:
+def _endpoints(endpoints: list[Endpoint]) -> bytes:
+    """The tagged field with the endpoints of leaders."""
+    out: list[bytes] = []
+    put_compact_count(out, len(endpoints))
+    for endpoint in endpoints:
+        out.append(_NODE(endpoint.id))
+        put_compact_text(out, endpoint.host)
+        out.append(_NODE(endpoint.port))
+        if endpoint.rack is None:
+            out.append(b"\0")
+        else:
+            put_compact_text(out, endpoint.rack)
         out.append(b"\0")
-    else:
-        put_compact_text(out, node.rack)
-    out.append(b"\0")
     data = b"".join(out)
     return b"\1\0" + uvarint_bytes(len(data)) + data
 
@@ -248,6 +267,32 @@ class LongFetch:
         if small:
             pieces.append(b"".join(small))
         return pieces
+
+    def send(self, socket: int, bytes_max: int) -> int:
+        sent = 0
+        while sent < bytes_max and self._at < len(self._parts):
+            part = self._parts[self._at]
+            try:
+                if isinstance(part, bytes):
+                    size = len(part)
+                    taken = os.write(socket, part)
+                    if taken < size:
+                        self._parts[self._at] = part[taken:]
+                else:
+                    size = part.size
+                    file = part.segment.descriptor
+                    taken = os.sendfile(socket, file, part.at, min(size, bytes_max - sent)) if file >= 0 else 0
+                    part.skip(taken)
+            except OSError:  # the socket is full, or what writing or reading in the usual way will find
+                break
+            if not taken:
+                break
+            sent += taken
+            if taken == size:
+                if not isinstance(part, bytes):
+                    part.let_go()
+                self._at += 1
+        return sent
 
     def close(self) -> None:
         for extent in self._extents:

@@ -64,9 +64,9 @@ class TopicFolders:
 
     def forget(self, topic_id: bytes, ids: Collection[LogId], done: Callable[[], None]) -> None:
         """Remove the topic's checkpoint entries, then forget it in the registry and call `done`."""
-        self._store.forget_topics(ids, partial(self._forgotten, topic_id, ids, done))
+        self._store.forget_topics(ids, partial(self._checkpoints_removed, topic_id, ids, done))
 
-    def _forgotten(self, topic_id: bytes, ids: Collection[LogId], done: Callable[[], None], failure: Exception | None) -> None:
+    def _checkpoints_removed(self, topic_id: bytes, ids: Collection[LogId], done: Callable[[], None], failure: Exception | None) -> None:
         if failure is not None:
             log.warning("checkpoints of a deleted topic stay", reason=str(failure))
             self._loop.call_later(RETRY_SECONDS, Contained(self.forget), topic_id, ids, done)

@@ -13,11 +13,13 @@ from struct import pack_into
 from typing import Final
 
 from broker.internal_topics import CONSUMER_OFFSETS
+from broker.topics.leaders import NO_NODE, Leaders
 from broker.topics.partition import Partition
 from broker.topics.registry import Topic, Topics
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from protocol.wire import UNWRITABLE, put_compact_count, put_legacy_count, unwritable
+from storage import LogId
 
 # The versions in which the encoding of a topic changed. (12 only allows null names, which existing topics do not have.)
 FORMS: Final = (0, 1, 5, 7, 9, 10)
@@ -63,10 +65,17 @@ class MetadataEntries:
     """The cached entries of single topics, and of all topics together."""
 
     def __init__(
-        self, me: int, topics: Topics, partitions_of: Callable[[Topic], list[Partition]], leader_epoch: Callable[[Partition], int]
+        self,
+        me: int,
+        leaders: Leaders | None,
+        topics: Topics,
+        partitions_of: Callable[[Topic], list[Partition]],
+        leader_epoch: Callable[[Partition], int],
     ) -> None:
         self.encoded = 0  # count of complete encodings
         self._me = me
+        self._leaders = leaders  # None: this node leads all partitions
+        self._leaders_version: object = None
         self._topics = topics
         self._partitions_of = partitions_of
         self._leader_epoch = leader_epoch
@@ -85,12 +94,16 @@ class MetadataEntries:
 
     def of(self, topic: Topic, version: int) -> bytearray:
         """The topic's entry without its authorized operations; the buffer is reused by the next call."""
+        if self._leaders is not None:
+            self._compare_leaders(self._leaders)
         if topic.internal:
             self._compare_epochs(topic)
         return self._entry(topic, form_of(version))
 
     def all(self, version: int, operations: bytes) -> tuple[int, bytes]:
         """The number of listed topics, and their entries with these operations."""
+        if self._leaders is not None:
+            self._compare_leaders(self._leaders)
         form = form_of(version)
         listing = self._listings.pop((form, operations), None) or Listing()
         self._listings[form, operations] = listing  # the most recently used is last
@@ -116,6 +129,14 @@ class MetadataEntries:
         listing.changed.clear()
         listing.joined = b"".join(listing.parts)
         return len(listing.parts), listing.joined
+
+    def _compare_leaders(self, leaders: Leaders) -> None:
+        """Forget all entries when logs may have other leaders."""
+        version = leaders.version
+        if version is not self._leaders_version:
+            self._leaders_version = version
+            self._entries.clear()
+            self._listings.clear()
 
     def _compare_epochs(self, topic: Topic) -> None:
         entry = self._entries.get(topic.id)
@@ -156,6 +177,8 @@ class MetadataEntries:
             MetadataResponsePartition.write_array(one, [MetadataResponsePartition(ErrorCode.NONE, 0, me, -1, [me], [me], [])], form)
             partition = self._partitions[form] = b"".join(one[1:])  # without the count
         begin, size = len(data), len(partition)
+        if self._leaders is not None:
+            return data + self._led_partitions(self._leaders, entry, form), begin, size
         data += partition * topic.partitions
         at = begin
         for index, epoch in enumerate(entry.epochs):
@@ -164,6 +187,19 @@ class MetadataEntries:
                 pack_into(">i", data, at + EPOCH_AT, epoch)
             at += size
         return data, begin, size
+
+    def _led_partitions(self, leaders: Leaders, entry: Entry, form: int) -> bytes:
+        """The partitions of a topic, each with its own leader; of the same size as those that this node leads."""
+        partitions = []
+        for index, epoch in enumerate(entry.epochs):
+            log = LogId(entry.topic.name, index)
+            leader = leaders.leader(log)
+            error = ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_NODE else ErrorCode.NONE
+            replica = leader if leader != NO_NODE else self._me
+            partitions.append(MetadataResponsePartition(error, index, leader, epoch, [replica], [replica], []))
+        out: list[bytes] = []
+        MetadataResponsePartition.write_array(out, partitions, form)
+        return b"".join(out[1:])  # without the count
 
     def _forget_deleted(self) -> None:
         if len(self._entries) > len(self._topics.by_id):

@@ -26,7 +26,7 @@ class Waiter(Protocol):
 
 
 class FailureHandler(Protocol):
-    """Handles failed appends (`Partitions`)."""
+    """Is called when an append fails; `Partitions` implements it."""
 
     def append_failed(self, partition: Partition, failure: AppendFailed) -> None: ...
 

@@ -22,7 +22,7 @@ from broker.topics.folders import TopicFolders
 from broker.topics.partition import FAILED, GONE, OPENING, InternalPartition, Partition, Waiter
 from broker.topics.registry import DeletedTopic, Topic, Topics
 from broker.topics.settings import LogSettings, log_settings
-from storage import AppendFailed, LogId, TopicInfo, TopicLog, TopicStore, Unreadable
+from storage import AppendFailed, HeldBy, LogId, TopicInfo, TopicLog, TopicStore, Unreadable
 
 __all__ = ["FAILED", "GONE", "OPENING", "InternalPartition", "Partition", "Partitions", "Waiter"]
 
@@ -55,6 +55,8 @@ class _Served:
 class Partitions:
     """All partitions, by topic and index."""
 
+    opened_at_once = OPENED_AT_ONCE
+
     def __init__(
         self,
         topics: Topics,
@@ -63,11 +65,13 @@ class Partitions:
         loop: asyncio.AbstractEventLoop,
         defaults: Mapping[str, str],
         open_notes: Callable[[int], None] = lambda partition: None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._topics = topics
         self._registry = registry
         self._store = store
         self._loop = loop
+        self._monotonic = monotonic
         self._defaults = defaults  # the broker's defaults of topic settings
         self._open_notes = open_notes  # opens the notes log of a partition for a consumer
         self._folders = TopicFolders(topics, registry, store, loop)
@@ -197,9 +201,9 @@ class Partitions:
             return
         retried = []
         pause = BUSY_SECONDS
-        until = time.monotonic() + SLICE_SECONDS
+        until = self._monotonic() + SLICE_SECONDS
         done = 0
-        while done < len(remaining) and time.monotonic() < until:
+        while done < len(remaining) and self._monotonic() < until:
             partition = remaining[done]
             done += 1
             if partition in self._opening or partition in self._recovering:  # a worker thread uses it
@@ -211,7 +215,8 @@ class Partitions:
                 continue
             owned = partition.owned if partition.opened else None
             try:
-                self._folders.set_aside(partition.id, served.topic.id, owned, partition.settings.file_delete_delay_ms)
+                if not self._set_aside_one(partition, served.topic, owned):
+                    retried.append(partition)
             except OSError as error:
                 log.warning("folder of a deleted topic stays", log=str(partition), reason=str(error))
                 retried.append(partition)
@@ -221,16 +226,21 @@ class Partitions:
             ids = [partition.id for partition in served.partitions]
             self._folders.forget(served.topic.id, ids, partial(self._folders_forgotten, served))
         elif len(retried) == len(remaining):
-            self._loop.call_later(pause, self._next_slice(served, remaining), served, remaining)
+            self._loop.call_later(pause, self._continue_deletion(served, remaining), served, remaining)
         else:
-            self._loop.call_soon(self._next_slice(served, remaining), served, remaining)
+            self._loop.call_soon(self._continue_deletion(served, remaining), served, remaining)
 
-    def _next_slice(self, served: _Served, remaining: list[Partition]) -> Contained:
+    def _set_aside_one(self, partition: Partition, topic: Topic, owned: TopicLog | None) -> bool:
+        """Rename the folder of a deleted topic's partition; False: not possible yet. Raises OSError."""
+        self._folders.set_aside(partition.id, topic.id, owned, partition.settings.file_delete_delay_ms)
+        return True
+
+    def _continue_deletion(self, served: _Served, remaining: list[Partition]) -> Contained:
         """The next slice; if it raises, all of its folders are tried again later."""
         return Contained(self._set_aside, partial(self._set_aside_later, served, remaining))
 
     def _set_aside_later(self, served: _Served, remaining: list[Partition]) -> None:
-        self._loop.call_later(UNREADABLE_RETRY_SECONDS, self._next_slice(served, remaining), served, remaining)
+        self._loop.call_later(UNREADABLE_RETRY_SECONDS, self._continue_deletion(served, remaining), served, remaining)
 
     def _folders_forgotten(self, served: _Served) -> None:
         self._served.pop(served.topic.id, None)
@@ -264,12 +274,16 @@ class Partitions:
             for id in ids:
                 self._leaving[id] = self._leaving.get(id, 0) + 1
             self._finish_deletion(deleted, ids, delay_ms)
-        found = self._folders.take_stock(delay_ms)
+        found = self._take_stock(delay_ms)
         for partition in self:
             if partition.id in found:
                 self._queue[partition] = None
                 self.epoch_changed(partition)
         self._open_next()
+
+    def _take_stock(self, delay_ms: int) -> set[LogId]:
+        """The logs to open at the start."""
+        return self._folders.take_stock(delay_ms)
 
     def _finish_deletion(self, deleted: DeletedTopic, ids: list[LogId], delay_ms: int) -> None:
         """Complete a deletion that was interrupted by a crash."""
@@ -313,7 +327,7 @@ class Partitions:
 
     def _open_some(self) -> None:
         opened = 0
-        while len(self._opening) < OPENED_AT_ONCE and not self._stopped:
+        while len(self._opening) < self.opened_at_once and not self._stopped:
             queue = self._requested or self._queue
             if not queue:
                 break
@@ -354,8 +368,10 @@ class Partitions:
     def _log_stray(self, partition: Partition, moved: str) -> None:
         log.warning("a folder of another topic stood in the way and is kept under another name", log=str(partition), folder=moved)
 
-    def _opened(self, partition: Partition, result: TopicLog | Unreadable) -> None:
+    def _opened(self, partition: Partition, result: TopicLog | HeldBy | Unreadable) -> None:
         self._opening.discard(partition)
+        if isinstance(result, HeldBy):
+            result = Unreadable(f"it is held by {result.who}", False)
         if partition.error == GONE:  # deleted meanwhile: its folder must be renamed
             if not isinstance(result, Unreadable):
                 partition.owned, partition.log, partition.opened = result, result.records, True

@@ -88,6 +88,8 @@ class Topics:
         self._folded: dict[str, str] = {}
         self.version = object()  # replaced on every change of a topic
         self._new_id = new_id
+        # Called when a topic is created or deleted or gets partitions.
+        self.partitions_changed: Callable[[str], None] = lambda name: None
 
     def listed(self) -> Iterator[Topic]:
         """The topics in a listing of all. Notes are left out, so that tools that copy or count topics, or subscribe to a pattern,
@@ -114,6 +116,7 @@ class Topics:
         topic = Topic(name, self._new_id(), partitions, now, settings)
         self._put(topic)
         self.hold.emit([_fact(topic)])
+        self.partitions_changed(name)
         return topic
 
     def delete(self, name: str, now: int) -> Topic:
@@ -122,6 +125,7 @@ class Topics:
         self._drop(name)
         deleted = self.deleted[topic.id] = DeletedTopic(name, topic.id, topic.partitions, now)
         self.hold.emit([(_key(name), None), _deletion(deleted)])
+        self.partitions_changed(name)
         return topic
 
     def folders_gone(self, id: bytes) -> None:
@@ -146,7 +150,9 @@ class Topics:
         """Raise the topic's number of partitions to `count`."""
         topic = self.by_name[name]
         assert count > topic.partitions
-        return self._change(replace(topic, partitions=count))
+        topic = self._change(replace(topic, partitions=count))
+        self.partitions_changed(name)
+        return topic
 
     def alter(self, name: str, settings: dict[str, str]) -> Topic:
         """Replace the topic's settings; they must be valid."""

@@ -28,9 +28,16 @@ class Rounds:
     """Runs one job for every partition periodically."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, partitions: Partitions, interval_ms: int, job: Job, after: Callable[[], None] | None = None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        partitions: Partitions,
+        interval_ms: int,
+        job: Job,
+        monotonic: Callable[[], float],
+        after: Callable[[], None] | None = None,
     ) -> None:
         self._loop = loop
+        self._monotonic = monotonic
         self._partitions = partitions
         self._seconds = interval_ms / 1000
         self._job = job
@@ -43,11 +50,11 @@ class Rounds:
         self._slice()
 
     def _slice(self) -> None:
-        until = time.monotonic() + SLICE_SECONDS
+        until = self._monotonic() + SLICE_SECONDS
         for partition in self._left:
             if not partition.error:
                 run(self._job, partition)  # an exception skips only this partition
-            if time.monotonic() >= until:
+            if self._monotonic() >= until:
                 self._timer = self._loop.call_later(PAUSE_SECONDS, Contained(self._slice, self._next))
                 return
         if self._after is not None:
@@ -72,6 +79,7 @@ class Retention:
         store: TopicStore,
         loop: asyncio.AbstractEventLoop,
         now: Callable[[], int],
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`now`: the wall time for deletion by age, below 0 while that is suspended (`Clock.deletion_ms`)."""
         self._store = store
@@ -82,10 +90,10 @@ class Retention:
         self._starts: Noted = {}
         points_ms, starts_ms = config.log_flush_offset_checkpoint_interval_ms, config.log_flush_start_offset_checkpoint_interval_ms
         self._rounds = [
-            Rounds(loop, partitions, config.log_retention_check_interval_ms, self._keep),
-            Rounds(loop, partitions, config.producer_id_expiration_check_interval_ms, self._expire),
-            Rounds(loop, partitions, points_ms, self._note_point, self._write_points),
-            Rounds(loop, partitions, starts_ms, self._note_start, self._write_starts),
+            Rounds(loop, partitions, config.log_retention_check_interval_ms, self._keep, monotonic),
+            Rounds(loop, partitions, config.producer_id_expiration_check_interval_ms, self._expire, monotonic),
+            Rounds(loop, partitions, points_ms, self._note_point, monotonic, self._write_points),
+            Rounds(loop, partitions, starts_ms, self._note_start, monotonic, self._write_starts),
         ]
 
     def stop(self) -> None:

@@ -158,8 +158,9 @@ def read_plain_array(out: Lines, item: Field, path: Path, encoding: str, null: b
 
 
 def read_elements(out: Lines, item: Field, encoding: str) -> None:
-    if item.element == "int32":
-        out.put(f"{item.name} = {out.use('int32s')}(data, at, n)", "at += 4 * n")
+    if item.element in ("int8", "int32"):
+        size = FIXED_SIZES[item.element]
+        out.put(f"{item.name} = {out.use(item.element + 's')}(data, at, n)", f"at += {size} * n" if size > 1 else "at += n")
     else:
         assert item.element == "string", f"{item.name}: arrays of {item.element} are not known yet"
         out.put(f"{item.name}, at = {out.use(encoding + '_texts')}(data, at, n)")

@@ -144,7 +144,7 @@ def write_plain_array(out: Lines, item: Field, path: Path, value: str, target: s
         out.put(f"{item.struct.name}.write_array({target}, {sendable(item, path, value)}, version)")
         return
     put_count = out.use("put_compact_count" if path.flexible else "put_legacy_count")
-    put_values = out.use("put_int32s" if item.element == "int32" else f"put_{'compact' if path.flexible else 'legacy'}_texts")
+    put_values = out.use(f"put_{item.element}s" if item.element in ("int8", "int32") else f"put_{'compact' if path.flexible else 'legacy'}_texts")
     if item.nullable is None:
         out.put(f"{put_count}({target}, len({value}))", f"{put_values}({target}, {value})")
         return

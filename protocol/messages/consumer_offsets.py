@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocol.message import Message, Part
-from protocol.messages.fixed import pack_i, pack_ii, pack_q, pack_qi, unpack_i, unpack_ii, unpack_q, unpack_qi, unpack_u
+from protocol.messages.fixed import pack_i, pack_ii, pack_q, pack_qb, pack_qi, unpack_i, unpack_ii, unpack_q, unpack_qi, unpack_u
 from protocol.wire import (
     BYTES,
     UNREADABLE,
@@ -501,4 +501,445 @@ class GroupMetadataValue(Message):
                 MemberMetadata.write_array(out, self.members, version)
         except UNWRITABLE as error:
             raise unwritable("GroupMetadataValue", version, error) from error
+        return b"".join(out)
+
+
+class GroupPoliciesKey(Message):
+    """Key of the policies that an operator set for a group, version 30000."""
+
+    __slots__ = ("group",)
+    FLEXIBLE_FROM: ClassVar[int] = 32767
+    VERSIONS: ClassVar[tuple[int, int]] = (30000, 30000)
+
+    def __init__(
+        self,
+        group: str = "",
+    ) -> None:
+        self.group = group
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[GroupPoliciesKey, int]:
+        try:
+            group, at = legacy_text(data, at)
+        except UNREADABLE as error:
+            raise cut_short("GroupPoliciesKey", version) from error
+        if at > len(data):
+            raise cut_short("GroupPoliciesKey", version)
+        return GroupPoliciesKey(group), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            put_legacy_text(out, self.group)
+        except UNWRITABLE as error:
+            raise unwritable("GroupPoliciesKey", version, error) from error
+        return b"".join(out)
+
+
+class PolicyText(Part):
+    """Part of GroupPoliciesValue."""
+
+    __slots__ = ("name", "text")
+
+    def __init__(
+        self,
+        name: str = "",
+        text: str = "",
+    ) -> None:
+        self.name = name
+        self.text = text
+
+    @staticmethod
+    def read_array(data: bytes, at: int, version: int) -> tuple[list[PolicyText], int]:
+        items: list[PolicyText] = []
+        total, at = compact_count(data, at, 3)
+        for _ in range(total):
+            n = data[at]
+            if 0 < n < 128:
+                name = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            else:
+                name, at = compact_text(data, at)
+            n = data[at]
+            if 0 < n < 128:
+                text = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            else:
+                text, at = compact_text(data, at)
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+            items.append(PolicyText(name, text))
+        return items, at
+
+    @staticmethod
+    def write_array(out: list[bytes], items: list[PolicyText], version: int) -> None:
+        put_compact_count(out, len(items))
+        for item in items:
+            text = item.name.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            text = item.text.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(b"\x00")
+
+
+class GroupPoliciesValue(Message):
+    """The policies of a group, as the operator wrote them; a tombstone when none is left, version 0, flexible from 0."""
+
+    __slots__ = ("policies",)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(
+        self,
+        policies: list[PolicyText] | None = None,
+    ) -> None:
+        self.policies = [] if policies is None else policies
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[GroupPoliciesValue, int]:
+        try:
+            policies, at = PolicyText.read_array(data, at, version)
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+        except UNREADABLE as error:
+            raise cut_short("GroupPoliciesValue", version) from error
+        if at > len(data):
+            raise cut_short("GroupPoliciesValue", version)
+        return GroupPoliciesValue(policies), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            PolicyText.write_array(out, self.policies, version)
+            out.append(b"\x00")
+        except UNWRITABLE as error:
+            raise unwritable("GroupPoliciesValue", version, error) from error
+        return b"".join(out)
+
+
+class AwayMemberKey(Message):
+    """Key of a static member whose session has ended and whose seat is kept, version 30001."""
+
+    __slots__ = ("group", "instance_id")
+    FLEXIBLE_FROM: ClassVar[int] = 32767
+    VERSIONS: ClassVar[tuple[int, int]] = (30001, 30001)
+
+    def __init__(
+        self,
+        group: str = "",
+        instance_id: str = "",
+    ) -> None:
+        self.group = group
+        self.instance_id = instance_id
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[AwayMemberKey, int]:
+        try:
+            group, at = legacy_text(data, at)
+            instance_id, at = legacy_text(data, at)
+        except UNREADABLE as error:
+            raise cut_short("AwayMemberKey", version) from error
+        if at > len(data):
+            raise cut_short("AwayMemberKey", version)
+        return AwayMemberKey(group, instance_id), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            put_legacy_text(out, self.group)
+            put_legacy_text(out, self.instance_id)
+        except UNWRITABLE as error:
+            raise unwritable("AwayMemberKey", version, error) from error
+        return b"".join(out)
+
+
+class AwayMemberValue(Message):
+    """Since when the member is away; a tombstone when it is back or removed, version 0, flexible from 0."""
+
+    __slots__ = ("member_id", "since_ms")
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(
+        self,
+        member_id: str = "",
+        since_ms: int = 0,
+    ) -> None:
+        self.member_id = member_id
+        self.since_ms = since_ms
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[AwayMemberValue, int]:
+        try:
+            n = data[at]
+            if 0 < n < 128:
+                member_id = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            else:
+                member_id, at = compact_text(data, at)
+            (since_ms,) = unpack_q(data, at)
+            at += 8
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+        except UNREADABLE as error:
+            raise cut_short("AwayMemberValue", version) from error
+        if at > len(data):
+            raise cut_short("AwayMemberValue", version)
+        return AwayMemberValue(member_id, since_ms), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            text = self.member_id.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_qb(self.since_ms, 0))
+        except UNWRITABLE as error:
+            raise unwritable("AwayMemberValue", version, error) from error
+        return b"".join(out)
+
+
+class SeatsKey(Message):
+    """Key of a group's warm standbys and of take-overs that are under way, version 30002."""
+
+    __slots__ = ("group",)
+    FLEXIBLE_FROM: ClassVar[int] = 32767
+    VERSIONS: ClassVar[tuple[int, int]] = (30002, 30002)
+
+    def __init__(
+        self,
+        group: str = "",
+    ) -> None:
+        self.group = group
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[SeatsKey, int]:
+        try:
+            group, at = legacy_text(data, at)
+        except UNREADABLE as error:
+            raise cut_short("SeatsKey", version) from error
+        if at > len(data):
+            raise cut_short("SeatsKey", version)
+        return SeatsKey(group), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            put_legacy_text(out, self.group)
+        except UNWRITABLE as error:
+            raise unwritable("SeatsKey", version, error) from error
+        return b"".join(out)
+
+
+class StandbyMember(Part):
+    """Part of SeatsValue."""
+
+    __slots__ = ("member_id", "instance_id", "since_ms")
+
+    def __init__(
+        self,
+        member_id: str = "",
+        instance_id: str | None = None,
+        since_ms: int = 0,
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.since_ms = since_ms
+
+    @staticmethod
+    def read_array(data: bytes, at: int, version: int) -> tuple[list[StandbyMember], int]:
+        instance_id: str | None
+        items: list[StandbyMember] = []
+        total, at = compact_count(data, at, 11)
+        for _ in range(total):
+            n = data[at]
+            if 0 < n < 128:
+                member_id = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            else:
+                member_id, at = compact_text(data, at)
+            n = data[at]
+            if 0 < n < 128:
+                instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            elif n == 0:
+                instance_id = None
+                at += 1
+            else:
+                instance_id, at = compact_text_or_null(data, at)
+            (since_ms,) = unpack_q(data, at)
+            at += 8
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+            items.append(StandbyMember(member_id, instance_id, since_ms))
+        return items, at
+
+    @staticmethod
+    def write_array(out: list[bytes], items: list[StandbyMember], version: int) -> None:
+        put_compact_count(out, len(items))
+        for item in items:
+            text = item.member_id.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            if item.instance_id is None:
+                out.append(b"\x00")
+            else:
+                text = item.instance_id.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(pack_qb(item.since_ms, 0))
+
+
+class SeatTakeOver(Part):
+    """Part of SeatsValue."""
+
+    __slots__ = ("member_id", "instance_id", "from_member_id", "from_instance_id", "since_ms")
+
+    def __init__(
+        self,
+        member_id: str = "",
+        instance_id: str | None = None,
+        from_member_id: str = "",
+        from_instance_id: str | None = None,
+        since_ms: int = 0,
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.from_member_id = from_member_id
+        self.from_instance_id = from_instance_id
+        self.since_ms = since_ms
+
+    @staticmethod
+    def read_array(data: bytes, at: int, version: int) -> tuple[list[SeatTakeOver], int]:
+        instance_id: str | None
+        from_instance_id: str | None
+        items: list[SeatTakeOver] = []
+        total, at = compact_count(data, at, 13)
+        for _ in range(total):
+            n = data[at]
+            if 0 < n < 128:
+                member_id = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            else:
+                member_id, at = compact_text(data, at)
+            n = data[at]
+            if 0 < n < 128:
+                instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            elif n == 0:
+                instance_id = None
+                at += 1
+            else:
+                instance_id, at = compact_text_or_null(data, at)
+            n = data[at]
+            if 0 < n < 128:
+                from_member_id = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            else:
+                from_member_id, at = compact_text(data, at)
+            n = data[at]
+            if 0 < n < 128:
+                from_instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            elif n == 0:
+                from_instance_id = None
+                at += 1
+            else:
+                from_instance_id, at = compact_text_or_null(data, at)
+            (since_ms,) = unpack_q(data, at)
+            at += 8
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+            items.append(SeatTakeOver(member_id, instance_id, from_member_id, from_instance_id, since_ms))
+        return items, at
+
+    @staticmethod
+    def write_array(out: list[bytes], items: list[SeatTakeOver], version: int) -> None:
+        put_compact_count(out, len(items))
+        for item in items:
+            text = item.member_id.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            if item.instance_id is None:
+                out.append(b"\x00")
+            else:
+                text = item.instance_id.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            text = item.from_member_id.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            if item.from_instance_id is None:
+                out.append(b"\x00")
+            else:
+                text = item.from_instance_id.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(pack_qb(item.since_ms, 0))
+
+
+class SeatsValue(Message):
+    """The standbys of a generation, the longest-waiting first; a tombstone when there are none, version 0, flexible from 0."""
+
+    __slots__ = ("generation", "standbys", "take_overs")
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(
+        self,
+        generation: int = 0,
+        standbys: list[StandbyMember] | None = None,
+        take_overs: list[SeatTakeOver] | None = None,
+    ) -> None:
+        self.generation = generation
+        self.standbys = [] if standbys is None else standbys
+        self.take_overs = [] if take_overs is None else take_overs
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[SeatsValue, int]:
+        try:
+            (generation,) = unpack_i(data, at)
+            at += 4
+            standbys, at = StandbyMember.read_array(data, at, version)
+            take_overs, at = SeatTakeOver.read_array(data, at, version)
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+        except UNREADABLE as error:
+            raise cut_short("SeatsValue", version) from error
+        if at > len(data):
+            raise cut_short("SeatsValue", version)
+        return SeatsValue(generation, standbys, take_overs), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            out.append(pack_i(self.generation))
+            StandbyMember.write_array(out, self.standbys, version)
+            SeatTakeOver.write_array(out, self.take_overs, version)
+            out.append(b"\x00")
+        except UNWRITABLE as error:
+            raise unwritable("SeatsValue", version, error) from error
         return b"".join(out)

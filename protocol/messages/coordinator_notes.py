@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from protocol.message import Message, Part
 from protocol.messages.fixed import (
+    pack_b,
     pack_bbh,
     pack_biqiqb,
     pack_bqi,
@@ -21,9 +22,12 @@ from protocol.messages.fixed import (
     pack_iqb,
     pack_iqqb,
     pack_q,
+    pack_qb,
     pack_qbb,
     pack_qib,
     pack_qq,
+    pack_tqib,
+    unpack_b,
     unpack_bbh,
     unpack_biqiq,
     unpack_bqi,
@@ -38,6 +42,7 @@ from protocol.messages.fixed import (
     unpack_qb,
     unpack_qi,
     unpack_qq,
+    unpack_tqi,
 )
 from protocol.wire import (
     BYTES,
@@ -866,6 +871,270 @@ class EndOffsets(Message):
             out += tagged
         except UNWRITABLE as error:
             raise unwritable("EndOffsets", version, error) from error
+        return b"".join(out)
+
+
+class MemberAway(Message):
+    """Kind 10: a static member's session ended and its seat is kept, or it is back, version 0, flexible from 0."""
+
+    __slots__ = ("member_id", "instance_id", "back", "away_ms", "session_ms")
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(
+        self,
+        member_id: str = "",
+        instance_id: str = "",
+        back: bool = False,
+        away_ms: int = 0,
+        session_ms: int = 0,
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.back = back
+        self.away_ms = away_ms
+        self.session_ms = session_ms
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[MemberAway, int]:
+        try:
+            n = data[at]
+            if 0 < n < 128:
+                member_id = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            else:
+                member_id, at = compact_text(data, at)
+            n = data[at]
+            if 0 < n < 128:
+                instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            else:
+                instance_id, at = compact_text(data, at)
+            back, away_ms, session_ms = unpack_tqi(data, at)
+            at += 13
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+        except UNREADABLE as error:
+            raise cut_short("MemberAway", version) from error
+        if at > len(data):
+            raise cut_short("MemberAway", version)
+        return MemberAway(member_id, instance_id, back, away_ms, session_ms), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            text = self.member_id.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            text = self.instance_id.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(pack_tqib(self.back, self.away_ms, self.session_ms, 0))
+        except UNWRITABLE as error:
+            raise unwritable("MemberAway", version, error) from error
+        return b"".join(out)
+
+
+class JoinRefused(Message):
+    """Kind 11: a JoinGroup was refused, because its instance is not in the group's strict list, version 0, flexible from 0."""
+
+    __slots__ = ("instance_id", "client_id", "host", "listed")
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(
+        self,
+        instance_id: str | None = None,
+        client_id: str = "",
+        host: str = "",
+        listed: str = "",
+    ) -> None:
+        self.instance_id = instance_id
+        self.client_id = client_id
+        self.host = host
+        self.listed = listed
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[JoinRefused, int]:
+        instance_id: str | None
+        try:
+            n = data[at]
+            if 0 < n < 128:
+                instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            elif n == 0:
+                instance_id = None
+                at += 1
+            else:
+                instance_id, at = compact_text_or_null(data, at)
+            n = data[at]
+            if 0 < n < 128:
+                client_id = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            else:
+                client_id, at = compact_text(data, at)
+            n = data[at]
+            if 0 < n < 128:
+                host = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            else:
+                host, at = compact_text(data, at)
+            n = data[at]
+            if 0 < n < 128:
+                listed = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            else:
+                listed, at = compact_text(data, at)
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+        except UNREADABLE as error:
+            raise cut_short("JoinRefused", version) from error
+        if at > len(data):
+            raise cut_short("JoinRefused", version)
+        return JoinRefused(instance_id, client_id, host, listed), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            if self.instance_id is None:
+                out.append(b"\x00")
+            else:
+                text = self.instance_id.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            text = self.client_id.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            text = self.host.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            text = self.listed.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            out.append(b"\x00")
+        except UNWRITABLE as error:
+            raise unwritable("JoinRefused", version, error) from error
+        return b"".join(out)
+
+
+class StandbyChange(Message):
+    """Kind 12: a member became a standby, or a standby takes the seat of a member that is gone, version 0, flexible from 0."""
+
+    __slots__ = ("member_id", "instance_id", "step", "from_member_id", "from_instance_id", "after_ms")
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+
+    def __init__(
+        self,
+        member_id: str = "",
+        instance_id: str | None = None,
+        step: int = 0,
+        from_member_id: str | None = None,
+        from_instance_id: str | None = None,
+        after_ms: int = 0,
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.step = step
+        self.from_member_id = from_member_id
+        self.from_instance_id = from_instance_id
+        self.after_ms = after_ms
+
+    @staticmethod
+    def decode(data: bytes, at: int, version: int) -> tuple[StandbyChange, int]:
+        instance_id: str | None
+        from_member_id: str | None
+        from_instance_id: str | None
+        try:
+            n = data[at]
+            if 0 < n < 128:
+                member_id = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            else:
+                member_id, at = compact_text(data, at)
+            n = data[at]
+            if 0 < n < 128:
+                instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            elif n == 0:
+                instance_id = None
+                at += 1
+            else:
+                instance_id, at = compact_text_or_null(data, at)
+            (step,) = unpack_b(data, at)
+            at += 1
+            n = data[at]
+            if 0 < n < 128:
+                from_member_id = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            elif n == 0:
+                from_member_id = None
+                at += 1
+            else:
+                from_member_id, at = compact_text_or_null(data, at)
+            n = data[at]
+            if 0 < n < 128:
+                from_instance_id = data[at + 1 : at + n].decode("utf-8", "replace")
+                at += n
+            elif n == 0:
+                from_instance_id = None
+                at += 1
+            else:
+                from_instance_id, at = compact_text_or_null(data, at)
+            (after_ms,) = unpack_q(data, at)
+            at += 8
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+        except UNREADABLE as error:
+            raise cut_short("StandbyChange", version) from error
+        if at > len(data):
+            raise cut_short("StandbyChange", version)
+        return StandbyChange(member_id, instance_id, step, from_member_id, from_instance_id, after_ms), at
+
+    def encode(self, version: int) -> bytes:
+        out: list[bytes] = []
+        try:
+            text = self.member_id.encode()
+            n = len(text) + 1
+            out.append(BYTES[n] if n < 128 else text_length(n))
+            out.append(text)
+            if self.instance_id is None:
+                out.append(b"\x00")
+            else:
+                text = self.instance_id.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(pack_b(self.step))
+            if self.from_member_id is None:
+                out.append(b"\x00")
+            else:
+                text = self.from_member_id.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            if self.from_instance_id is None:
+                out.append(b"\x00")
+            else:
+                text = self.from_instance_id.encode()
+                n = len(text) + 1
+                out.append(BYTES[n] if n < 128 else text_length(n))
+                out.append(text)
+            out.append(pack_qb(self.after_ms, 0))
+        except UNWRITABLE as error:
+            raise unwritable("StandbyChange", version, error) from error
         return b"".join(out)
 
 

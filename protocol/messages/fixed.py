@@ -63,6 +63,18 @@ def pack_biqiqb(b0: int, i1: int, q2: int, i3: int, q4: int, b5: int) -> bytes:
     return out.getvalue()
 
 
+def pack_biqqq(b0: int, i1: int, q2: int, q3: int, q4: int) -> bytes:
+    out = BytesWriter()
+    if not -128 <= b0 < 128:
+        raise ValueError(f"{b0} is not an int8")
+    out.append(b0 & 255)
+    write_i32_be(out, i1)
+    write_i64_be(out, q2)
+    write_i64_be(out, q3)
+    write_i64_be(out, q4)
+    return out.getvalue()
+
+
 def pack_bqi(b0: int, q1: int, i2: int) -> bytes:
     out = BytesWriter()
     if not -128 <= b0 < 128:
@@ -195,6 +207,15 @@ def pack_hiiqb(h0: int, i1: int, i2: int, q3: int, b4: int) -> bytes:
     if not -128 <= b4 < 128:
         raise ValueError(f"{b4} is not an int8")
     out.append(b4 & 255)
+    return out.getvalue()
+
+
+def pack_hqqq(h0: int, q1: int, q2: int, q3: int) -> bytes:
+    out = BytesWriter()
+    write_i16_be(out, h0)
+    write_i64_be(out, q1)
+    write_i64_be(out, q2)
+    write_i64_be(out, q3)
     return out.getvalue()
 
 
@@ -622,6 +643,17 @@ def pack_tbtb(t0: bool, b1: int, t2: bool, b3: int) -> bytes:
     return out.getvalue()
 
 
+def pack_tqib(t0: bool, q1: int, i2: int, b3: int) -> bytes:
+    out = BytesWriter()
+    out.append(1 if t0 else 0)
+    write_i64_be(out, q1)
+    write_i32_be(out, i2)
+    if not -128 <= b3 < 128:
+        raise ValueError(f"{b3} is not an int8")
+    out.append(b3 & 255)
+    return out.getvalue()
+
+
 def pack_tt(t0: bool, t1: bool) -> bytes:
     out = BytesWriter()
     out.append(1 if t0 else 0)
@@ -660,6 +692,10 @@ def unpack_bbh(data: bytes, at: int) -> tuple[int, int, int]:
 
 def unpack_biqiq(data: bytes, at: int) -> tuple[int, int, int, int, int]:
     return (data[at] ^ 128) - 128, read_i32_be(data, at + 1), read_i64_be(data, at + 5), read_i32_be(data, at + 13), read_i64_be(data, at + 17)
+
+
+def unpack_biqqq(data: bytes, at: int) -> tuple[int, int, int, int, int]:
+    return (data[at] ^ 128) - 128, read_i32_be(data, at + 1), read_i64_be(data, at + 5), read_i64_be(data, at + 13), read_i64_be(data, at + 21)
 
 
 def unpack_bqi(data: bytes, at: int) -> tuple[int, int, int]:
@@ -704,6 +740,10 @@ def unpack_hiii(data: bytes, at: int) -> tuple[int, int, int, int]:
 
 def unpack_hiiq(data: bytes, at: int) -> tuple[int, int, int, int]:
     return read_i16_be(data, at), read_i32_be(data, at + 2), read_i32_be(data, at + 6), read_i64_be(data, at + 10)
+
+
+def unpack_hqqq(data: bytes, at: int) -> tuple[int, int, int, int]:
+    return read_i16_be(data, at), read_i64_be(data, at + 2), read_i64_be(data, at + 10), read_i64_be(data, at + 18)
 
 
 def unpack_i(data: bytes, at: int) -> tuple[int]:
@@ -822,6 +862,10 @@ def unpack_tbt(data: bytes, at: int) -> tuple[bool, int, bool]:
     return data[at] != 0, (data[at + 1] ^ 128) - 128, data[at + 2] != 0
 
 
+def unpack_tqi(data: bytes, at: int) -> tuple[bool, int, int]:
+    return data[at] != 0, read_i64_be(data, at + 1), read_i32_be(data, at + 9)
+
+
 def unpack_tt(data: bytes, at: int) -> tuple[bool, bool]:
     return data[at] != 0, data[at + 1] != 0
 
@@ -848,6 +892,7 @@ STRUCTS: Final = {
     "bbh": Struct(">bbh"),
     "biqiq": Struct(">biqiq"),
     "biqiqb": Struct(">biqiqb"),
+    "biqqq": Struct(">biqqq"),
     "bqi": Struct(">bqi"),
     "bqq": Struct(">bqq"),
     "bqqiibqi": Struct(">bqqiibqi"),
@@ -863,6 +908,7 @@ STRUCTS: Final = {
     "hiii": Struct(">hiii"),
     "hiiq": Struct(">hiiq"),
     "hiiqb": Struct(">hiiqb"),
+    "hqqq": Struct(">hqqq"),
     "i": Struct(">i"),
     "ib": Struct(">ib"),
     "ih": Struct(">ih"),
@@ -910,6 +956,8 @@ STRUCTS: Final = {
     "tb": Struct(">?b"),
     "tbt": Struct(">?b?"),
     "tbtb": Struct(">?b?b"),
+    "tqi": Struct(">?qi"),
+    "tqib": Struct(">?qib"),
     "tt": Struct(">??"),
     "ttb": Struct(">??b"),
     "u": Struct(">16s"),

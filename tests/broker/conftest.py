@@ -1,4 +1,4 @@
-"""Fixtures of the broker's tests: `served` is a broker behind a real socket, `desk` and `peer` are one without it."""
+"""Fixtures of the broker's tests: `served` is a broker behind a real socket, `desk` and `peer` work without one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DISK_KIB = 512
 
 @pytest.hookimpl(tryfirst=True)  # before tests are selected by their markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as `once` what runs on a fake loop: rules alone, without a socket, process or thread, which no Python changes."""
+    """Mark tests on a fake loop as `once`: without sockets, processes or threads they do not depend on the Python version."""
     for item in items:
         if not {"desk", "machine", "world"}.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.once)
@@ -36,8 +36,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
         yield broker
     finally:
         await broker.stop()
-        gc.enable()  # a broker runs the garbage collector by hand
-        gc.unfreeze()
+        gc.enable()  # a broker runs the garbage collector explicitly
 
 
 @pytest.fixture

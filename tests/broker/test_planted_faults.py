@@ -1,7 +1,7 @@
-"""An exception planted at every callback of a started broker ends one connection at most, and everybody is served afterwards.
+"""An exception planted at every callback of a started broker ends at most one connection, and all clients are served afterwards.
 
-The callbacks are found in the code: what is handed to the event loop, to a worker or to the turn. One that is handed over without
-being contained is noticed here too.
+The callbacks are found in the code: those given to the event loop, to a worker or to the turn. A callback given
+without containment is found here too.
 """
 
 from __future__ import annotations
@@ -28,27 +28,28 @@ pytestmark = [
     pytest.mark.skipif(str(broker.net.connection.__file__).endswith(".so"), reason="nothing can be planted in compiled code"),
 ]
 
-# Who calls back: the position of the callback among the arguments.
+# Functions that take callbacks: the position of the callback among the arguments.
 CALLS_BACK = {"call_soon": 0, "call_later": 1, "call_at": 1, "call_soon_threadsafe": 0, "add_reader": 1, "add_writer": 1, "add_done_callback": 0}
-# These contain by themselves, or do nothing that could raise.
+# These contain exceptions themselves, or do nothing that could raise.
 BARE = {
     ("broker/runtime/turn.py", "self._end"),
     ("broker/runtime/turn.py", "self._fire"),
     ("broker/runtime/turn.py", "self._past_input"),
     ("broker/net/acceptor.py", "self._tasks.discard"),
-    ("broker/topics/partitions.py", "self._next_slice(served, remaining)"),  # makes a Contained
+    ("broker/stores/jetstream/claim.py", "self._step(step)"),  # makes a Contained
+    ("broker/topics/partitions.py", "self._continue_deletion(served, remaining)"),  # the same
 }
-# Tasks whose end somebody awaits: what they raise is heard there.
+# Tasks that are awaited: the awaiting code gets their exceptions.
 AWAITED = {
     ("broker/server.py", "broker.cleaning.stop()"),
     ("broker/topics/batch_checker.py", "self._start()"),
-    ("broker/stores/compaction.py", "run_cleaner(self._command, cleaned.folder, request, niceness, limit)"),
+    ("broker/stores/compaction.py", "self._run_cleaner(self._command, cleaned.folder, request, niceness, limit)"),
 }
-# What a turn, a log or a transport calls, by the name of the method.
+# Methods called by a turn, a log or a transport.
 CALLED = {"end_turn", "advance", "move_deadlines", "write_piece", "release", "fail", "complete", "answer", "enough", "done", "grown"}
 LOOPS_CALLS = ("data_received", "pause_writing", "resume_writing", "connection_lost")
 NOT_PLANTED = {
-    "broker.net.connection:Connection.connection_lost",  # nothing of it may fail: it is where connections end
+    "broker.net.connection:Connection.connection_lost",  # these must not fail: connections end there
     "broker.net.dispatch:Constant.answer",
 }
 
@@ -108,7 +109,7 @@ def handed_over() -> Iterator[tuple[str, ast.expr]]:
 
 
 def method_in(node: ast.expr) -> str:
-    """Of `self.method` or `partial(self.method, ...)`."""
+    """The name of `self.method` or `partial(self.method, ...)`."""
     if isinstance(node, ast.Call) and node.args and isinstance(node.func, ast.Name) and node.func.id in ("partial", "Contained"):
         return method_in(node.args[0])
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
@@ -133,7 +134,7 @@ def planting_points() -> list[str]:
 
 
 POINTS = planting_points()
-# These are met in every run; many others need a full disk, a deletion or a long time.
+# These are called in every run; many others need a full disk, a deletion or a long time.
 ALWAYS_MET = {
     "broker.net.connection:Connection.data_received",
     "broker.net.connection:Connection.end_turn",
@@ -155,19 +156,19 @@ ALWAYS_MET = {
 }
 
 
-def test_everything_that_is_handed_to_a_loop_is_contained() -> None:
+def test_every_callback_given_to_the_loop_is_contained() -> None:
     bare = {(path, ast.unparse(node)) for path, node in handed_over() if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("Contained", "contained_task"))}
     bare -= AWAITED
     assert bare <= BARE
 
 
-def test_the_points_are_found_in_the_code() -> None:
+def test_the_planting_points_exist_in_the_code() -> None:
     assert set(POINTS) >= ALWAYS_MET
     assert len(POINTS) > 50
 
 
 class Planted:
-    """A started broker, and which of its callbacks raises next."""
+    """A started broker, and the callback that raises next."""
 
     def __init__(self, ours: Broker, control: Path) -> None:
         self.ours = ours
@@ -179,7 +180,7 @@ class Planted:
             seat.warm_up()
 
     def say(self, word: str, point: str) -> int:
-        """How often it has raised by now."""
+        """The number of raised exceptions so far."""
         self._lines.write(f"{word} {point}\n")
         self._lines.flush()
         return int(self._lines.readline())
@@ -226,7 +227,7 @@ CHUNK = ("heartbeat", "commit", "produce", "fetch offsets", "join", "sync", "lon
 
 
 def works(port: int, seat: Seat) -> bool:
-    """Produce, a commit, a member's heartbeat and a deadline."""
+    """Produce, a commit, a member's heartbeat and a deadline work."""
     with Client(port, client_id="after") as client:
         for kind in ("produce", "commit", "heartbeat", "long poll"):
             version, request = seat.requests[kind]
@@ -247,7 +248,7 @@ def works(port: int, seat: Seat) -> bool:
 
 
 def all_replies(seat: Seat) -> bool:
-    """Whether it got them; False: its connection was closed."""
+    """Whether all replies came; False: the connection was closed."""
     try:
         assert seat.answered() == [], "out of order"
     except (AssertionError, ConnectionError) as error:
@@ -258,7 +259,7 @@ def all_replies(seat: Seat) -> bool:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_fault_there_ends_one_connection_at_most(planted: Planted, point: str) -> None:
+def test_a_fault_at_any_point_ends_at_most_one_connection(planted: Planted, point: str) -> None:
     before = planted.say("count", point)
     planted.say("arm", point)
     for seat in planted.seats:
@@ -270,7 +271,7 @@ def test_a_fault_there_ends_one_connection_at_most(planted: Planted, point: str)
             client.socket.settimeout(0.3)
             client.ask(planted.seats[0].requests["long poll"][1], 11)
             waiting.send(fetching(TOPIC, max_wait_ms=1_000, min_bytes=1 << 20), 11)
-            client.ask(producing(BATCH, TOPIC), 9)  # while that one waits
+            client.ask(producing(BATCH, TOPIC), 9)  # while that request waits
         assert eventually(lambda: planted.say("count", point) > before, 3), "it was not met"
     planted.say("disarm", point)
     for seat in ended:
@@ -281,11 +282,12 @@ def test_a_fault_there_ends_one_connection_at_most(planted: Planted, point: str)
         seat.warm_up()
 
 
-def test_health_knows_of_them(planted: Planted) -> None:
-    """Last of this module; it is ready all the same."""
+def test_health_reports_planted_faults(planted: Planted) -> None:
+    """The broker is ready nevertheless."""
     import subprocess
     import sys
 
+    test_a_fault_at_any_point_ends_at_most_one_connection(planted, "broker.net.connection:Connection.data_received")
     command = [sys.executable, "-P", "-m", "tenure", "health", f"127.0.0.1:{planted.ours.port}"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=20, check=False)
     assert done.returncode == 0, done.stdout

@@ -31,12 +31,12 @@ pytestmark = [
 
 FULL = os.environ.get("SCALE") == "full"
 
-# The yardstick took 0.125 s where 1.5 s for a million offsets and 50 ms for a pause were set as targets.
+# The yardstick took 0.125 s on the machine for which the targets were 1.5 s for a million offsets and 50 ms for a pause.
 YARDSTICK_SECONDS = 0.125
 
 
 def yardstick() -> float:
-    """How much slower than that machine this one is now."""
+    """How much slower this machine is than that one, now."""
     begin = time.process_time()
     kept: dict[int, bytes] = {}
     for number in range(300_000):
@@ -51,19 +51,19 @@ def processor_seconds(pid: int) -> float:
 
 # Members.
 
-CONNECTIONS, MEMBERS, SESSION_MS = (10_000, 100_000, 90_000) if FULL else (300, 3_000, 7_000)
-BEAT_MS = 3_000
-# A member with its share of its group and connection: 200 MiB for 100,000 leave 1,700. Among few the beginnings of tables count.
+CONNECTIONS, MEMBERS, SESSION_MS = (10_000, 100_000, 90_000) if FULL else (300, 3_000, 4_000)
+BEAT_MS = 3_000 if FULL else 1_500
+# A member with its share of its group and connection: 200 MiB for 100,000 leave 1,700. With few members, initial tables count too.
 MEMBER_BYTES_MAX = 1_700 if FULL else 2_300
 SETUP_SECONDS = 300 if FULL else 60
 
 
-def test_members_that_beat_every_three_seconds_stay_and_cost_little(tmp_path: Path) -> None:
+def test_members_that_send_heartbeats_stay_and_cost_little(tmp_path: Path) -> None:
     try:
         kgload = tools().kgload
     except BuildError as error:
         pytest.skip(str(error))
-    # Longer than a session, so that a heartbeat that was not counted would show.
+    # Longer than a session, so that a lost heartbeat would show.
     seconds = SESSION_MS / 1000 + 1
     with LastingBroker(tmp_path / "data", "offsets.flush=interval", "log.level=warning") as lasting:
         assert lasting.broker is not None
@@ -80,7 +80,7 @@ def test_members_that_beat_every_three_seconds_stay_and_cost_little(tmp_path: Pa
     assert {name: result[name] for name in ("errors", "lost_conns", "malformed", "rejoins")} == dict.fromkeys(
         ("errors", "lost_conns", "malformed", "rejoins"), 0
     )
-    # How many a machine manages is for the bench to say. Each member had several, or somebody would have been expired.
+    # make bench measures how many are possible. Each member sent several, or one would have expired.
     assert result["heartbeat"]["n"] >= MEMBERS * 2
     assert states == ["Stable"] * (MEMBERS // 10)
     member_bytes = (taken - idle) * 1024 / MEMBERS
@@ -93,8 +93,8 @@ def test_members_that_beat_every_three_seconds_stay_and_cost_little(tmp_path: Pa
 
 OFFSETS_EACH = 100
 GROUPS = 10_000 if FULL else 2_000
-# As a part of the plainest reading of the same logs: after a crash, when what was written last is checked, and after an orderly stop.
-# Found with one in a batch were 0.46 to 0.56 and 0.24 to 0.42, on Python 3.11, 3.13 and 3.14; with ten 3.3 and 2.0.
+# As a fraction of the plainest read of the same logs: after a crash, when the last batches are verified, and after an orderly stop.
+# Measured with one offset in a batch: 0.46 to 0.56 and 0.24 to 0.42, on Python 3.11, 3.13 and 3.14; with ten 3.3 and 2.0.
 LOAD_MOST = {1: (0.75, 0.6), 10: (4.5, 3.0)}
 
 
@@ -110,7 +110,7 @@ def test_a_million_offsets_are_reloaded_quickly(tmp_path: Path, per_batch: int) 
     write_offsets(tmp_path / "data", GROUPS, OFFSETS_EACH, per_batch, 50)
 
     def cost(killed: bool) -> float:
-        """Of one start, which is ended this way or the other."""
+        """The cost of one start, ended by a stop or a kill."""
         least = plain_reading(tmp_path / "data")
         with LastingBroker(tmp_path / "data", "offsets.topic.num.partitions=50", "offsets.retention.minutes=2147483647") as lasting:
             assert lasting.broker is not None
@@ -125,7 +125,7 @@ def test_a_million_offsets_are_reloaded_quickly(tmp_path: Path, per_batch: int) 
 
     costs = [cost(killed=True) for _ in range(3)]
     cost(killed=False)
-    orderly = [cost(killed=False) for _ in range(3)]
+    orderly = [cost(killed=False) for _ in range(2)]
     print(f"offsets loaded in {min(costs):.2f} of the plainest reading, after an orderly stop {min(orderly):.2f}, {per_batch} in a batch: {costs}, {orderly}")
     most, most_orderly = LOAD_MOST[per_batch]
     assert min(costs) < most
@@ -139,7 +139,7 @@ CROWD = 1_000
 ROUNDS = 3
 
 
-def test_a_rolling_restart_of_a_thousand_static_members_is_no_rebalance(tmp_path: Path) -> None:
+def test_a_rolling_restart_of_a_thousand_static_members_causes_no_rebalance(tmp_path: Path) -> None:
     async def play(port: int) -> None:
         faces = await gather(port, CROWD, static=True)
         generation = faces[0].generation
@@ -162,7 +162,7 @@ def test_a_rolling_restart_of_a_thousand_static_members_is_no_rebalance(tmp_path
         assert (found.group_state, len(found.members)) == ("Stable", CROWD)
 
 
-def test_a_rebalance_of_a_thousand_members_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_rebalance_of_a_thousand_members_delays_no_other_client(tmp_path: Path) -> None:
     pauses: list[dict[str, Any]] = []
 
     async def play(port: int, pid: int) -> None:
@@ -170,7 +170,7 @@ def test_a_rebalance_of_a_thousand_members_holds_nobody_up(tmp_path: Path) -> No
         for number in range(ROUNDS):
             before = faces[0].generation
             with pinging(port, pid) as pinger:
-                # Who leads joins again; the others are called back, and the last of them completes the round.
+                # The leader rejoins; the others are told to rejoin, and the last of them completes the round.
                 leader = next(face for face in faces if face.leads)
                 rejoined = asyncio.create_task(leader.take_part())
                 while await faces[1 if faces[0] is leader else 0].beat() == 0:
@@ -187,6 +187,6 @@ def test_a_rebalance_of_a_thousand_members_holds_nobody_up(tmp_path: Path) -> No
         slower = yardstick()
         asyncio.run(play(lasting.port, lasting.broker.pid))
         slower = (slower + yardstick()) / 2
-    best = min(one["worked"] for one in pauses) / slower
+    best = min(pause["worked"] for pause in pauses) / slower
     print(f"at most {best * 1000:.1f} ms of work before an answer, on a machine slower by {slower:.2f}; {pauses}")
     assert best < PAUSE_SECONDS_MAX

@@ -1,4 +1,4 @@
-"""A started broker, asked over a socket: what it serves now, and what it keeps."""
+"""A started broker over a socket: its replies, and its state after restarts."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_api_versions_lists_what_is_served(client: Client, version: int) -> None
     assert all(ranges[key] == APIS[key].advertised for key in ranges)
 
 
-def test_a_client_newer_than_us_is_told_our_versions_in_the_oldest_form(client: Client) -> None:
+def test_a_newer_api_versions_request_is_answered_in_version_0(client: Client) -> None:
     client.send_frame(pack(">hhih", 18, 99, 7, 4) + b"test" + b"\0 anything that version 99 may hold")
     frame = client.frame()
     correlation_id, error, count, key, oldest, newest = unpack(">ihihhh", frame)
@@ -94,12 +94,12 @@ def test_a_created_topic_is_found_with_its_id_in_every_version(client: Client) -
     assert (by_id.error_code, by_id.name) == (0, "orders")
 
 
-def test_an_unknown_topic_id_is_said_to_be_unknown(client: Client) -> None:
+def test_an_unknown_topic_id_gets_its_error(client: Client) -> None:
     (found,) = client.ask(MetadataRequest([MetadataRequestTopic(topic_id=b"x" * 16, name=None)]), 12).topics
     assert found.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_null_lists_every_topic_and_in_version_0_an_empty_list_does(client: Client) -> None:
+def test_metadata_for_null_or_version_0_empty_lists_every_topic(client: Client) -> None:
     client.ask(CreateTopicsRequest([topic("listed")], 5000), 7)
     assert "listed" in {found.name for found in client.ask(MetadataRequest(None), 5).topics}
     assert "listed" in {found.name for found in client.ask(MetadataRequest([]), 0).topics}
@@ -112,7 +112,7 @@ def test_the_offsets_topic_is_internal_and_there_from_the_start(client: Client) 
     assert len(found.partitions) == 50
 
 
-def test_a_missing_topic_is_created_only_for_those_who_allow_it(client: Client) -> None:
+def test_a_missing_topic_is_created_only_if_the_request_allows_it(client: Client) -> None:
     assert metadata(client, "automatic").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     made = metadata(client, "automatic", create=True).topics[0]
     assert (made.error_code, len(made.partitions)) == (0, 1)
@@ -120,25 +120,25 @@ def test_a_missing_topic_is_created_only_for_those_who_allow_it(client: Client) 
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "x" * 250, "caf\u00e9", "new\nline", "__tenure_topics"])
-def test_names_that_cannot_be_are_refused(client: Client, name: str) -> None:
+def test_invalid_topic_names_are_refused(client: Client, name: str) -> None:
     made = client.ask(CreateTopicsRequest([topic(name)], 5000), 7).topics[0]
     assert made.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert metadata(client, name, create=True).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_the_notes_are_a_topic_for_whoever_names_it_and_listed_for_nobody(client: Client) -> None:
+def test_the_topic_of_notes_is_found_by_its_name_and_never_listed(client: Client) -> None:
     (found,) = metadata(client, "__coordinator_notes").topics
     assert (found.error_code, found.is_internal, len(found.partitions)) == (0, True, 50)
     assert client.ask(MetadataRequest([MetadataRequestTopic(found.topic_id, None)]), 12).topics[0].name == "__coordinator_notes"
     assert "__coordinator_notes" not in {topic.name for topic in client.ask(MetadataRequest(None), 5).topics}
     wanted = DescribeConfigsResource(2, "__coordinator_notes", ["cleanup.policy", "retention.ms"])
     (described,) = client.ask(DescribeConfigsRequest([wanted]), 4).results
-    assert {one.name: one.value for one in described.configs} == {"cleanup.policy": "delete", "retention.ms": str(7 * 86_400_000)}
+    assert {config.name: config.value for config in described.configs} == {"cleanup.policy": "delete", "retention.ms": str(7 * 86_400_000)}
     made = client.ask(CreateTopicsRequest([topic("__coordinator_notes")], 5000), 7).topics[0]
     assert made.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_names_that_differ_in_dots_and_underscores_alone_collide(client: Client) -> None:
+def test_topic_names_differing_only_in_dots_and_underscores_collide(client: Client) -> None:
     assert client.ask(CreateTopicsRequest([topic("a.b")], 5000), 7).topics[0].error_code == 0
     made = client.ask(CreateTopicsRequest([topic("a_b")], 5000), 7).topics[0]
     assert made.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -146,19 +146,19 @@ def test_names_that_differ_in_dots_and_underscores_alone_collide(client: Client)
     assert metadata(client, "a_b", create=True).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_topic_is_made_once(client: Client) -> None:
+def test_creating_an_existing_topic_is_refused(client: Client) -> None:
     request = CreateTopicsRequest([topic("once")], 5000)
     assert client.ask(request, 7).topics[0].error_code == 0
     again = client.ask(request, 7).topics[0]
     assert (again.error_code, again.error_message) == (ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'once' already exists.")
 
 
-def test_a_name_twice_in_one_request_is_an_invalid_request_for_that_name_alone(client: Client) -> None:
+def test_a_duplicate_topic_in_a_request_fails_only_that_topic(client: Client) -> None:
     made = client.ask(CreateTopicsRequest([topic("twice"), topic("alone"), topic("twice", 2)], 5000), 7).topics
     assert [(result.name, result.error_code) for result in made] == [("alone", 0), ("twice", ErrorCode.INVALID_REQUEST)]
 
 
-def test_validating_makes_nothing(client: Client) -> None:
+def test_validate_only_creates_nothing(client: Client) -> None:
     made = client.ask(CreateTopicsRequest([topic("dry", 4)], 5000, validate_only=True), 7).topics[0]
     assert (made.error_code, made.num_partitions) == (0, 4)
     assert metadata(client, "dry").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -194,7 +194,7 @@ def test_counts_at_their_limits_get_kafkas_codes(client: Client, partitions: int
         ([(0, [1]), (0, [1])], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_assignments_by_hand_are_checked_as_kafka_checks_them(
+def test_manual_replica_assignments_are_checked_as_by_kafka(
     client: Client, assignments: list[tuple[int, list[int]]], error: ErrorCode
 ) -> None:
     wanted = CreatableTopic("assigned", -1, -1, [CreatableReplicaAssignment(index, brokers) for index, brokers in assignments], [])
@@ -232,7 +232,7 @@ def test_settings_that_kafka_refuses_are_refused(client: Client, name: str, valu
         assert made.error_message == message
 
 
-def test_no_time_to_create_is_a_time_out(client: Client) -> None:
+def test_a_create_timeout_of_0_times_out(client: Client) -> None:
     made = client.ask(CreateTopicsRequest([topic("hurried")], 0), 7).topics[0]
     assert made.error_code == ErrorCode.REQUEST_TIMED_OUT
     assert metadata(client, "hurried").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -245,7 +245,7 @@ def test_no_time_to_create_is_a_time_out(client: Client) -> None:
 def test_the_coordinator_of_every_group_is_this_broker(running: Broker, client: Client, version: int) -> None:
     reply = client.ask(FindCoordinatorRequest(key="g", key_type=0, coordinator_keys=["g", "h"]), version)
     if version >= 4:
-        assert [(one.key, one.node_id, one.port, one.error_code, one.error_message) for one in reply.coordinators] == [
+        assert [(coordinator.key, coordinator.node_id, coordinator.port, coordinator.error_code, coordinator.error_message) for coordinator in reply.coordinators] == [
             ("g", 1, running.port, 0, ""),
             ("h", 1, running.port, 0, ""),
         ]
@@ -259,13 +259,13 @@ def test_the_coordinator_of_every_group_is_this_broker(running: Broker, client: 
     [(1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), (2, ErrorCode.INVALID_REQUEST), (9, ErrorCode.INVALID_REQUEST), (-1, ErrorCode.INVALID_REQUEST)],
 )
 @pytest.mark.parametrize("version", [3, 6])
-def test_other_kinds_of_coordinators_are_refused(client: Client, version: int, key_type: int, error: ErrorCode) -> None:
+def test_other_coordinator_types_are_refused(client: Client, version: int, key_type: int, error: ErrorCode) -> None:
     reply = client.ask(FindCoordinatorRequest(key="k", key_type=key_type, coordinator_keys=["k"]), version)
     one = reply.coordinators[0] if version >= 4 else reply
     assert (one.error_code, one.node_id, one.host, one.port) == (error, -1, "", -1)
 
 
-def test_no_keys_find_no_coordinators(client: Client) -> None:
+def test_no_keys_return_no_coordinators(client: Client) -> None:
     assert client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[]), 4).coordinators == []
 
 
@@ -278,11 +278,11 @@ def test_describe_cluster_names_this_broker(running: Broker, client: Client) -> 
 
 
 @pytest.mark.parametrize(("kind", "error"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)])
-def test_an_endpoint_of_another_kind_is_refused(client: Client, kind: int, error: ErrorCode) -> None:
+def test_an_unknown_endpoint_type_is_refused(client: Client, kind: int, error: ErrorCode) -> None:
     assert client.ask(DescribeClusterRequest(endpoint_type=kind), 1).error_code == error
 
 
-# What is kept
+# State after restarts
 
 
 def topics_of(port: int) -> dict[str, tuple[bytes, int]]:
@@ -290,7 +290,7 @@ def topics_of(port: int) -> dict[str, tuple[bytes, int]]:
         return {found.name: (found.topic_id, len(found.partitions)) for found in client.ask(MetadataRequest(None), 12).topics}
 
 
-@pytest.mark.once  # the system more than Python
+@pytest.mark.once  # no dependence on the Python version
 def test_topics_keep_their_ids_over_an_orderly_restart(tmp_path: Path) -> None:
     with broker("--listen", "127.0.0.1:0", "--data", str(tmp_path)) as first:
         with Client(first.port) as client:
@@ -302,7 +302,7 @@ def test_topics_keep_their_ids_over_an_orderly_restart(tmp_path: Path) -> None:
         assert topics_of(second.port) == before
 
 
-@pytest.mark.once  # the system more than Python
+@pytest.mark.once  # no dependence on the Python version
 @pytest.mark.parametrize("flush", ["always", "interval", "never"])
 def test_every_acknowledged_topic_survives_kill_9(tmp_path: Path, flush: str) -> None:
     arguments = ("--listen", "127.0.0.1:0", "--data", str(tmp_path), "--set", f"offsets.flush={flush}")
@@ -319,7 +319,7 @@ def test_every_acknowledged_topic_survives_kill_9(tmp_path: Path, flush: str) ->
 
 
 def killed_while_creating(started: Broker, prefix: str) -> dict[str, bytes]:
-    """Topics that were acknowledged before the broker was killed in the middle of it."""
+    """Topics acknowledged before the broker was killed while creating them."""
     acknowledged: dict[str, bytes] = {}
     threading.Timer(0.15, started.process.kill).start()
     with Client(started.port) as client:
@@ -333,8 +333,8 @@ def killed_while_creating(started: Broker, prefix: str) -> dict[str, bytes]:
     return acknowledged
 
 
-@pytest.mark.once  # the system more than Python
-def test_a_registry_with_a_torn_tail_is_cut_and_goes_on(tmp_path: Path) -> None:
+@pytest.mark.once  # no dependence on the Python version
+def test_a_registry_with_a_torn_tail_is_cut_and_serves(tmp_path: Path) -> None:
     with broker("--listen", "127.0.0.1:0", "--data", str(tmp_path)) as first, Client(first.port) as client:
         client.ask(CreateTopicsRequest([topic("whole")], 5000), 7)
         before = topics_of(first.port)
@@ -348,8 +348,8 @@ def test_a_registry_with_a_torn_tail_is_cut_and_goes_on(tmp_path: Path) -> None:
         second.await_line("cut")
 
 
-@pytest.mark.once  # the system more than Python
-def test_debug_shows_every_frame_decoded_and_info_none() -> None:
+@pytest.mark.once  # no dependence on the Python version
+def test_every_frame_is_logged_decoded_at_debug_and_none_at_info() -> None:
     for level, shown in (("debug", True), ("info", False)):
         with broker("--profile", "test", "--set", f"log.level={level}", "--set", "log.format=json") as started:
             with Client(started.port) as client:
@@ -360,7 +360,7 @@ def test_debug_shows_every_frame_decoded_and_info_none() -> None:
             assert not shown or "name='shown'" in frames[0]["message"]
 
 
-@pytest.mark.once  # the system more than Python
+@pytest.mark.once  # no dependence on the Python version
 def test_starting_is_quick(tmp_path: Path) -> None:
     def until_answered() -> float:
         begin = time.monotonic()

@@ -1,4 +1,4 @@
-"""What keeps a broker from starting is one line and an exit code; what differs from the defaults is printed."""
+"""Whatever prevents the start of a broker is one line and an exit code; settings that differ from the defaults are printed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from broker.runtime.start import ExitCode
-from tests.running import Client, broker
-from tests.support.peers import LOOPS, answered, clients, create, entries, eventually, kept_in, start
+from tests.running import Client, broker, start
+from tests.support.peers import LOOPS, answered, clients, create, entries, eventually, kept_in
 
-pytestmark = pytest.mark.once  # the system more than Python
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 def failed_start(*arguments: str, command: tuple[str, ...] = (), **more: str) -> tuple[int, list[str]]:
-    """The exit code and what was said; apart from the settings in force that is the failure alone."""
+    """The exit code and the error output without the lines about settings."""
     process = start(*arguments, command=command, **more)
     output, errors = process.communicate(timeout=20)
     assert output == "", "it claims to listen"
@@ -51,7 +51,7 @@ def a_dangling_link(directory: Path) -> Path:
 
 
 @pytest.mark.parametrize("place", [below_a_file, a_file, not_for_folders, a_dangling_link])
-def test_a_directory_that_cannot_be_written_is_one_line(tmp_path: Path, place: Callable[[Path], Path]) -> None:
+def test_an_unwritable_directory_is_one_line(tmp_path: Path, place: Callable[[Path], Path]) -> None:
     directory = place(tmp_path)
     code, lines = failed_start(*kept_in(directory))
     assert code == ExitCode.DIRECTORY
@@ -61,7 +61,7 @@ def test_a_directory_that_cannot_be_written_is_one_line(tmp_path: Path, place: C
 
 @pytest.mark.parametrize("what", ["the folder", "a file in it"])
 @pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root may write everywhere, unless setpriv takes its rights away")
-def test_a_directory_of_somebody_elses_is_one_line_that_says_who_may_not_and_whose_it_is(tmp_path: Path, what: str) -> None:
+def test_a_directory_of_another_user_is_refused_in_one_line_that_names_both(tmp_path: Path, what: str) -> None:
     closed, mode = (tmp_path, 0o500) if what == "the folder" else (tmp_path / ".lock", 0o400)
     closed.touch()
     closed.chmod(mode)
@@ -73,7 +73,7 @@ def test_a_directory_of_somebody_elses_is_one_line_that_says_who_may_not_and_who
     assert (code, lines) == (ExitCode.DIRECTORY, [f"tenure: data directory {tmp_path}: {reason}"])
 
 
-def test_a_directory_in_use_is_one_line_that_says_by_whom_and_harms_nobody(tmp_path: Path) -> None:
+def test_a_directory_in_use_is_refused_in_one_line_that_names_the_process(tmp_path: Path) -> None:
     with broker(*kept_in(tmp_path)) as first, Client(first.port) as client:
         code, lines = failed_start(*kept_in(tmp_path))
         assert code == ExitCode.LOCKED
@@ -82,14 +82,14 @@ def test_a_directory_in_use_is_one_line_that_says_by_whom_and_harms_nobody(tmp_p
         assert client.ask(create("still-served"), 7).topics[0].error_code == 0
 
 
-def test_the_lock_goes_with_a_killed_process(tmp_path: Path) -> None:
+def test_the_lock_ends_with_a_killed_process(tmp_path: Path) -> None:
     with broker(*kept_in(tmp_path)) as first:
         first.kill()
     with broker(*kept_in(tmp_path)) as second, Client(second.port) as client:
         assert answered(client)
 
 
-def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
+def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, lines = failed_start("--listen", f"127.0.0.1:{port}", "--data", str(tmp_path / "data"))
@@ -97,7 +97,7 @@ def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
     assert lines == [f"tenure: cannot listen on 127.0.0.1:{port}: the port is taken by another process; end that one, or take another port with --listen HOST:PORT"]
 
 
-def test_one_of_several_ports_that_is_taken_is_enough(tmp_path: Path) -> None:
+def test_a_single_taken_port_of_several_fails_the_start(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         listeners = f"listeners=PLAINTEXT://127.0.0.1:0,SECOND://127.0.0.1:{port}"
@@ -126,22 +126,22 @@ def test_an_address_that_cannot_be_listened_on_is_one_line(tmp_path: Path, addre
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", ""])
-def test_a_wildcard_alone_is_one_line_with_what_to_add(tmp_path: Path, host: str) -> None:
+def test_a_wildcard_alone_is_one_line_with_the_setting_to_add(tmp_path: Path, host: str) -> None:
     code, lines = failed_start("--listen", f"{host}:9092", "--data", str(tmp_path / "data"))
     assert (code, len(lines)) == (ExitCode.CONFIG, 1)
     assert "--advertise HOST:9092" in lines[0]
 
 
-def test_every_wrong_setting_is_told_at_once_with_where_it_came_from(tmp_path: Path) -> None:
+def test_all_wrong_settings_are_reported_at_once_with_their_source(tmp_path: Path) -> None:
     file = tmp_path / "tenure.toml"
     file.write_text('"num.partitions" = 0\n')
     code, lines = failed_start(
         "--config", str(file), "--set", "max.connections=many", "--set", "ssl.keystore.location=x", TENURE_OFFSETS_FLUSH="sometimes"
     )
     assert (code, len(lines)) == (ExitCode.CONFIG, 4)
-    told = "\n".join(lines)
+    output = "\n".join(lines)
     for part in ("max.connections=many (--set)", "ssl.keystore.location=x (--set)", "num.partitions=0", str(file), "TENURE_OFFSETS_FLUSH"):
-        assert part in told
+        assert part in output
     assert all(line.startswith("tenure: ") for line in lines)
 
 
@@ -164,7 +164,7 @@ def test_standard_output_has_one_line_for_each_listener_and_nothing_else(loop: s
     assert len({0, *ports}) == 3
 
 
-def test_every_setting_that_differs_is_printed_with_where_it_came_from(tmp_path: Path) -> None:
+def test_every_changed_setting_is_printed_with_its_source(tmp_path: Path) -> None:
     with broker(*kept_in(tmp_path, "num.partitions=3"), TENURE_MAX_CONNECTIONS="7") as started:
         started.await_line('"event": "listening"')  # which comes after them
         shown = {entry["name"]: (entry["value"], entry["source"]) for entry in entries(started, "setting")}
@@ -188,7 +188,7 @@ def test_a_traced_start_logs_how_long_each_step_took(tmp_path: Path) -> None:
 
 
 def test_eight_brokers_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
-    """Each with its own port and data, and neither leaves anything behind."""
+    """Each with its own port and data, and none leaves files behind."""
     processes = [start("--profile", "test", TMPDIR=str(tmp_path)) for _ in range(8)]
     try:
         ports = []
@@ -211,8 +211,8 @@ def test_eight_brokers_at_once_do_not_disturb_each_other(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def a_log_nobody_reads(directory: Path) -> tuple[str, ...]:
-    """The prefix of a command whose standard error is a pipe with nobody behind it."""
+def unread_log(directory: Path) -> tuple[str, ...]:
+    """The prefix of a command whose standard error is a pipe without a reader."""
     os.mkfifo(directory / "log")
     return ("sh", "-c", 'exec "$@" 2>"$0"', str(directory / "log"))
 
@@ -224,8 +224,8 @@ def writable(descriptor: int) -> bool:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_log_that_nobody_reads_stops_nothing(tmp_path: Path, loop: str) -> None:
-    command = a_log_nobody_reads(tmp_path)
+def test_a_log_output_without_a_reader_stops_nothing(tmp_path: Path, loop: str) -> None:
+    command = unread_log(tmp_path)
     unread = os.open(tmp_path / "log", os.O_RDWR)
     try:
         with broker("--profile", "test", "--set", f"event.loop={loop}", command=command) as started, Client(started.port) as client:
@@ -241,7 +241,7 @@ def test_a_log_that_nobody_reads_stops_nothing(tmp_path: Path, loop: str) -> Non
         os.close(unread)
 
 
-def test_a_start_that_fails_is_its_error_alone(tmp_path: Path) -> None:
+def test_a_failed_start_prints_only_its_error(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         process = start("--listen", f"127.0.0.1:{taken.getsockname()[1]}", "--data", str(tmp_path), "--set", "num.partitions=3")
         _, errors = process.communicate(timeout=20)

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: the broker ends in order and in time, whatever its clients and its disk are doing."""
+"""SIGTERM and SIGINT: the broker stops in order and in time, whatever its clients and its disk do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker.runtime.start import ExitCode
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreateTopicsResponse
 from protocol.messages.metadata import MetadataRequest
-from tests.running import Broker, Client, broker, environment
+from tests.running import Broker, Client, broker, environment, start
 from tests.support.peers import (
     EVERY_TOPIC,
     LOOPS,
@@ -37,10 +37,9 @@ from tests.support.peers import (
     on,
     refused,
     send_until_stuck,
-    start,
 )
 
-pytestmark = pytest.mark.once  # the system more than Python
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 STORMERS = 8
 CREATED_EACH = 300
@@ -68,12 +67,12 @@ def unread(started: Broker, stack: ExitStack) -> None:
 
 
 def nothing(started: Broker, stack: ExitStack) -> None:
-    """Nobody is connected."""
+    """No client is connected."""
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("clients_are", [nothing, idle, half_sent, unread])
-def test_whatever_is_idle_half_sent_or_unread_the_end_is_in_time(loop: str, clients_are: Callable[[Broker, ExitStack], None]) -> None:
+def test_idle_half_sent_and_unread_connections_do_not_delay_the_stop(loop: str, clients_are: Callable[[Broker, ExitStack], None]) -> None:
     with broker(*on(loop)) as started, ExitStack() as stack:
         clients_are(started, stack)
         code, seconds = timed_stop(started)
@@ -82,7 +81,7 @@ def test_whatever_is_idle_half_sent_or_unread_the_end_is_in_time(loop: str, clie
     assert [entry["event"] for entry in entries(started)][-2:] == ["stopping", "stopped"]
 
 
-def test_an_interrupt_ends_it_as_sigterm_does() -> None:
+def test_an_interrupt_stops_the_broker_like_sigterm() -> None:
     with broker("--profile", "test") as started, Client(started.port) as client:
         assert answered(client)
         assert timed_stop(started, signal.SIGINT)[0] == 0
@@ -91,7 +90,7 @@ def test_an_interrupt_ends_it_as_sigterm_does() -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_nobody_is_let_in_while_it_ends(loop: str) -> None:
+def test_no_connection_is_accepted_while_the_broker_stops(loop: str) -> None:
     with broker(*on(loop)) as started, Client(started.port) as stuck:
         send_until_stuck(stuck.socket, EVERY_TOPIC * 100, 1 << 26, quiet=0.1)
         started.signal(signal.SIGTERM)
@@ -101,7 +100,7 @@ def test_nobody_is_let_in_while_it_ends(loop: str) -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_what_was_answered_reaches_whoever_reads_while_it_ends(loop: str) -> None:
+def test_replies_reach_a_client_that_reads_while_the_broker_stops(loop: str) -> None:
     with broker(*on(loop)) as started, Client(started.port) as late:
         send_until_stuck(late.socket, EVERY_TOPIC * 100, 1 << 26, quiet=0.1)
         started.signal(signal.SIGTERM)
@@ -110,7 +109,7 @@ def test_what_was_answered_reaches_whoever_reads_while_it_ends(loop: str) -> Non
     assert (len(frames) > 100, rest) == (True, b"")
 
 
-def test_a_second_signal_ends_it_at_once() -> None:
+def test_a_second_signal_ends_the_broker_at_once() -> None:
     with broker("--profile", "test") as started, Client(started.port) as stuck:
         send_until_stuck(stuck.socket, EVERY_TOPIC * 100, 1 << 26, quiet=0.1)
         started.signal(signal.SIGTERM)
@@ -122,8 +121,8 @@ def test_a_second_signal_ends_it_at_once() -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_what_is_durable_was_answered_and_what_was_answered_is_durable(tmp_path: Path, loop: str) -> None:
-    """A stop in the middle of many creations, each of them flushed before it is answered."""
+def test_a_stop_answers_exactly_the_durable_requests(tmp_path: Path, loop: str) -> None:
+    """A stop in the middle of many creations, each flushed before its reply."""
     arguments = kept_in(tmp_path, f"event.loop={loop}", "offsets.flush=always")
     registry = tmp_path / "__tenure_topics-0" / "00000000000000000000.log"
     with broker(*arguments) as started, clients(STORMERS, started.port) as storm:
@@ -148,7 +147,7 @@ def test_what_is_durable_was_answered_and_what_was_answered_is_durable(tmp_path:
     assert kept == {topic.name: topic.topic_id for topic in made}
 
 
-def test_a_disk_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
+def test_a_hanging_disk_does_not_hold_up_the_stop(tmp_path: Path) -> None:
     disk = SlowDisk(tmp_path)
     arguments = kept_in(tmp_path / "data", "offsets.flush=always")
     with broker(*arguments, **disk.environment) as started, clients(2, started.port) as (held, unread):
@@ -165,7 +164,7 @@ def test_a_disk_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
     assert [line for line in started.lines if line.startswith("tenure: stopped, but")], "one line says what happened"
 
 
-def test_a_held_reply_leaves_while_it_ends_when_the_disk_comes_back(tmp_path: Path) -> None:
+def test_a_held_reply_leaves_during_the_stop_when_the_disk_recovers(tmp_path: Path) -> None:
     disk = SlowDisk(tmp_path)
     with broker(*kept_in(tmp_path / "data"), **disk.environment) as started, Client(started.port) as held:
         assert answered(held)
@@ -182,7 +181,7 @@ def test_a_held_reply_leaves_while_it_ends_when_the_disk_comes_back(tmp_path: Pa
 
 
 def held_reply_came(client: Client) -> bool:
-    """Whether a reply arrives within a moment, of the many that it would take when nothing holds it."""
+    """Whether a held reply arrives within a short time."""
     client.socket.settimeout(0.1)
     try:
         return bool(client.socket.recv(1))
@@ -213,9 +212,9 @@ def test_the_clean_shutdown_marker_tells_an_orderly_stop_from_any_other(tmp_path
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.03, 0.06, 0.09, 0.12, 0.18])
-def test_sigterm_while_it_starts_ends_it_quickly_and_quietly(tmp_path: Path, delay: float) -> None:
+def test_sigterm_during_the_start_ends_it_quickly_and_quietly(tmp_path: Path, delay: float) -> None:
     started = start("--profile", "test", TMPDIR=str(tmp_path))
-    time.sleep(delay)  # how far it has come by then is the case itself
+    time.sleep(delay)  # the test covers any progress made by then
     started.send_signal(signal.SIGTERM)
     output, errors = started.communicate(timeout=STOP_SECONDS)
     assert started.returncode == 0 or (started.returncode, output) == (-signal.SIGTERM, "")
@@ -243,8 +242,8 @@ sys.exit(main(["serve", *sys.argv[1:]]))
 
 @pytest.mark.plain  # it replaces a method
 @pytest.mark.parametrize("loop", LOOPS)
-def test_one_signal_as_the_loop_begins_to_run_counts_once(tmp_path: Path, loop: str) -> None:
-    """The loop hears of it then, and so may a handler of before."""
+def test_a_signal_at_the_start_of_the_loop_counts_once(tmp_path: Path, loop: str) -> None:
+    """The loop handles it, and so may an earlier handler."""
     command = (sys.executable, "-P", "-c", SIGNALLED_AS_IT_RUNS, *on(loop))
     done = subprocess.run(command, env=environment(TMPDIR=str(tmp_path)), timeout=10, capture_output=True, text=True)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr

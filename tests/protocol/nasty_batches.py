@@ -1,4 +1,4 @@
-"""Records that are small for their number, and laid out so that what looks for likeness among them finds it or just misses it."""
+"""Small records in large numbers, laid out to match or just miss the fast paths for equal records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from protocol.batch_record import varint
 
-Layout = Callable[[int], bytes]  # the number of a record -> what comes behind its offset delta
+Layout = Callable[[int], bytes]  # the number of a record -> the bytes after its offset delta
 
 
 def _fields(key: bytes | None, value: bytes | None, headers: bytes = b"\0") -> bytes:
@@ -17,10 +17,10 @@ def _fields(key: bytes | None, value: bytes | None, headers: bytes = b"\0") -> b
 _TINY = _fields(None, None)
 _EMPTY = _fields(b"", b"")
 _LONGER = _fields(None, b"1")
-_HEADER = _fields(None, None, b"\2\0\1")  # one without a name or a value
+_HEADER = _fields(None, None, b"\2\0\1")  # a record without a name or a value
 _AS_LONG = _fields(b"", b"12")
 
-# In each, records are of one size or of two, and as like or unlike as that.
+# In each batch, records have one or two sizes, and are more or less alike.
 LAYOUTS: Final[dict[str, Layout]] = {
     "tiny": lambda number: _TINY,
     "empty header each": lambda number: _HEADER,

@@ -26,12 +26,12 @@ from protocol.batch_facts import FactReader
 from protocol.batch_record import VARINT_SHIFT_MAX, longer_varint
 from protocol.fact_layouts import ALIKE_MAX, FactLayouts
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 END = 1 << 40
 
 
-def one_behind_the_other(batches: list[bytes]) -> bytearray:
+def concatenated(batches: list[bytes]) -> bytearray:
     out = bytearray()
     for number, batch in enumerate(batches):
         at = len(out)
@@ -44,7 +44,7 @@ def with_checksum(data: bytearray, begin: int, behind: int) -> None:
     data[begin + 17 : begin + 21] = google_crc32c.value(bytes(data[begin + 21 : behind])).to_bytes(4, "big")
 
 
-def read_generally(data: bytes, verify: bool) -> tuple[list[Fact], int]:
+def read_by_facts_of(data: bytes, verify: bool) -> tuple[list[Fact], int]:
     """The facts of all batches, and -1; or none, and where the first batch is that is wrong."""
     facts: list[Fact] = []
     last, at = -1, 0
@@ -57,7 +57,7 @@ def read_generally(data: bytes, verify: bool) -> tuple[list[Fact], int]:
             if header.attributes & (CONTROL | COMPRESSION_MASK):
                 facts += facts_of(data[at : at + header.size])
             else:
-                facts += one_at_a_time(data, at + HEADER_BYTES, at + header.size, header.record_count)
+                facts += read_singly(data, at + HEADER_BYTES, at + header.size, header.record_count)
             last = header.last_offset
             at += header.size
     except (CorruptBatch, IndexError):
@@ -65,8 +65,8 @@ def read_generally(data: bytes, verify: bool) -> tuple[list[Fact], int]:
     return facts, -1
 
 
-def one_at_a_time(data: bytes, at: int, end: int, count: int) -> list[Fact]:
-    """Who reads one record alone knows none that is like it."""
+def read_singly(data: bytes, at: int, end: int, count: int) -> list[Fact]:
+    """Read each record with a fresh reader, which knows no record like it."""
     facts: list[Fact] = []
     for _ in range(count):
         FactLayouts().read(data, at, end, 1, facts)
@@ -86,7 +86,7 @@ def read(data: bytes, verify: bool) -> tuple[list[Fact], int]:
     return (facts, -1) if reader.used == len(data) else ([], reader.used)
 
 
-def test_of_pieces_those_up_to_the_first_that_differs_are_alike() -> None:
+def test_alike_counts_the_pieces_before_the_first_difference() -> None:
     for count in range(RUN_MIN, 12):
         for odd in range(1, count + 1):
             pieces = [bytearray(b"same%c" % number) for number in range(count)]
@@ -100,17 +100,17 @@ def test_of_pieces_those_up_to_the_first_that_differs_are_alike() -> None:
 @pytest.mark.parametrize("fact", [(b"key", b"value"), (b"k" * 70, b"v" * 28), (b"", b"")], ids=["small", "larger", "empty"])
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("odd", [2, 11, 23])
-def test_a_byte_that_is_another_is_found_in_any_batch_of_a_run(fact: Fact, verify: bool, odd: int) -> None:
+def test_a_changed_byte_is_found_in_any_batch_of_a_run(fact: Fact, verify: bool, odd: int) -> None:
     batch = build_facts([fact], 1_000)
     size = len(batch)
-    whole = one_behind_the_other([batch] * 24 + [build_facts([(b"last", b"2")], 5)])
+    whole = concatenated([batch] * 24 + [build_facts([(b"last", b"2")], 5)])
     random = Random(odd)
     for at in range(size):
         data = whole[:]
         data[odd * size + at] ^= 1 << random.randrange(8)
-        assert read(bytes(data), verify) == read_generally(bytes(data), verify)
+        assert read(bytes(data), verify) == read_by_facts_of(bytes(data), verify)
         with_checksum(data, odd * size, odd * size + size)
-        assert read(bytes(data), verify) == read_generally(bytes(data), verify)
+        assert read(bytes(data), verify) == read_by_facts_of(bytes(data), verify)
 
 
 ALIKE: list[Fact] = [(b"key%03d" % number, b"value") for number in range(600)]
@@ -125,24 +125,24 @@ ODD: dict[str, Fact] = {
 
 @pytest.mark.parametrize("name", ODD)
 @pytest.mark.parametrize("verify", [True, False])
-def test_one_that_is_unlike_the_others_is_read_as_what_it_is(name: str, verify: bool) -> None:
+def test_a_batch_unlike_its_neighbours_is_read_correctly(name: str, verify: bool) -> None:
     for place in (0, 1, 2, 7, 40, ALIKE_MAX, ALIKE_MAX + 1, 599):
         for others in (ALIKE, ERASED):
             facts = [*others[:place], ODD[name], *others[place + 1 :]]
-            assert read(bytes(one_behind_the_other([build_facts([fact], 1_000) for fact in facts])), verify) == (facts, -1)
+            assert read(bytes(concatenated([build_facts([fact], 1_000) for fact in facts])), verify) == (facts, -1)
 
 
 def test_offsets_that_do_not_grow_and_the_end_are_found_in_a_run() -> None:
     batch = build_facts([(b"key", b"value")], 1_000)
     size = len(batch)
     for odd in range(1, 24):
-        data = one_behind_the_other([batch] * 24)
+        data = concatenated([batch] * 24)
         stamp(data, odd * size, 200 * (odd - 1), 3)
         for verify in (True, False):
             with pytest.raises(CorruptBatch, match=f"offset {200 * (odd - 1)} between {200 * (odd - 1)} and"):
                 FactReader(-1, END, END, verify).read(bytes(data))
             reader = FactReader(-1, 200 * odd, END, verify)
-            assert len(reader.read(bytes(one_behind_the_other([batch] * 24)))) == odd
+            assert len(reader.read(bytes(concatenated([batch] * 24)))) == odd
             assert reader.ended
             assert reader.used == odd * size
 
@@ -160,22 +160,22 @@ UNLIKE = (
 
 @pytest.mark.parametrize("odd", range(len(UNLIKE)))
 @pytest.mark.parametrize("place", [0, 1, 2, 5, 30, 63, 64, 70, 149])
-def test_a_record_unlike_those_around_it_is_read_as_what_it_is(odd: int, place: int) -> None:
+def test_a_record_unlike_its_neighbours_is_read_correctly(odd: int, place: int) -> None:
     made = [Record(number, 1_000, b"key %02d" % (number % 100), b"value%d" % (number % 10)) for number in range(150)]
     made[place] = Record(place, UNLIKE[odd].timestamp, UNLIKE[odd].key, UNLIKE[odd].value, UNLIKE[odd].headers)
     expected = [(record.key or b"", record.value) for record in made] * 3
-    assert read(bytes(one_behind_the_other([build(made)] * 3)), True) == (expected, -1)
+    assert read(bytes(concatenated([build(made)] * 3)), True) == (expected, -1)
 
 
 @pytest.mark.parametrize("place", [0, 3, 9, 70, 79])
-def test_a_byte_that_is_another_is_found_in_any_record_of_a_run(place: int) -> None:
+def test_a_changed_byte_is_found_in_any_record_of_a_run(place: int) -> None:
     """Under a sound checksum: as the general way says, or refused as it does."""
     batch = build_facts([(b"key %02d" % number, b"value") for number in range(80)], 1_000)
     size = 18  # of each of the first 64, the others have a byte more
     begin = 61 + place * size + max(place - 64, 0)
     for at in range(begin, begin + size + 1):
         for flip in (1, 2, 128):
-            data = one_behind_the_other([batch] * 2)
+            data = concatenated([batch] * 2)
             data[len(batch) + at] ^= flip
             with_checksum(data, len(batch), 2 * len(batch))
-            assert read(bytes(data), True) == read_generally(bytes(data), True)
+            assert read(bytes(data), True) == read_by_facts_of(bytes(data), True)

@@ -88,7 +88,7 @@ def with_body(body: bytes, count: int = 1, compression: Compression = Compressio
 
 
 @given(batches(), st.sampled_from(CODECS), st.booleans(), st.booleans())
-def test_what_is_built_is_read(made: tuple[int, list[Record]], codec: Compression, control: bool, transactional: bool) -> None:
+def test_a_built_batch_is_read_back(made: tuple[int, list[Record]], codec: Compression, control: bool, transactional: bool) -> None:
     base, given_records = made
     batch = build(given_records, base_offset=base, compression=codec, control=control, transactional=transactional)
     header = validate(batch, 0, len(batch))
@@ -148,7 +148,7 @@ def test_stamping_changes_offsets_and_epoch_and_leaves_the_checksum_right() -> N
     assert [record.offset for record in records(bytes(batch), 4)] == [(1 << 40) + n for n in range(4)]
 
 
-def test_batches_behind_each_other_are_stepped_through() -> None:
+def test_consecutive_batches_are_iterated() -> None:
     made = [build_facts([(b"k", b"v" * n)] * n, T) for n in (1, 2, 3)]
     data = b"".join(made)
     assert [header.record_count for header in iterate(data, 0, len(data))] == [1, 2, 3]
@@ -174,7 +174,7 @@ def test_a_batch_that_the_cleaner_emptied_is_sound() -> None:
     assert (validate(empty, 0, len(empty)).next_offset, records(empty, 0), list(facts_of(empty))) == (4, [], [])
 
 
-def test_what_no_field_can_carry_is_our_mistake() -> None:
+def test_values_too_large_for_their_field_raise_encode_error() -> None:
     for record in (Record(0, 1 << 63, b"", b""), Record(1 << 31, T, b"", b"")):
         with pytest.raises(EncodeError):
             build([record])
@@ -234,7 +234,7 @@ def test_records_cut_anywhere_inside_a_sound_batch_are_refused(codec: Compressio
         ({"base_offset": (1 << 63) - 4}, "base offset"),
     ],
 )
-def test_a_header_that_cannot_be_is_refused_with_its_reason(fields: dict[str, int], reason: str) -> None:
+def test_an_impossible_header_is_refused_with_a_reason(fields: dict[str, int], reason: str) -> None:
     batch = changed(build(FOUR), **fields)
     with pytest.raises(CorruptBatch, match=reason):
         validate(batch, 0, len(batch))
@@ -259,7 +259,7 @@ def test_a_header_that_cannot_be_is_refused_with_its_reason(fields: dict[str, in
         ("0c 00 00 00 01 01 00 00", "1 bytes behind"),
     ],
 )
-def test_a_record_that_cannot_be_is_refused_with_its_reason(record: str, reason: str) -> None:
+def test_an_impossible_record_is_refused_with_a_reason(record: str, reason: str) -> None:
     with pytest.raises(CorruptBatch, match=reason):
         records(with_body(bytes.fromhex(record)), 0)
 
@@ -330,7 +330,7 @@ def contents(found: list[Record]) -> list[Any]:
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: f"{golden['client']}-{golden['codec']}-{golden['records']}")
-def test_what_kafka_stored_is_read(golden: dict[str, str]) -> None:
+def test_batches_stored_by_kafka_are_read(golden: dict[str, str]) -> None:
     log = bytes.fromhex(golden["log"])
     found: list[Record] = []
     at = 0
@@ -341,13 +341,13 @@ def test_what_kafka_stored_is_read(golden: dict[str, str]) -> None:
             found += records(log, at)
         at += header.size
     expected = FOUR if golden["records"] == "four" else LARGE
-    if golden["client"] == "kafka-python":  # which has no null values in headers: that one was not sent
+    if golden["client"] == "kafka-python":  # which has no null values in headers, so that record was not sent
         expected = [*FOUR[:3], Record(3, T + 4_500, b"key-3", FOUR[3].value, [TRACE[0], TRACE[2]])]
     assert found == expected
 
 
 @pytest.mark.parametrize("golden", [golden for golden in GOLDEN if golden["codec"] == "none"], ids=lambda golden: golden["client"])
-def test_what_kafka_stored_uncompressed_is_built_again_byte_for_byte(golden: dict[str, str]) -> None:
+def test_uncompressed_batches_of_kafka_are_rebuilt_byte_for_byte(golden: dict[str, str]) -> None:
     log = bytes.fromhex(golden["log"])
     built = b""
     for header in iterate(log, 0, len(log)):

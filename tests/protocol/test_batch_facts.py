@@ -13,13 +13,13 @@ from protocol.compression import Compression
 from tests.depth import DEPTH
 from tests.support.batch_bytes import sealed
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 END = 1 << 40
 
 
 def stamped(batches: list[bytes], step: int = 100) -> bytes:
-    """One behind the other, at offsets that leave room."""
+    """Concatenated batches, with gaps between their offsets."""
     out = bytearray()
     for number, batch in enumerate(batches):
         at = len(out)
@@ -41,7 +41,7 @@ FACTS = st.tuples(SIZES.map(lambda size: b"k" * size), st.one_of(st.none(), SIZE
 
 @settings(max_examples=16 * DEPTH)
 @given(st.lists(st.tuples(st.lists(FACTS, min_size=1, max_size=3), st.sampled_from(list(Compression))), max_size=6), st.booleans())
-def test_it_gives_what_the_general_way_gives(contents: list[tuple[list[Fact], Compression]], verify: bool) -> None:
+def test_the_fast_reader_gives_the_facts_of_the_general_reader(contents: list[tuple[list[Fact], Compression]], verify: bool) -> None:
     batches = []
     for number, (facts, codec) in enumerate(contents):
         if codec and len(facts) > 1:
@@ -63,7 +63,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_what_is_unusual_is_read_as_well(name: str) -> None:
+def test_unusual_batches_are_read_by_the_fast_reader(name: str) -> None:
     data = stamped([build_facts([(b"a", b"1")], 5), ODD[name], build_facts([(b"b", None)], 5)])
     assert read(data) == list(facts_of(data))
     assert len(read(data)) == (2 if name == "control" else 3)
@@ -82,7 +82,7 @@ def test_every_flipped_bit_is_refused_or_changes_nothing(fact: Fact) -> None:
         try:
             facts = reader.read(bytes(flipped))
         except CorruptBatch:
-            assert reader.used in (begin, behind)  # an offset that is too large shows at the batch behind it
+            assert reader.used in (begin, behind)  # a too large offset shows at the next batch
             continue
         at = bit // 8 - begin
         if reader.used == len(data):
@@ -90,11 +90,11 @@ def test_every_flipped_bit_is_refused_or_changes_nothing(fact: Fact) -> None:
             assert at < 8 or 12 <= at < 16  # the offset, still in order, and the epoch are outside the checksum
         else:
             assert reader.used == begin
-            assert 8 <= at < 12  # a length that leads behind the end: more bytes could show
+            assert 8 <= at < 12  # a length past the end: more bytes might complete it
 
 
 @pytest.mark.parametrize("fact", [(b"key", b"value"), (b"k" * 70, b"v" * 28), (b"k", b"v" * 200)])
-def test_bytes_that_are_wrong_under_a_sound_checksum_are_never_read_outside_of_the_batch(fact: Fact) -> None:
+def test_malformed_records_under_a_valid_checksum_are_not_read_past_the_batch(fact: Fact) -> None:
     """As the general way says, or refused as it does."""
     whole = build_facts([fact], 1_000)
     behind = build_facts([(b"behind", b"2")], 5)
@@ -115,7 +115,7 @@ def test_bytes_that_are_wrong_under_a_sound_checksum_are_never_read_outside_of_t
             assert found == expected
 
 
-def test_in_pieces_it_reads_whole_batches_and_says_how_far_it_came() -> None:
+def test_reading_in_pieces_consumes_whole_batches_and_reports_the_bytes_used() -> None:
     batches = [build_facts([(b"k%d" % n, b"v" * n)], n) for n in range(40)]
     data = stamped(batches)
     for size in (250, 1000, 5000):
@@ -131,7 +131,7 @@ def test_in_pieces_it_reads_whole_batches_and_says_how_far_it_came() -> None:
 
 
 @pytest.mark.parametrize("records", [1, 2])
-def test_it_ends_before_the_end_that_was_asked_for(records: int) -> None:
+def test_reading_stops_before_the_requested_end_offset(records: int) -> None:
     data = stamped([build_facts([(b"k%d" % n, b"v")] * records, n) for n in range(5)])
     last = records - 1
     for end in range(500):
@@ -143,7 +143,7 @@ def test_it_ends_before_the_end_that_was_asked_for(records: int) -> None:
 
 
 @pytest.mark.parametrize("records", [1, 2])
-def test_offsets_that_do_not_grow_or_lie_behind_the_known_end_are_refused(records: int) -> None:
+def test_offsets_that_do_not_grow_or_exceed_the_known_end_are_refused(records: int) -> None:
     one = build_facts([(b"k", b"v")] * records, 1)
     again = bytearray(stamped([one, one]))
     stamp(again, len(one), 0, 3)
@@ -160,7 +160,7 @@ KEYED = st.tuples(st.one_of(st.none(), SIZES.map(lambda size: b"k" * size)), st.
 
 @settings(max_examples=13 * DEPTH)
 @given(st.lists(st.tuples(KEYED, st.integers(1, 9_000), st.integers(-9_000, 9_000)), min_size=1, max_size=70))
-def test_what_a_cleaner_asks_first_is_what_the_records_say(contents: list[tuple[tuple[bytes | None, bytes | None], int, int]]) -> None:
+def test_read_keys_agrees_with_the_records(contents: list[tuple[tuple[bytes | None, bytes | None], int, int]]) -> None:
     made, offset = [], -1
     for (key, value), gap, time in contents:
         offset += gap
@@ -185,7 +185,7 @@ UNLIKE = (
 
 @pytest.mark.parametrize("odd", range(len(UNLIKE)))
 @pytest.mark.parametrize("place", [0, 1, 2, 3, 70, 149])
-def test_a_record_unlike_those_before_it_is_read_as_what_it_is(odd: int, place: int) -> None:
+def test_a_record_unlike_its_predecessors_is_read_correctly(odd: int, place: int) -> None:
     made = [Record(number, 1_000 + number % 3, b"key %02d" % (number % 100), b"value%d" % (number % 10)) for number in range(150)]
     made[place] = Record(place, UNLIKE[odd].timestamp, UNLIKE[odd].key, UNLIKE[odd].value, UNLIKE[odd].headers)
     assert read(stamped([build(made)] * 2, step=150)) == [(record.key or b"", record.value) for record in made] * 2

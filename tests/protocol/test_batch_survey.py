@@ -1,4 +1,4 @@
-"""A survey of records agrees with reading them one by one, for every layout."""
+"""A survey of records agrees with reading them singly, for every layout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.produce_batches import batch as batch_of
 pytestmark = pytest.mark.once
 
 NOW = 1_700_000_000_000
-WIDTHS = (63, 64, 65, 66, 8191, 8192, 8193, 65_560)  # where an offset needs another byte, and behind
+WIDTHS = (63, 64, 65, 66, 8191, 8192, 8193, 65_560)  # at and past the size at which an offset needs another byte
 
 
 def surveyed(batch: bytes) -> tuple[int, int, bool]:
@@ -58,7 +58,7 @@ def test_keys_and_values_whose_lengths_take_more_bytes(size: int) -> None:
     assert surveyed(batch) == (0, 0, True)
 
 
-def test_one_record_without_a_key_among_others_of_its_size_is_found() -> None:
+def test_a_record_without_a_key_among_records_of_its_size_is_found() -> None:
     parts = [Record(number, NOW, b"", b"12345") for number in range(100)]
     parts[70] = Record(70, NOW, None, b"12345")
     assert surveyed(build(parts)) == (0, 0, False)
@@ -72,7 +72,7 @@ def test_a_record_of_the_same_size_with_headers_ends_a_run(at: int) -> None:
 
 
 def test_every_byte_of_a_run_counts() -> None:
-    """Whatever a byte becomes, the survey and the reading of the records are of one mind."""
+    """Whatever value a byte gets, the survey and the reader of records agree."""
     batch = build([Record(number, NOW + number * 100, b"key", b"value") for number in range(100)])
     begin = HEADER_BYTES + 60 * 17
     refused = 0
@@ -113,8 +113,8 @@ def test_records_of_any_layout_with_bytes_changed_at_random() -> None:
     assert 20 < refused < 200
 
 
-def test_bytes_behind_the_fields_do_not_hide_behind_a_record_whose_offset_is_written_too_long() -> None:
-    """Its fields stand elsewhere than those of the records behind it, which are as long and end too early."""
+def test_trailing_bytes_are_found_after_a_record_with_an_overlong_offset() -> None:
+    """Its fields are shifted against those of the next records, which have the same length and end too early."""
     odd = bytes([9 << 1, 0, 0, 20 << 1 | 128, 0, 2 << 1, *b"ab", 0, 0])
     others = [bytes([9 << 1, 0, 0, number << 1, 0, 2 << 1, *b"ab", 0, 0]) for number in range(21, 40)]
     before = [bytes([8 << 1, 0, 0, number << 1, 0, 2 << 1, *b"ab", 0]) for number in range(20)]
@@ -128,7 +128,7 @@ def test_bytes_behind_the_fields_do_not_hide_behind_a_record_whose_offset_is_wri
             assert right
 
 
-def test_a_count_that_is_not_that_of_the_records_is_refused() -> None:
+def test_a_wrong_record_count_is_refused() -> None:
     batch = build([Record(number, NOW, b"key", b"value") for number in range(50)])
     for count in (0, 1, 49, 51, 1 << 30):
         with pytest.raises(CorruptBatch):
@@ -136,7 +136,7 @@ def test_a_count_that_is_not_that_of_the_records_is_refused() -> None:
 
 
 class Counted(bytes):
-    """Bytes that count what is read of them: single ones, and those in slices."""
+    """Bytes that count the reads of single bytes and slices."""
 
     def __new__(cls, data: bytes) -> Counted:
         made = super().__new__(cls, data)
@@ -155,11 +155,11 @@ class Counted(bytes):
         return found
 
 
-RECORD_READ_BYTES = 12  # of one record that is read by itself, with a header: it is tiny, and its offset takes three bytes
+RECORD_READ_BYTES = 12  # of one small record that is read by itself, with a header and an offset of three bytes
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_what_is_read_of_a_batch_grows_with_its_records_however_they_alternate(layout: str) -> None:
+def test_the_bytes_read_grow_linearly_for_alternating_records(layout: str) -> None:
     count = 20_000
     data = Counted(body(LAYOUTS[layout], count))
     found = survey(data, 0, len(data), count)

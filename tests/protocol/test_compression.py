@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from protocol.compression import SNAPPY_HEADER, Compression, compress, decompress
 from protocol.errors import ProtocolError
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 CODECS = list(Compression)
 PACKED = CODECS[1:]
@@ -23,7 +23,7 @@ TEXT = b"".join(b"line %d of the text, " % n for n in range(9_000))
 
 
 @given(st.sampled_from(CODECS), st.binary(max_size=5_000), st.integers(1, 40))
-def test_what_was_compressed_comes_back(codec: Compression, data: bytes, times: int) -> None:
+def test_compressed_data_is_restored(codec: Compression, data: bytes, times: int) -> None:
     assert decompress(compress(data * times, codec), codec, LIMIT) == data * times
 
 
@@ -100,7 +100,7 @@ def test_a_bomb_costs_its_limit_at_most(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", PACKED)
-def test_bytes_behind_the_end_are_refused(codec: Compression) -> None:
+def test_trailing_bytes_are_refused(codec: Compression) -> None:
     with pytest.raises(ProtocolError):
         decompress(compress(TEXT, codec) + b"garbage", codec, LIMIT)
 

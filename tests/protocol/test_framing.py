@@ -64,7 +64,7 @@ def test_a_frame_of_the_largest_size_is_read_and_one_byte_more_refused() -> None
 
 
 @pytest.mark.parametrize("length", [-1, -(1 << 31), LIMIT + 1, (1 << 31) - 1, 0x47455420])
-def test_a_length_that_cannot_be_is_refused_with_its_fourth_byte(length: int) -> None:
+def test_an_impossible_frame_length_is_refused_at_its_fourth_byte(length: int) -> None:
     packed = LENGTH.pack(length)
     for before in (b"", stream([b"a frame"])):
         framer = Framer(LIMIT)
@@ -103,8 +103,8 @@ def test_a_large_frame_in_small_chunks_is_not_copied_with_every_chunk() -> None:
     assert taken < 20 * max(once, 0.005)
 
 
-def test_what_waits_is_at_most_the_frame_under_way() -> None:
-    """Whatever came before it has been handed out, nothing of it is kept."""
+def test_the_framer_buffers_at_most_the_incomplete_frame() -> None:
+    """Frames before the incomplete one were returned and are not kept."""
     framer = Framer(LIMIT)
     tracemalloc.start()
     try:

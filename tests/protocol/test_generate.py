@@ -1,4 +1,4 @@
-"""The committed code is what the generator writes."""
+"""The committed code equals the output of the generator."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def ids(value: Any) -> str:
 
 
 @pytest.mark.parametrize(("name", "golden"), [frame for frame in FRAMES if frame[1]["side"] == "request"], ids=ids)
-def test_a_clients_request_is_written_again_as_it_came(name: str, golden: dict[str, Any]) -> None:
+def test_a_clients_request_is_encoded_byte_for_byte(name: str, golden: dict[str, Any]) -> None:
     api, frame = MODULES[name], bytes.fromhex(golden["frame"])
     header, at = decode_request_header(frame)
     assert (header.api_key, header.api_version) == (api.key, golden["version"])
@@ -38,7 +38,7 @@ def test_a_clients_request_is_written_again_as_it_came(name: str, golden: dict[s
 
 
 @pytest.mark.parametrize(("name", "golden"), [frame for frame in FRAMES if frame[1]["side"] == "response"], ids=ids)
-def test_kafkas_answer_is_written_again_as_it_came(name: str, golden: dict[str, Any]) -> None:
+def test_kafkas_response_is_encoded_byte_for_byte(name: str, golden: dict[str, Any]) -> None:
     api, frame, version = MODULES[name], bytes.fromhex(golden["frame"]), golden["version"]
     at = 4 + response_header_version(api.key, version)
     message, end = api.response.decode(frame, at, version)

@@ -12,7 +12,7 @@ from protocol.errors import EncodeError, ProtocolError
 from tests.protocol.foreign import cases, kio_bytes, kio_class
 from tests.support.headers import decode_request_header, encode_request, encode_response, request_header_version, response_header_version
 
-pytestmark = pytest.mark.once  # kio's answers, to one Python for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 CASES = list(cases())
 KEYS = {api.name: key for key, api in APIS.items()}
@@ -62,7 +62,7 @@ def test_an_api_versions_request_newer_than_ours_has_a_header_that_can_be_read()
     assert (header.api_key, header.api_version, header.correlation_id, header.client_id, at) == (18, 99, 5, "c", 12)
 
 
-def test_unknown_tagged_fields_of_a_header_are_passed_over() -> None:
+def test_unknown_tagged_fields_of_a_header_are_skipped() -> None:
     _, at = decode_request_header(bytes.fromhex("000c 0004 00000005 ffff 02 05 01 aa 06 00 bb"))
     assert at == 16
 
@@ -74,7 +74,7 @@ def test_a_request_header_cut_anywhere_is_refused() -> None:
             decode_request_header(frame[:cut])
 
 
-def test_an_api_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_api_is_refused() -> None:
     with pytest.raises(ProtocolError, match="there is no api 999"):
         decode_request_header(bytes.fromhex("03e7 0000 00000005 ffff"))
 

@@ -15,7 +15,7 @@ from protocol.messages.metadata import MetadataRequest
 from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.offset_fetch import OffsetFetchRequest
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_needlessly_long_varint_is_read_as_kafka_reads_it() -> None:
     assert (message.group_id, message.member_id, message.group_instance_id, end) == ("g", "m", None, 16)
 
 
-def test_unknown_tagged_fields_are_passed_over() -> None:
+def test_unknown_tagged_fields_are_skipped() -> None:
     known, _ = HeartbeatRequest.decode(heartbeat("00"), 0, 4)
     data = heartbeat("03 00 00 07 02 6162 ffffffff07 01 63")
     assert HeartbeatRequest.decode(data, 0, 4) == (known, len(data))
@@ -103,7 +103,7 @@ FETCH = "ffffffff 00000000 00000000 00000000 00 00000000 00000000 01 01 01"
     ("tags", "cluster_id"),
     [
         ("01 00 03 036364", "cd"),
-        ("02 00 02 0261 00 02 0262", "b"),  # twice: the later one counts, as in Kafka
+        ("02 00 02 0261 00 02 0262", "b"),  # twice: the later field counts, as in Kafka
         ("02 05 01 00 00 02 0261", "a"),  # in falling order
         ("01 00 01 00", None),  # null
     ],
@@ -115,7 +115,7 @@ def test_tagged_fields_come_in_any_order_and_the_last_one_counts(tags: str, clus
 
 
 @pytest.mark.parametrize("tags", ["01 00 04 0363 64 00", "01 00 02 0363 64", "01 00 00 0261"])
-def test_a_tagged_field_of_another_size_than_it_says_is_refused(tags: str) -> None:
+def test_a_tagged_field_with_a_wrong_size_is_refused(tags: str) -> None:
     with pytest.raises(ProtocolError, match="not of the size"):
         FetchRequest.decode(bytes.fromhex(FETCH + tags), 0, 12)
 
@@ -132,7 +132,7 @@ def test_bytes_that_are_not_utf8_are_replaced() -> None:
     assert legacy.group_id == "g\ufffd"
 
 
-def test_what_follows_a_message_is_left_to_the_caller() -> None:
+def test_decoding_leaves_trailing_bytes_to_the_caller() -> None:
     data = heartbeat("00") + b"more"
     assert HeartbeatRequest.decode(data, 0, 4)[1] == len(data) - 4
 

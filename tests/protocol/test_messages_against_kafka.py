@@ -57,7 +57,7 @@ def json_value(item: Field, value: Any, version: int) -> Any:
 
 
 def kafkas(lines: list[tuple[str, int, Any]], folder: Path) -> Iterator[bytes]:
-    """What Kafka makes of (class, version, json)."""
+    """Kafka's bytes for (class, version, json)."""
     file = folder / "messages.txt"
     file.write_text("".join(f"{name} {version} {json.dumps(body)}\n" for name, version, body in lines))
     for line in run_java(KAFKA_BYTES, file).splitlines():
@@ -110,7 +110,7 @@ def varint(value: int) -> bytes:
 
 
 def segment(records: list[tuple[bytes, bytes | None]]) -> bytes:
-    """One record batch, made by hand."""
+    """One record batch, built by hand."""
     body = b""
     for n, (key, value) in enumerate(records):
         sized = varint(-1) if value is None else varint(len(value)) + value

@@ -10,7 +10,7 @@ import pytest
 from tests.depth import DEPTH
 from tests.protocol.foreign import kio_bytes, kio_class, kio_read, made_up, our_class, ours, versions
 
-pytestmark = pytest.mark.once  # kio's answers, to one Python for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 VERSIONS = versions()
 

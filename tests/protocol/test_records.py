@@ -52,7 +52,7 @@ OFFSET_VALUES = [
 
 
 def group(version: int) -> GroupMetadataValue:
-    """What a reader of that version gets to know."""
+    """The group as a reader of that version sees it."""
     member = MemberMetadata("i1-x", "i1", "c", "/127.0.0.1", 300_000, 45_000, b"\0\1", b"\2")
     if version < 3:
         member.group_instance_id = None
@@ -95,7 +95,7 @@ def test_the_topic_id_of_version_4_is_a_tagged_field() -> None:
     assert read_record(OffsetCommitValue, data) == value
 
 
-def test_keys_tell_what_they_are() -> None:
+def test_record_keys_have_a_kind() -> None:
     commit = OffsetCommitKey("g1", "t", 5)
     assert with_version(commit, 1).hex() == "00010002673100017400000005"
     assert read_offsets_key(with_version(commit, 1)) == commit
@@ -112,7 +112,7 @@ def test_a_malformed_key_is_refused(data: str) -> None:
 
 
 @pytest.mark.parametrize("data", ["", "0005", "ffff"])
-def test_a_value_of_a_version_that_nobody_has_written_is_refused(data: str) -> None:
+def test_a_value_of_an_unknown_version_is_refused(data: str) -> None:
     with pytest.raises(ProtocolError):
         read_record(OffsetCommitValue, bytes.fromhex(data))
 
@@ -140,7 +140,7 @@ def test_a_subscription_reads_back_what_its_version_carries(version: int) -> Non
     assert again.rack_id == ("rack" if version >= 3 else None)
 
 
-def test_newer_versions_of_the_embedded_protocol_are_read_as_the_newest_that_we_know() -> None:
+def test_a_newer_subscription_version_is_read_as_the_newest_known_version() -> None:
     newer = b"\x00\x09" + SUBSCRIPTION.encode(3) + b"what version 9 added"
     assert read_subscription(newer) == SUBSCRIPTION
     assignment = ConsumerProtocolAssignment([ConsumerProtocolAssignmentTopicPartition("a", [1, 2])], None)
@@ -161,6 +161,9 @@ BODIES: dict[int, Any] = {
     7: notes.CommitRefused(25, "m", None, 12, 10_000),
     8: notes.EndOffsets("orders", [notes.PartitionEnds(0, 5, 1 << 40)], 1_700_000_000_000),
     9: notes.CoordinatorChange(0, 2, 150, 10, 5000),
+    10: notes.MemberAway("m", "i", True, 12_000, 45_000),
+    11: notes.JoinRefused(None, "c", "/::1", "a, b"),
+    12: notes.StandbyChange("m", None, 1, "b", "i", 12_000),
 }
 
 
@@ -190,7 +193,7 @@ def test_a_note_of_an_unknown_kind_or_version_keeps_its_body_as_bytes() -> None:
     assert read_note(newer) == (COUNTED, BODIES[9].encode(0))
 
 
-def test_a_note_that_is_counted_is_of_version_1_and_others_are_as_before() -> None:
+def test_a_note_with_a_count_has_version_1() -> None:
     assert read_note(write_note(COUNTED, BODIES[9])) == (COUNTED, BODIES[9])
     assert write_note(COUNTED, BODIES[9])[:2] == b"\x00\x01"
     assert write_note(HEADER, BODIES[9])[:2] == b"\x00\x00"

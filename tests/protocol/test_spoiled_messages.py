@@ -67,7 +67,7 @@ def test_noise_gives_a_message_or_a_protocol_error(name: str) -> None:
             survives(our_class(name), bytes(random.choices((0, 1, 2, 3, 7, 127, 128, 255), k=random.randrange(60))), version)
 
 
-def test_lying_lengths_cost_nothing() -> None:
+def test_false_lengths_allocate_nothing() -> None:
     """Every place of every newest message claims to be the length of something huge."""
     tracemalloc.start()
     try:

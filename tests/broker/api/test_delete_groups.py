@@ -13,11 +13,11 @@ from tests.support.group_requests import committing, stable
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_only_what_nobody_is_in_is_deleted_and_then_forgotten(desk: Desk, peer: Peer, version: int) -> None:
+def test_only_a_group_without_members_is_deleted(desk: Desk, peer: Peer, version: int) -> None:
     stable(desk, peer)
     peer.ask(committing("simple", partitions=(0, 1)), 9)
     results = peer.ask(DeleteGroupsRequest(["g", "simple", "simple"]), version).results
-    assert [(one.group_id, one.error_code) for one in results] == [("g", ErrorCode.NON_EMPTY_GROUP), ("simple", 0)]
+    assert [(result.group_id, result.error_code) for result in results] == [("g", ErrorCode.NON_EMPTY_GROUP), ("simple", 0)]
     assert peer.ask(DescribeGroupsRequest(["simple"]), 5).groups[0].group_state == "Dead"
     (group,) = peer.ask(OffsetFetchRequest([OffsetFetchRequestGroup("simple", topics=None)]), 8).groups
     assert (group.error_code, group.topics) == (0, [])

@@ -27,7 +27,7 @@ def test_a_stable_group_is_described_in_every_version(desk: Desk, peer: Peer, ve
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_a_group_that_is_not_there_is_dead_and_from_version_6_an_error(peer: Peer, version: int) -> None:
+def test_an_unknown_group_is_dead_and_from_version_6_an_error(peer: Peer, version: int) -> None:
     (group,) = peer.ask(DescribeGroupsRequest(["nowhere"], version >= 3), version).groups
     assert (group.group_state, group.protocol_type, group.protocol_data, group.members) == ("Dead", "", "", [])
     if version >= 6:
@@ -37,21 +37,21 @@ def test_a_group_that_is_not_there_is_dead_and_from_version_6_an_error(peer: Pee
     assert group.authorized_operations == (ALL_OPERATIONS if 3 <= version <= 5 else NOT_ASKED)
 
 
-def test_metadata_is_shown_of_stable_groups_and_assignments_of_all(desk: Desk, peer: Peer) -> None:
+def test_metadata_is_described_for_stable_groups_and_assignments_for_all(desk: Desk, peer: Peer) -> None:
     stable(desk, peer, "i")
     Peer(desk).send(joining(instance="new"), 9)
     (group,) = peer.ask(DescribeGroupsRequest(["g"]), 5).groups
     assert (group.group_state, group.protocol_data) == ("PreparingRebalance", "")
-    assert [(one.member_metadata, one.member_assignment) for one in group.members] == [(b"", b"mine"), (b"", b"")]
+    assert [(member.member_metadata, member.member_assignment) for member in group.members] == [(b"", b"mine"), (b"", b"")]
 
 
-def test_groups_are_told_in_the_order_of_the_request(peer: Peer) -> None:
+def test_groups_are_described_in_the_order_of_the_request(peer: Peer) -> None:
     for name in ("b", "a", ""):
         peer.ask(committing(name), 9)
     names = ["b", "nowhere", "", "a", "b"]
     groups = peer.ask(DescribeGroupsRequest(names), 5).groups
-    assert [(one.group_id, one.group_state) for one in groups] == list(zip(names, ["Empty", "Dead", "Empty", "Empty", "Empty"], strict=True))
+    assert [(group.group_id, group.group_state) for group in groups] == list(zip(names, ["Empty", "Dead", "Empty", "Empty", "Empty"], strict=True))
     results = peer.ask(DeleteGroupsRequest(names), 2).results
-    assert [(one.group_id, one.error_code) for one in results] == [("b", 0), ("nowhere", 69), ("", 0), ("a", 0)]
+    assert [(result.group_id, result.error_code) for result in results] == [("b", 0), ("nowhere", 69), ("", 0), ("a", 0)]
     assert peer.ask(DescribeGroupsRequest([]), 5).groups == []
     assert peer.ask(DeleteGroupsRequest([]), 2).results == []

@@ -1,4 +1,4 @@
-"""Fetches on a started broker: woken by others' requests, at the end of a topic, and when the broker stops."""
+"""Fetches on a started broker: completed by other clients' requests, at the end of a topic, and at the stop of the broker."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from protocol.messages.metadata import MetadataRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.running import Broker, Client, broker
-from tests.support.fetch_desk import fetch, from_, of, offsets_in, records_batch, told
+from tests.support.fetch_desk import fetch, from_, of, offsets_in, partition_replies, records_batch
 from tests.support.peers import LOOPS, STOP_SECONDS, defects, on
 
 pytestmark = pytest.mark.once
 
 LONG_MS = 8_000
-PARKED_SECONDS = 0.05  # by then a request has arrived
+PARKED_SECONDS = 0.05  # by then the fetch has arrived
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def produce(client: Client, name: str, batch: bytes) -> None:
     assert client.ask(request, 9).responses[0].partition_responses[0].error_code == 0
 
 
-def test_a_fetch_that_waits_is_answered_by_the_produce_of_another(consumer: Client, other: Client) -> None:
+def test_a_produce_of_another_client_completes_a_waiting_fetch(consumer: Client, other: Client) -> None:
     make(other, "woken")
     for number in range(3):
         consumer.send(fetch(of("woken", from_(number)), wait=LONG_MS), 12)
@@ -63,25 +63,25 @@ def test_a_fetch_that_waits_is_answered_by_the_produce_of_another(consumer: Clie
         assert offsets_in(topic.partitions[0].records) == [number]
 
 
-def test_a_commit_is_fetched_from_the_offsets_topic_when_it_is_durable(consumer: Client, other: Client) -> None:
+def test_the_offsets_topic_returns_commits_once_durable(consumer: Client, other: Client) -> None:
     topics = [OffsetCommitRequestTopic("committed", [OffsetCommitRequestPartition(0, 5)])]
     make(other, "committed")
-    end = told(consumer.ask(fetch(of("__consumer_offsets", from_(0))), 12))[0][2]
+    end = partition_replies(consumer.ask(fetch(of("__consumer_offsets", from_(0))), 12))[0][2]
     consumer.send(fetch(of("__consumer_offsets", from_(end)), wait=LONG_MS), 12)
     time.sleep(PARKED_SECONDS)
     assert other.ask(OffsetCommitRequest("group", -1, "", None, -1, topics), 7).topics[0].partitions[0].error_code == 0
-    ((_, error, high_watermark, size),) = told(consumer.receive(FetchRequest(), 12))
+    ((_, error, high_watermark, size),) = partition_replies(consumer.receive(FetchRequest(), 12))
     assert (error, high_watermark) == (0, end + 1)
     assert size > 0
 
 
-def test_the_notes_of_groups_are_fetched_like_any_topic_and_nobody_else_writes_them(consumer: Client, other: Client) -> None:
-    assert told(consumer.ask(fetch(of("__coordinator_notes", from_(0))), 12)) == [(0, 0, 0, 0)]  # none yet, and the log is there
+def test_the_notes_topic_can_be_fetched_but_not_produced_to(consumer: Client, other: Client) -> None:
+    assert partition_replies(consumer.ask(fetch(of("__coordinator_notes", from_(0))), 12)) == [(0, 0, 0, 0)]  # no records yet, but the log exists
     consumer.send(fetch(of("__coordinator_notes", from_(0)), wait=LONG_MS), 12)
     time.sleep(PARKED_SECONDS)
     protocols = [JoinGroupRequestProtocol("range", b"")]
     assert other.ask(JoinGroupRequest("noted", 10_000, 10_000, "", None, "consumer", protocols), 3).error_code == 0
-    ((_, error, high_watermark, size),) = told(consumer.receive(FetchRequest(), 12))
+    ((_, error, high_watermark, size),) = partition_replies(consumer.receive(FetchRequest(), 12))
     assert (error, size > 0) == (0, True)
     assert high_watermark > 0
     batch = PartitionProduceData(0, records_batch())
@@ -96,19 +96,19 @@ def test_a_fetch_of_a_topic_that_is_deleted_is_answered_at_once(consumer: Client
     time.sleep(PARKED_SECONDS)
     assert other.ask(DeleteTopicsRequest([], ["deleted"], 5000), 5).responses[0].error_code == 0
     begin = time.monotonic()
-    assert told(consumer.receive(FetchRequest(), 12)) == [(0, 3, -1, 0)]
+    assert partition_replies(consumer.receive(FetchRequest(), 12)) == [(0, 3, -1, 0)]
     assert time.monotonic() - begin < LONG_MS / 2_000
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_many_megabytes_arrive_whole_others_are_answered_meanwhile_and_a_stop_waits_for_no_fetch(loop: str) -> None:
+def test_a_large_fetch_arrives_whole_and_delays_neither_other_clients_nor_the_stop(loop: str) -> None:
     with broker(*on(loop, "log.level=warning")) as ours, Client(ours.port) as consumer, Client(ours.port) as other:
         make(other, "large")
         batch = records_batch(padding=900_000)
         for _ in range(20):
             produce(other, "large", batch)
         consumer.send(fetch(of("large", from_(0, most=1 << 30)), most=1 << 30), 12)
-        time.sleep(PARKED_SECONDS)  # it does not read: the reply stays where it is
+        time.sleep(PARKED_SECONDS)  # the client does not read: the reply stays in the broker
         assert other.ask(MetadataRequest([]), 12).topics == []
         (topic,) = consumer.receive(FetchRequest(), 12).responses
         assert offsets_in(topic.partitions[0].records) == list(range(20))

@@ -1,4 +1,4 @@
-"""Who coordinates a group: the owner of its partition, at its address for the listener that was dialled."""
+"""The coordinator of a group: the owner of its partition, with its address for the dialled listener."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def partition(desk: Desk, group: str) -> int:
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_the_owner_is_named_at_the_address_for_the_listener_that_was_dialled(version: int) -> None:
+def test_the_coordinator_address_belongs_to_the_dialled_listener(version: int) -> None:
     desk = Desk()
     for dialled, address in ((Address("PLAIN", "here.example", 9092), ("there.example", 1234)), (Address("INSIDE", "x", 1), ("10.0.0.7", 5678))):
         desk.cluster.owners = {partition(desk, "theirs"): OTHER}
@@ -36,9 +36,9 @@ def test_a_coordinator_that_cannot_be_reached_is_not_available(owner: NodeInfo |
     desk = Desk()
     desk.cluster.owners = dict.fromkeys(range(PARTITIONS), owner)
     reply = Peer(desk).ask(FindCoordinatorRequest("g", 0, ["g", "h"]), version)
-    for one in reply.coordinators if version >= 4 else [reply]:
-        assert (one.error_code, one.node_id, one.host, one.port) == (15, -1, "", -1)
-        assert bool(one.error_message) == (version > 0)
+    for coordinator in reply.coordinators if version >= 4 else [reply]:
+        assert (coordinator.error_code, coordinator.node_id, coordinator.host, coordinator.port) == (15, -1, "", -1)
+        assert bool(coordinator.error_message) == (version > 0)
 
 
 def test_coordinators_come_in_the_order_of_their_keys() -> None:

@@ -1,4 +1,4 @@
-"""Who may not: each API asks for the rights that Kafka asks for, in its order, and refuses in its shape."""
+"""Authorization of group requests: each API checks Kafka's rights in Kafka's order, and refuses in its reply format."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_members_may_read_their_group_or_are_refused() -> None:
     assert peer.ask(joining(group="elsewhere"), 9).error_code == 79
 
 
-def test_rights_come_before_everything_but_the_shape_of_a_sync() -> None:
+def test_authorization_precedes_all_checks_but_the_protocol_fields_of_sync() -> None:
     authorizer, peer = refusing((READ, GROUP, ""))
     assert peer.ask(SyncGroupRequest("", 1, "me"), 5).error_code == 23
     assert authorizer.asked == []
@@ -61,8 +61,8 @@ def test_a_commit_is_refused_for_its_group_or_for_some_of_its_topics() -> None:
     authorizer, peer = refusing((READ, TOPIC, "t"))
     partitions = [OffsetCommitRequestPartition(0, 5), OffsetCommitRequestPartition(9, 5)]
     request = OffsetCommitRequest("g", -1, topics=[OffsetCommitRequestTopic(name, list(partitions)) for name in ("u", "t", "nowhere")])
-    told = codes_of_commit(peer.ask(request, 9))
-    assert told == {("u", 0): 0, ("u", 9): 3, ("t", 0): TOPIC_REFUSED, ("t", 9): TOPIC_REFUSED, ("nowhere", 0): 3, ("nowhere", 9): 3}
+    codes = codes_of_commit(peer.ask(request, 9))
+    assert codes == {("u", 0): 0, ("u", 9): 3, ("t", 0): TOPIC_REFUSED, ("t", 9): TOPIC_REFUSED, ("nowhere", 0): 3, ("nowhere", 9): 3}
     assert authorizer.asked == [(READ, GROUP, "g"), (READ, TOPIC, "u"), (READ, TOPIC, "t"), (READ, TOPIC, "nowhere")]
 
 
@@ -71,33 +71,33 @@ def test_a_fetch_is_refused_for_its_group(version: int) -> None:
     authorizer, peer = refusing((DESCRIBE, GROUP, "g"))
     reply = peer.ask(fetching("g", version), version)
     if version == 1:
-        assert [one.error_code for one in reply.topics[0].partitions] == [GROUP_REFUSED, GROUP_REFUSED]
+        assert [partition.error_code for partition in reply.topics[0].partitions] == [GROUP_REFUSED, GROUP_REFUSED]
     else:
         group = reply.groups[0] if version >= 8 else reply
         assert (group.error_code, group.topics) == (GROUP_REFUSED, [])
     assert authorizer.asked == [(DESCRIBE, GROUP, "g")]
 
 
-def test_one_group_that_may_not_be_described_leaves_the_others() -> None:
+def test_a_group_without_describe_right_does_not_fail_the_others() -> None:
     _, peer = refusing((DESCRIBE, GROUP, "h"))
     groups = [fetching(name, 8).groups[0] for name in ("g", "h", "i")]
     reply = peer.ask(OffsetFetchRequest(groups), 8)
-    assert [(one.group_id, one.error_code, len(one.topics)) for one in reply.groups] == [("g", 0, 1), ("h", GROUP_REFUSED, 0), ("i", 0, 1)]
+    assert [(group.group_id, group.error_code, len(group.topics)) for group in reply.groups] == [("g", 0, 1), ("h", GROUP_REFUSED, 0), ("i", 0, 1)]
 
 
-def test_topics_that_may_not_be_described_come_last_or_not_at_all() -> None:
+def test_topics_without_describe_right_are_listed_last_or_omitted() -> None:
     _, peer = refusing((DESCRIBE, TOPIC, "t"))
     partition = [OffsetCommitRequestPartition(0, 5, -1, "meta")]
     committed = OffsetCommitRequest("g", -1, topics=[OffsetCommitRequestTopic("t", partition), OffsetCommitRequestTopic("u", partition)])
     assert set(codes_of_commit(peer.ask(committed, 9)).values()) == {0}
     for version in (1, 5, 7):
         wanted = [OffsetFetchRequestTopic("t", [0]), OffsetFetchRequestTopic("u", [0])]
-        told = [
-            (topic.name, one.committed_offset, one.committed_leader_epoch, one.metadata, one.error_code)
+        codes = [
+            (topic.name, partition.committed_offset, partition.committed_leader_epoch, partition.metadata, partition.error_code)
             for topic in peer.ask(OffsetFetchRequest(None, "g", wanted), version).topics
-            for one in topic.partitions
+            for partition in topic.partitions
         ]
-        assert told == [("u", 5, -1, "meta", 0), ("t", -1, -1, "", TOPIC_REFUSED)]
+        assert codes == [("u", 5, -1, "meta", 0), ("t", -1, -1, "", TOPIC_REFUSED)]
     explicit = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", [0]), OffsetFetchRequestTopics("u", [0])])
     (group,) = peer.ask(OffsetFetchRequest([explicit]), 9).groups
     assert [(topic.name, topic.partitions[0].error_code) for topic in group.topics] == [("u", 0), ("t", TOPIC_REFUSED)]
@@ -105,7 +105,7 @@ def test_topics_that_may_not_be_described_come_last_or_not_at_all() -> None:
     assert (group.error_code, [topic.name for topic in group.topics]) == (0, ["u"])
 
 
-def test_deleting_offsets_wants_the_group_and_each_topic() -> None:
+def test_offset_delete_needs_rights_to_the_group_and_each_topic() -> None:
     every = [OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(0)]) for name in ("t", "u", "nowhere")]
     _, peer = refusing((DELETE, GROUP, "g"))
     reply = peer.ask(OffsetDeleteRequest("g", every), 0)
@@ -116,16 +116,16 @@ def test_deleting_offsets_wants_the_group_and_each_topic() -> None:
     assert [(topic.name, topic.partitions[0].error_code) for topic in reply.topics] == [("t", TOPIC_REFUSED), ("nowhere", 3), ("u", 0)]
 
 
-def test_groups_that_may_not_be_described_are_told_first() -> None:
+def test_groups_without_describe_right_are_answered_first() -> None:
     _, peer = refusing((DESCRIBE, GROUP, "y"))
     for version in range(7):
         groups = peer.ask(DescribeGroupsRequest(["x", "y", "z", "y"], version >= 3), version).groups
-        assert [one.group_id for one in groups] == ["y", "y", "x", "z"]
-        shown = [(one.error_code, one.group_state, one.protocol_type, one.authorized_operations, one.error_message) for one in groups[:2]]
+        assert [group.group_id for group in groups] == ["y", "y", "x", "z"]
+        shown = [(group.error_code, group.group_state, group.protocol_type, group.authorized_operations, group.error_message) for group in groups[:2]]
         assert shown == [(GROUP_REFUSED, "", "", -(1 << 31), None)] * 2
 
 
-def test_what_may_be_done_with_a_group_is_told_to_who_asks() -> None:
+def test_the_authorized_operations_of_a_group_are_sent_on_request() -> None:
     _, peer = refusing((DELETE, GROUP, "g"), (Operation.ALTER_CONFIGS, GROUP, None))
     peer.ask(committing(), 9)
     (group,) = peer.ask(DescribeGroupsRequest(["g"], True), 5).groups
@@ -134,29 +134,29 @@ def test_what_may_be_done_with_a_group_is_told_to_who_asks() -> None:
     assert group.authorized_operations == -(1 << 31)
 
 
-def test_who_may_not_describe_the_cluster_sees_only_its_groups() -> None:
+def test_without_the_right_to_the_cluster_only_permitted_groups_are_listed() -> None:
     authorizer, peer = refusing((DESCRIBE, CLUSTER, None), (DESCRIBE, GROUP, "hidden"))
     for name in ("hidden", "shown"):
         peer.ask(committing(name), 9)
     reply = peer.ask(ListGroupsRequest(), 5)
-    assert (reply.error_code, [one.group_id for one in reply.groups]) == (0, ["shown"])
+    assert (reply.error_code, [group.group_id for group in reply.groups]) == (0, ["shown"])
     assert (DESCRIBE, CLUSTER, "kafka-cluster") in authorizer.asked
     _, peer = refusing((DESCRIBE, GROUP, "hidden"))
     peer.ask(committing("hidden"), 9)
-    assert [one.group_id for one in peer.ask(ListGroupsRequest(), 5).groups] == ["hidden"]
+    assert [group.group_id for group in peer.ask(ListGroupsRequest(), 5).groups] == ["hidden"]
 
 
-def test_groups_that_may_not_be_deleted_are_told_last() -> None:
+def test_groups_without_delete_right_are_answered_last() -> None:
     _, peer = refusing((DELETE, GROUP, "x"))
     for name in ("x", "y"):
         peer.ask(committing(name), 9)
     results = peer.ask(DeleteGroupsRequest(["x", "y", "z", "x"]), 2).results
-    assert [(one.group_id, one.error_code) for one in results] == [("y", 0), ("z", 69), ("x", GROUP_REFUSED)]
+    assert [(result.group_id, result.error_code) for result in results] == [("y", 0), ("z", 69), ("x", GROUP_REFUSED)]
     assert peer.ask(DescribeGroupsRequest(["x"]), 5).groups[0].group_state == "Empty"
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_who_may_not_describe_a_group_does_not_find_its_coordinator(version: int) -> None:
+def test_without_the_right_to_describe_a_group_its_coordinator_is_not_found(version: int) -> None:
     authorizer, peer = refusing((DESCRIBE, GROUP, "g"), (DESCRIBE, Resource.TRANSACTIONAL_ID, "t"))
     for key, kind, error in (("g", 0, GROUP_REFUSED), ("t", 1, 53)) if version >= 1 else (("g", 0, GROUP_REFUSED),):
         reply: Any = peer.ask(FindCoordinatorRequest(key, kind, [key]), version)

@@ -1,4 +1,4 @@
-"""InitProducerId: ids that nobody had before, whatever happened to the broker or to its registry of topics."""
+"""InitProducerId: producer ids stay unique, whatever happens to the broker or its registry of topics."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def desk() -> Desk:
     return Desk({"t": (1, {})})
 
 
-def told(caller: Caller, version: int = 5) -> list[tuple[int, int, int]]:
-    """Error, id and epoch of what came since the last look."""
+def producer_ids(caller: Caller, version: int = 5) -> list[tuple[int, int, int]]:
+    """Error, id and epoch of the replies since the last call."""
     replies = [caller.read(ASKED, version, frame) for frame in caller.replies()]
     return [(reply.error_code, reply.producer_id, reply.producer_epoch) for reply in replies]
 
@@ -39,87 +39,87 @@ def end_turn(*callers: Caller) -> None:
         caller.connection.end_turn()
 
 
-def test_the_first_id_waits_until_its_block_is_durable_and_the_others_do_not(desk: Desk) -> None:
+def test_only_the_first_producer_id_of_a_block_waits_for_the_log(desk: Desk) -> None:
     caller = desk.caller()
     ask(caller)
-    assert told(caller) == []
+    assert producer_ids(caller) == []
     desk.registry.release()
     end_turn(caller)
-    assert told(caller) == [(0, 0, 0)]
+    assert producer_ids(caller) == [(0, 0, 0)]
     for number in range(1, PRODUCER_IDS_PER_BLOCK):
         ask(caller)
-        assert told(caller) == [(0, number, 0)]
+        assert producer_ids(caller) == [(0, number, 0)]
     assert desk.topics.next_producer_id == PRODUCER_IDS_PER_BLOCK
     ask(caller)
-    assert told(caller) == []
+    assert producer_ids(caller) == []
     desk.registry.release()
     end_turn(caller)
-    assert told(caller) == [(0, PRODUCER_IDS_PER_BLOCK, 0)]
+    assert producer_ids(caller) == [(0, PRODUCER_IDS_PER_BLOCK, 0)]
 
 
-def test_many_who_wait_for_one_block_get_ids_of_their_own(desk: Desk) -> None:
+def test_requests_that_wait_for_one_block_get_different_ids(desk: Desk) -> None:
     callers = [desk.caller() for _ in range(PRODUCER_IDS_PER_BLOCK + 5)]
     for caller in callers:
         ask(caller)
     assert len(desk.registry.held) == 1
-    desk.registry.release()  # those that are too many wait for the next
+    desk.registry.release()  # requests past the block wait for the next block
     assert len(desk.registry.held) == 1
     desk.registry.release()
     end_turn(*callers)
-    assert [told(caller) for caller in callers] == [[(0, number, 0)] for number in range(len(callers))]
+    assert [producer_ids(caller) for caller in callers] == [[(0, number, 0)] for number in range(len(callers))]
 
 
-def test_whoever_left_meanwhile_costs_an_id_and_nothing_else(desk: Desk) -> None:
+def test_a_connection_closed_while_waiting_costs_one_producer_id(desk: Desk) -> None:
     leaving, staying = desk.caller(), desk.caller()
     ask(leaving)
     ask(staying)
     leaving.connection.connection_lost(None)
     desk.registry.release()
     end_turn(staying)
-    assert told(staying) == [(0, 1, 0)]
+    assert producer_ids(staying) == [(0, 1, 0)]
 
 
-def test_of_a_block_that_may_not_be_durable_no_id_is_given_out(desk: Desk) -> None:
+def test_no_producer_id_is_given_from_a_block_of_unknown_durability(desk: Desk) -> None:
     one, other = desk.caller(), desk.caller()
     ask(one)
     ask(other)
     desk.registry.fail()
     end_turn(one, other)
-    assert (told(one), told(other)) == ([NOT_YET], [NOT_YET])
+    assert (producer_ids(one), producer_ids(other)) == ([NOT_YET], [NOT_YET])
     ask(one)
     desk.registry.release()
     end_turn(one)
-    assert told(one) == [(0, PRODUCER_IDS_PER_BLOCK, 0)]
+    assert producer_ids(one) == [(0, PRODUCER_IDS_PER_BLOCK, 0)]
 
 
-def test_while_the_registry_cannot_be_written_clients_come_again(desk: Desk) -> None:
+def test_init_producer_id_is_retriable_while_the_registry_is_suspended(desk: Desk) -> None:
     caller = desk.caller()
     desk.registry.writable = False
     ask(caller)
-    assert told(caller) == [NOT_YET]
+    assert producer_ids(caller) == [NOT_YET]
     desk.registry.writable = True
     ask(caller)
     desk.registry.release()
     end_turn(caller)
-    assert told(caller) == [(0, 0, 0)]
+    assert producer_ids(caller) == [(0, 0, 0)]
     desk.registry.writable = False
     ask(caller)
-    assert told(caller) == [(0, 1, 0)]
+    assert producer_ids(caller) == [(0, 1, 0)]
 
 
-def test_a_producer_that_shows_its_id_gets_another(desk: Desk) -> None:
+def test_a_producer_that_sends_its_id_gets_another(desk: Desk) -> None:
     caller = desk.caller()
     ask(caller)
     desk.registry.release()
     end_turn(caller)
     ask(caller, InitProducerIdRequest(None, 60_000, 0, 5), 3)
-    assert [*told(caller), *told(caller, 3)] == [(0, 0, 0), (0, 1, 0)]
+    assert [*producer_ids(caller), *producer_ids(caller, 3)] == [(0, 0, 0), (0, 1, 0)]
 
 
-def test_who_may_write_nothing_gets_no_id() -> None:
+def test_without_any_right_to_write_no_producer_id_is_given() -> None:
     idempotent = (Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME)
     for refused, error in (
-        ([idempotent], 0),  # there is a topic that may be written
+        ([idempotent], 0),  # there is a topic with write permission
         ([idempotent, (Operation.WRITE, Resource.TOPIC, None)], ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
         ([(Operation.WRITE, Resource.TOPIC, None)], 0),
     ):
@@ -128,11 +128,11 @@ def test_who_may_write_nothing_gets_no_id() -> None:
         ask(caller)
         desk.registry.release()
         end_turn(caller)
-        assert told(caller)[0][0] == error
+        assert producer_ids(caller)[0][0] == error
 
 
-@pytest.mark.once  # about processes
-def test_no_id_comes_twice_after_the_broker_was_killed_or_stopped(tmp_path: Path) -> None:
+@pytest.mark.once  # starts processes
+def test_producer_ids_stay_unique_over_kills_and_stops(tmp_path: Path) -> None:
     seen: list[int] = []
     for stop in (False, True, False):
         with broker("--data", str(tmp_path / "data"), "--set", "listeners=PLAINTEXT://127.0.0.1:0") as started:
@@ -149,7 +149,7 @@ def test_no_id_comes_twice_after_the_broker_was_killed_or_stopped(tmp_path: Path
 
 
 @pytest.mark.once
-def test_who_looks_for_a_coordinator_of_transactions_hears_that_there_is_none_and_so_does_the_log() -> None:
+def test_the_coordinator_of_transactions_is_refused_and_the_log_says_so() -> None:
     with broker("--profile", "test") as started, Client(started.port) as client:
         for _ in range(2):
             reply = client.ask(FindCoordinatorRequest("transfer", 1), 3)

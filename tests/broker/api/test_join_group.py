@@ -1,4 +1,4 @@
-"""JoinGroup over a connection: what is checked first, and what replies look like."""
+"""JoinGroup over a connection: order of checks, and reply fields."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def test_a_member_joins_in_every_version(desk: Desk, peer: Peer, version: int) -
     assert reply.member_id == reply.leader == "client-id-1"
     assert (reply.error_code, reply.generation_id, reply.protocol_name, reply.skip_assignment) == (0, 1, "range", False)
     assert reply.protocol_type == (CONSUMER if version >= 7 else None)
-    assert [(one.member_id, one.group_instance_id, one.metadata) for one in reply.members] == [("client-id-1", None, b"topics")]
+    assert [(member.member_id, member.group_instance_id, member.metadata) for member in reply.members] == [("client-id-1", None, b"topics")]
 
 
-def test_version_0_has_one_timeout_for_both(desk: Desk, peer: Peer) -> None:
+def test_join_version_0_has_one_timeout_for_session_and_rebalance(desk: Desk, peer: Peer) -> None:
     joined(desk, peer, joining(rebalance=-1), 0)
     (member,) = desk.shards.of("g").shard.groups["g"].members.values()
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (10_000, 10_000)
@@ -49,7 +49,7 @@ def test_version_0_has_one_timeout_for_both(desk: Desk, peer: Peer) -> None:
     ],
     ids=["no group", "short session", "long session", "no such member", "no protocols"],
 )
-def test_a_refused_join_has_no_generation_and_the_id_that_was_sent(
+def test_a_refused_join_returns_the_sent_member_id_and_no_generation(
     peer: Peer, request_: JoinGroupRequest, error: ErrorCode, id: str, version: int
 ) -> None:
     reply = peer.ask(request_, version)
@@ -57,40 +57,40 @@ def test_a_refused_join_has_no_generation_and_the_id_that_was_sent(
     assert (reply.protocol_type, reply.protocol_name) == (None, None if version >= 7 else "")
 
 
-def test_a_protocol_of_no_name_is_told_as_null_from_version_7(desk: Desk, peer: Peer) -> None:
+def test_a_missing_protocol_name_is_null_from_version_7(desk: Desk, peer: Peer) -> None:
     reply = joined(desk, peer, joining(protocols=(("", b"x"),)), 9)
     assert (reply.error_code, reply.protocol_name) == (0, None)
     again = joined(desk, peer, joining(id=reply.member_id, protocols=(("", b"x"),)), 6)
     assert (again.error_code, again.protocol_name) == (0, "")
 
 
-def test_instance_ids_of_others_are_told_to_those_who_know_them(desk: Desk) -> None:
+def test_instance_ids_of_other_members_are_sent_to_versions_that_have_them(desk: Desk) -> None:
     leader, other = Peer(desk), Peer(desk)
     leader.send(joining(instance="a"), 5)
     other.send(joining(instance="b"), 5)
     desk.pass_ms(0)
-    assert sorted(one.group_instance_id for one in leader.reply().members) == ["a", "b"]
+    assert sorted(member.group_instance_id for member in leader.reply().members) == ["a", "b"]
     other.reply()
     leader.send(joining(id="a-id-1"), 4)
     other.send(joining(id="b-id-2"), 4)
-    assert [one.group_instance_id for one in leader.reply().members] == [None, None]
+    assert [member.group_instance_id for member in leader.reply().members] == [None, None]
 
 
-def test_a_leader_that_restarted_is_told_so_only_where_it_understands(desk: Desk, peer: Peer) -> None:
+def test_skip_assignment_is_sent_to_versions_that_have_it(desk: Desk, peer: Peer) -> None:
     old = stable(desk, peer, "i")
-    told = peer.ask(joining(instance="i"), 8)
-    assert (told.error_code, told.leader, told.members, told.skip_assignment) == (0, old, [], False)
-    told = peer.ask(joining(instance="i"), 9)
-    assert (told.error_code, told.leader, told.skip_assignment) == (0, told.member_id, True)
-    assert [one.member_id for one in told.members] == [told.member_id]
+    reply = peer.ask(joining(instance="i"), 8)
+    assert (reply.error_code, reply.leader, reply.members, reply.skip_assignment) == (0, old, [], False)
+    reply = peer.ask(joining(instance="i"), 9)
+    assert (reply.error_code, reply.leader, reply.skip_assignment) == (0, reply.member_id, True)
+    assert [member.member_id for member in reply.members] == [reply.member_id]
 
 
-def test_a_protocol_twice_is_inconsistent(peer: Peer) -> None:
+def test_a_join_with_a_duplicate_protocol_is_inconsistent(peer: Peer) -> None:
     assert peer.ask(joining(protocols=(("range", b"x"), ("range", b"x"))), 9).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 @pytest.mark.parametrize("metadata", ["000000000001", "00000000000100036162", "0000ffffffff", "000000000001000361626300000009", ""])
-def test_a_subscription_that_cannot_be_read_stops_nobody(desk: Desk, peer: Peer, metadata: str) -> None:
+def test_an_unreadable_subscription_does_not_stop_the_group(desk: Desk, peer: Peer, metadata: str) -> None:
     assert joined(desk, peer, joining(protocols=(("range", bytes.fromhex(metadata)),))).error_code == 0
 
 
@@ -107,14 +107,14 @@ def test_a_client_without_an_id_gets_a_member_id_that_begins_with_a_dash(desk: D
         ("fe80::1%eth0", "/fe80:0:0:0:0:0:0:1%eth0"),
     ],
 )
-def test_clients_hosts_are_written_as_java_writes_them(desk: Desk, address: str, host: str) -> None:
+def test_client_hosts_are_formatted_as_by_java(desk: Desk, address: str, host: str) -> None:
     joined(desk, Peer(desk, address), joining())
     (group,) = Peer(desk).ask(DescribeGroupsRequest(["g"]), 5).groups
-    assert [one.client_host for one in group.members] == [java_address(address)] == [host]
+    assert [member.client_host for member in group.members] == [java_address(address)] == [host]
 
 
-def test_an_id_too_long_for_a_reply_closes_the_connection_and_nothing_else(desk: Desk, peer: Peer) -> None:
-    # Bytes that are no UTF-8 are read as characters of three bytes each.
+def test_a_member_id_too_long_for_a_reply_closes_only_its_connection(desk: Desk, peer: Peer) -> None:
+    # Bytes that are not UTF-8 are read as characters of three bytes each.
     request = joining(id="x" * 20_000)
     peer.send(request, 9, request.encode(9).replace(b"x" * 20_000, b"\xff" * 20_000))
     assert not peer.open

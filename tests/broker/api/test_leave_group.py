@@ -20,30 +20,30 @@ def test_leaving_in_every_version(desk: Desk, peer: Peer, version: int) -> None:
     else:
         reply = peer.ask(LeaveGroupRequest("g", [MemberIdentity("stranger", "i"), MemberIdentity(id), MemberIdentity(id)]), version)
         assert reply.error_code == 0
-        told = [(one.member_id, one.group_instance_id, one.error_code) for one in reply.members]
-        assert told == [("stranger", "i", 25), (id, None, 0), (id, None, 25)]
+        members = [(member.member_id, member.group_instance_id, member.error_code) for member in reply.members]
+        assert members == [("stranger", "i", 25), (id, None, 0), (id, None, 25)]
     assert peer.ask(HeartbeatRequest("g", 1, id), 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_leaving_a_group_that_is_not_there_is_an_error_of_each_who_leaves(peer: Peer, version: int) -> None:
+def test_leaving_an_unknown_group_is_an_error_for_each_member(peer: Peer, version: int) -> None:
     if version < 3:
         assert peer.ask(LeaveGroupRequest("nowhere", None, "me"), version).error_code == ErrorCode.UNKNOWN_MEMBER_ID
         return
     reply = peer.ask(LeaveGroupRequest("nowhere", [MemberIdentity("me"), MemberIdentity("", "i")]), version)
-    assert (reply.error_code, [(one.member_id, one.error_code) for one in reply.members]) == (0, [("me", 25), ("", 25)])
+    assert (reply.error_code, [(member.member_id, member.error_code) for member in reply.members]) == (0, [("me", 25), ("", 25)])
     assert peer.ask(LeaveGroupRequest("", [MemberIdentity("me")]), version).error_code == ErrorCode.INVALID_GROUP_ID
     assert peer.ask(LeaveGroupRequest("nowhere", []), version).members == []
 
 
-def test_an_administrator_removes_a_static_member_by_its_instance_and_is_told_what_it_said(desk: Desk, peer: Peer) -> None:
+def test_an_administrator_removes_a_static_member_by_its_instance_id(desk: Desk, peer: Peer) -> None:
     stable(desk, peer, "i")
     reply = peer.ask(LeaveGroupRequest("g", [MemberIdentity("", "i", "scaled down")]), 5)
-    assert [(one.member_id, one.group_instance_id, one.error_code) for one in reply.members] == [("", "i", 0)]
+    assert [(member.member_id, member.group_instance_id, member.error_code) for member in reply.members] == [("", "i", 0)]
 
 
 def test_the_rebalance_after_a_leave_ends_in_time(desk: Desk) -> None:
-    """Its deadline is earlier than all that the timer was set for."""
+    """Its deadline is earlier than any that the timer was set for."""
     members = [Peer(desk) for _ in range(2)]
     for number, member in enumerate(members, 1):
         member.send(joining(instance=f"m{number}", session=30_000, rebalance=5_000), 9)

@@ -17,9 +17,9 @@ def test_groups_of_all_partitions_are_listed(desk: Desk, peer: Peer, version: in
         peer.ask(committing(name), 9)
     reply = peer.ask(ListGroupsRequest(), version)
     kind = "classic" if version >= 5 else ""
-    told = {one.group_id: (one.protocol_type, one.group_state, one.group_type) for one in reply.groups}
+    groups = {group.group_id: (group.protocol_type, group.group_state, group.group_type) for group in reply.groups}
     expected = dict.fromkeys(names, ("", "Empty" if version >= 4 else "", kind))
-    assert told == expected | {"g": ("consumer", "Stable" if version >= 4 else "", kind)}
+    assert groups == expected | {"g": ("consumer", "Stable" if version >= 4 else "", kind)}
     assert len(reply.groups) == 21
 
 
@@ -36,7 +36,7 @@ def test_groups_of_all_partitions_are_listed(desk: Desk, peer: Peer, version: in
         (["dead"], ["classic"], set()),
     ],
 )
-def test_lists_are_filtered_as_kafka_filters_them(desk: Desk, peer: Peer, states: list[str], types: list[str], listed: set[str]) -> None:
+def test_list_groups_filters_as_kafka_does(desk: Desk, peer: Peer, states: list[str], types: list[str], listed: set[str]) -> None:
     stable(desk, peer)
     peer.ask(committing("simple"), 9)
-    assert {one.group_id for one in peer.ask(ListGroupsRequest(states, types), 5).groups} == listed
+    assert {group.group_id for group in peer.ask(ListGroupsRequest(states, types), 5).groups} == listed

@@ -1,4 +1,4 @@
-"""Offsets by place, time and leader epoch; what Kafka answers to each is compared in recorded/test_fetch.py."""
+"""Offsets by position, time and leader epoch; recorded/test_fetch.py compares the replies with Kafka's."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.net.dispatch import Call
 from broker.net.long_requests import TURN_COST_MAX
-from broker.security.authorizer import Operation, Resource
+from broker.security.authorizer import Asker, Operation, Resource
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
@@ -31,8 +30,8 @@ def listing(name: str, *wanted: tuple[int, int], current: int = -1) -> ListOffse
     return ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, [ListOffsetsPartition(index, current, timestamp) for index, timestamp in wanted])], 500)
 
 
-def told(reply: Any) -> list[tuple[int, int, int]]:
-    return [(one.error_code, one.offset, one.timestamp) for topic in reply.topics for one in topic.partitions]
+def offsets_found(reply: Any) -> list[tuple[int, int, int]]:
+    return [(partition.error_code, partition.offset, partition.timestamp) for topic in reply.topics for partition in topic.partitions]
 
 
 def asked_epochs(*topics: tuple[str, int, int]) -> OffsetForLeaderEpochRequest:
@@ -40,15 +39,15 @@ def asked_epochs(*topics: tuple[str, int, int]) -> OffsetForLeaderEpochRequest:
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_the_ends_and_times_are_listed_in_every_version(desk: FetchDesk, version: int) -> None:
+def test_list_offsets_finds_ends_and_timestamps_in_every_version(desk: FetchDesk, version: int) -> None:
     for timestamp, expected in ((LATEST, (0, 6, -1)), (EARLIEST, (0, 0, -1)), (1_001, (0, 1, 1_001)), (1_002, (0, 2, 2_000)), (9_000, (0, -1, -1))):
         reply = desk.ask(listing("t", (0, timestamp)), version)
-        assert told(reply) == [expected]
+        assert offsets_found(reply) == [expected]
         known = version >= 4 and expected[1] >= 0
         assert reply.topics[0].partitions[0].leader_epoch == (desk.partition("t").leader_epoch if known else -1)
 
 
-def test_the_epoch_of_what_is_found_is_that_of_its_batch(desk: FetchDesk) -> None:
+def test_a_found_offset_has_the_leader_epoch_of_its_batch(desk: FetchDesk) -> None:
     first = desk.partition("t").leader_epoch
     second = desk.new_epoch("t")
     desk.append("t", 0, records_batch(timestamp=4_000))
@@ -57,31 +56,32 @@ def test_the_epoch_of_what_is_found_is_that_of_its_batch(desk: FetchDesk) -> Non
     assert epochs == [first, first, second, third]
 
 
-def test_what_is_not_durable_yet_is_not_found(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in __consumer_offsets, whose end is what is durable."""
+@pytest.mark.plain
+def test_list_offsets_finds_nothing_above_the_high_watermark(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in __consumer_offsets, whose high watermark is the durable offset."""
     monkeypatch.setattr(type(desk.partition("t")), "end_offset", property(lambda self: 4))
     reply = desk.ask(listing("t", (0, LATEST)), 10)
-    assert told(reply) == [(0, 4, -1)]
-    assert told(desk.ask(listing("t", (0, MAX_TIMESTAMP)), 10)) == [(0, -1, -1)]
-    assert told(desk.ask(listing("t", (0, 2_001)), 10)) == [(0, 3, 2_001)]
-    assert told(desk.ask(listing("t", (0, 3_000)), 10)) == [(0, -1, -1)]
+    assert offsets_found(reply) == [(0, 4, -1)]
+    assert offsets_found(desk.ask(listing("t", (0, MAX_TIMESTAMP)), 10)) == [(0, -1, -1)]
+    assert offsets_found(desk.ask(listing("t", (0, 2_001)), 10)) == [(0, 3, 2_001)]
+    assert offsets_found(desk.ask(listing("t", (0, 3_000)), 10)) == [(0, -1, -1)]
 
 
-def test_looking_into_many_logs_leaves_turns_to_others(desk: FetchDesk) -> None:
+def test_lookups_in_many_logs_do_not_block_other_connections(desk: FetchDesk) -> None:
     desk.make("many", 3 * TURN_COST_MAX)
     desk.append("many", 0)
     other = Consumer(desk)
     desk.consumer.send(listing("many", *[(index, 0) for index in range(3 * TURN_COST_MAX)]), 10)
     assert desk.consumer.replies() == []
-    assert told(other.ask(listing("t", (0, 2_000)), 10)) == [(0, 2, 2_000)]
+    assert offsets_found(other.ask(listing("t", (0, 2_000)), 10)) == [(0, 2, 2_000)]
     for _ in range(4):
         desk.turn_ends()
     (reply,) = desk.consumer.replies()
-    assert told(reply) == [(0, 0, 1_000)] + [(0, -1, -1)] * (3 * TURN_COST_MAX - 1)
-    assert len(told(desk.ask(listing("many", *[(index, LATEST) for index in range(3 * TURN_COST_MAX)]), 10))) == 3 * TURN_COST_MAX
+    assert offsets_found(reply) == [(0, 0, 1_000)] + [(0, -1, -1)] * (3 * TURN_COST_MAX - 1)
+    assert len(offsets_found(desk.ask(listing("many", *[(index, LATEST) for index in range(3 * TURN_COST_MAX)]), 10))) == 3 * TURN_COST_MAX
 
 
-def test_a_connection_that_ends_ends_the_looking(desk: FetchDesk) -> None:
+def test_a_closed_connection_ends_its_lookups(desk: FetchDesk) -> None:
     desk.make("many", 3 * TURN_COST_MAX)
     desk.consumer.send(listing("many", *[(index, 0) for index in range(3 * TURN_COST_MAX)]), 10)
     desk.consumer.lose()
@@ -92,14 +92,14 @@ def test_a_connection_that_ends_ends_the_looking(desk: FetchDesk) -> None:
 
 @pytest.fixture
 def slow(desk: FetchDesk) -> FetchDesk:
-    """And a log of which each look for a time before its newest record reads everything that follows."""
+    """A log whose lookups of any time before the newest record read everything after it."""
     desk.make("slow")
     desk.append("slow", 0, records_batch(timestamp=9_000), *[records_batch(padding=20, timestamp=1_000)] * 30_000)
     disk_log(desk.partition("slow")).delete_before(1)
     return desk
 
 
-def test_a_look_that_reads_a_whole_segment_leaves_turns_to_others(slow: FetchDesk) -> None:
+def test_a_lookup_through_a_whole_segment_does_not_block_other_connections(slow: FetchDesk) -> None:
     asking = [Consumer(slow) for _ in range(5)]
     for one in asking:
         one.send(listing("slow", (0, 5_000)), 10)
@@ -107,16 +107,16 @@ def test_a_look_that_reads_a_whole_segment_leaves_turns_to_others(slow: FetchDes
     turns = 0
     answered: list[Any] = []
     while len(answered) < 10:
-        assert told(Consumer(slow).ask_at_once(listing("t", (0, LATEST)), 10)) == [(0, 6, -1)]
+        assert offsets_found(Consumer(slow).ask_at_once(listing("t", (0, LATEST)), 10)) == [(0, 6, -1)]
         slow.turn_ends()
         turns += 1
         answered += [reply for one in asking for reply in one.replies()]
     assert turns > 15
-    assert sorted(told(reply) for reply in answered) == [[(0, -1, -1)]] * 5 + [[(0, 2, 2_000)]] * 5
+    assert sorted(offsets_found(reply) for reply in answered) == [[(0, -1, -1)]] * 5 + [[(0, 2, 2_000)]] * 5
 
 
 @pytest.mark.parametrize(("error", "answered"), [(ErrorCode.KAFKA_STORAGE_ERROR, 56), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 3)])
-def test_a_partition_that_is_suspended_or_deleted_during_a_look_is_told_so(slow: FetchDesk, error: ErrorCode, answered: int) -> None:
+def test_a_partition_suspended_or_deleted_during_a_lookup_is_reported(slow: FetchDesk, error: ErrorCode, answered: int) -> None:
     slow.consumer.send(listing("slow", (0, 5_000)), 10)
     slow.turn_ends()
     assert slow.consumer.replies() == []
@@ -124,10 +124,10 @@ def test_a_partition_that_is_suspended_or_deleted_during_a_look_is_told_so(slow:
     for _ in range(3):
         slow.turn_ends()
     (reply,) = slow.consumer.replies()
-    assert told(reply) == [(answered, -1, -1)]
+    assert offsets_found(reply) == [(answered, -1, -1)]
 
 
-def test_what_is_deleted_during_a_look_is_not_its_answer(slow: FetchDesk) -> None:
+def test_a_record_deleted_during_a_lookup_is_not_returned(slow: FetchDesk) -> None:
     slow.append("slow", 0, records_batch(timestamp=7_000), records_batch(timestamp=7_500))
     slow.consumer.send(listing("slow", (0, 5_000)), 10)
     slow.turn_ends()
@@ -136,10 +136,10 @@ def test_what_is_deleted_during_a_look_is_not_its_answer(slow: FetchDesk) -> Non
     while reply is None:
         slow.turn_ends()
         reply = next(iter(slow.consumer.replies()), None)
-    assert told(reply) == [(0, 30_002, 7_500)]
+    assert offsets_found(reply) == [(0, 30_002, 7_500)]
 
 
-def test_a_connection_that_ends_lets_go_of_the_segments_that_it_read(slow: FetchDesk) -> None:
+def test_a_closed_connection_releases_the_segments_of_its_lookups(slow: FetchDesk) -> None:
     slow.consumer.send(listing("slow", (0, 5_000)), 10)
     (segment,) = disk_log(slow.partition("slow"))._segments
     assert segment.readers == 1
@@ -149,40 +149,40 @@ def test_a_connection_that_ends_lets_go_of_the_segments_that_it_read(slow: Fetch
     assert not slow.loop.soon
 
 
-def test_a_look_that_fails_inside_is_answered(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_lookup_is_answered(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.make("many", 2 * TURN_COST_MAX)
     desk.consumer.send(listing("many", *[(index, 0) for index in range(2 * TURN_COST_MAX)]), 10)
     monkeypatch.setattr(desk.finder, "find", lambda name, index: 1 // 0)
     desk.turn_ends()
     desk.turn_ends()
     (reply,) = desk.consumer.replies()
-    assert {one[0] for one in told(reply)} == {ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert {one[0] for one in offsets_found(reply)} == {ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
-def test_a_partition_that_cannot_be_used_says_so(desk: FetchDesk, error: ErrorCode) -> None:
+def test_list_offsets_reports_an_unusable_partition(desk: FetchDesk, error: ErrorCode) -> None:
     desk.partition("t", 1).error = error
-    assert told(desk.ask(listing("t", (1, LATEST), (0, LATEST)), 10)) == [(error, -1, -1), (0, 6, -1)]
+    assert offsets_found(desk.ask(listing("t", (1, LATEST), (0, LATEST)), 10)) == [(error, -1, -1), (0, 6, -1)]
     (one,) = desk.ask(asked_epochs(("t", 1, 0)), 4).topics[0].partitions
     assert (one.error_code, one.leader_epoch, one.end_offset) == (error, -1, -1)
 
 
-def test_a_disk_that_does_not_read_is_told(desk: FetchDesk) -> None:
+def test_a_failing_read_is_reported(desk: FetchDesk) -> None:
     desk.disk.unreadable = "t-0"
-    assert told(desk.ask(listing("t", (0, 2_000)), 10)) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1, -1)]
-    assert told(desk.ask(listing("t", (0, LATEST)), 10)) == [(0, 6, -1)]
+    assert offsets_found(desk.ask(listing("t", (0, 2_000)), 10)) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1, -1)]
+    assert offsets_found(desk.ask(listing("t", (0, LATEST)), 10)) == [(0, 6, -1)]
 
 
 class Strict:
-    """Nobody may know of `secret`."""
+    """No client may know of `secret`."""
 
     open = False
 
-    def allows(self, call: Call, operation: Operation, resource: Resource, name: str) -> bool:
+    def allows(self, call: Asker, operation: Operation, resource: Resource, name: str) -> bool:
         return resource == Resource.TOPIC and operation == Operation.DESCRIBE and name != "secret"
 
 
-def test_topics_that_may_not_be_described_are_refused_behind_the_others() -> None:
+def test_topics_without_describe_right_are_refused_after_the_others() -> None:
     desk = FetchDesk(authorizer=Strict())
     for name in ("open", "secret"):
         desk.make(name)

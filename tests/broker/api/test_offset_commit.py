@@ -1,32 +1,23 @@
-"""OffsetCommit over a connection: each partition its code, and what OffsetFetch then shows."""
+"""OffsetCommit over a connection: the code of each partition, and the result of OffsetFetch afterwards."""
 
 from __future__ import annotations
 
 import pytest
 
-from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.support.group_desk import Desk, Peer
-from tests.support.group_requests import COMMITS, FETCHES, codes_of_commit, committing, fetched, stable
-
-
-def commit(*topics: tuple[str, list[tuple[int, int, str | None]]], version: int = 9, retention: int = -1) -> OffsetCommitRequest:
-    wanted = [
-        OffsetCommitRequestTopic(name, [OffsetCommitRequestPartition(index, offset, 3 if version >= 6 else -1, text) for index, offset, text in some])
-        for name, some in topics
-    ]
-    return OffsetCommitRequest("g", -1, "", None, retention, wanted)
+from tests.support.group_requests import COMMITS, FETCHES, codes_of_commit, committing, committing_topics, fetched, stable
 
 
 @pytest.mark.parametrize("version", COMMITS)
-def test_what_is_committed_is_fetched_in_every_version(peer: Peer, version: int) -> None:
-    assert codes_of_commit(peer.ask(commit(("t", [(0, 7, "seven"), (2, 8, None)]), version=version), version)) == {("t", 0): 0, ("t", 2): 0}
+def test_committed_offsets_are_fetched_in_every_version(peer: Peer, version: int) -> None:
+    assert codes_of_commit(peer.ask(committing_topics(("t", [(0, 7, "seven"), (2, 8, None)]), version=version), version)) == {("t", 0): 0, ("t", 2): 0}
     epoch = 3 if version >= 6 else -1
     for asked in FETCHES:
         shown = epoch if asked >= 5 else -1
-        told = fetched(peer, asked, ("t", [0, 1, 2, 99]), ("nowhere", [-1]))
+        codes = fetched(peer, asked, ("t", [0, 1, 2, 99]), ("nowhere", [-1]))
         nothing = (-1, -1, "", 0)
-        assert told == {
+        assert codes == {
             ("t", 0): (7, shown, "seven", 0), ("t", 1): nothing, ("t", 2): (8, shown, "", 0), ("t", 99): nothing, ("nowhere", -1): nothing,
         }  # fmt: skip
         if asked >= 2:
@@ -34,8 +25,8 @@ def test_what_is_committed_is_fetched_in_every_version(peer: Peer, version: int)
         assert fetched(peer, asked) == {}
 
 
-def test_a_commit_with_a_retention_has_no_epoch_and_expires_by_itself(desk: Desk, peer: Peer) -> None:
-    peer.ask(commit(("t", [(0, 7, "kept")]), version=4, retention=60_000), 4)
+def test_a_commit_with_a_retention_has_no_leader_epoch_and_expires(desk: Desk, peer: Peer) -> None:
+    peer.ask(committing_topics(("t", [(0, 7, "kept")]), version=4, retention=60_000), 4)
     assert fetched(peer, 9, ("t", [0])) == {("t", 0): (7, -1, "kept", 0)}
     desk.pass_ms(600_000)
     desk.loop.run()
@@ -44,38 +35,38 @@ def test_a_commit_with_a_retention_has_no_epoch_and_expires_by_itself(desk: Desk
 
 @pytest.mark.parametrize("version", COMMITS)
 def test_each_partition_of_a_commit_has_its_code_and_refused_ones_come_first(peer: Peer, version: int) -> None:
-    request = commit(("t", [(0, 1, ""), (3, 1, ""), (-1, 1, "")]), ("nowhere", [(0, 1, "")]), ("u", [(1, 1, "m" * 5000), (0, 1, "")]), version=version)
+    request = committing_topics(("t", [(0, 1, ""), (3, 1, ""), (-1, 1, "")]), ("nowhere", [(0, 1, "")]), ("u", [(1, 1, "m" * 5000), (0, 1, "")]), version=version)
     reply = peer.ask(request, version)
-    told = [(topic.name, [(one.partition_index, one.error_code) for one in topic.partitions]) for topic in reply.topics]
-    assert told == [("t", [(3, 3), (-1, 3), (0, 0)]), ("nowhere", [(0, 3)]), ("u", [(1, 12), (0, 0)])]
+    codes = [(topic.name, [(partition.partition_index, partition.error_code) for partition in topic.partitions]) for topic in reply.topics]
+    assert codes == [("t", [(3, 3), (-1, 3), (0, 0)]), ("nowhere", [(0, 3)]), ("u", [(1, 12), (0, 0)])]
     assert fetched(peer, 9, everything=True).keys() == {("t", 0), ("u", 0)}
 
 
-def test_of_one_partition_twice_only_the_metadata_that_is_too_long_is_refused(peer: Peer) -> None:
-    reply = peer.ask(commit(("t", [(0, 1, "m" * 4097), (0, 2, "short")])), 9)
-    assert [one.error_code for one in reply.topics[0].partitions] == [12, 0]
+def test_of_duplicate_partitions_only_those_with_too_long_metadata_are_refused(peer: Peer) -> None:
+    reply = peer.ask(committing_topics(("t", [(0, 1, "m" * 4097), (0, 2, "short")])), 9)
+    assert [partition.error_code for partition in reply.topics[0].partitions] == [12, 0]
     assert fetched(peer, 9, ("t", [0])) == {("t", 0): (2, 3, "short", 0)}
 
 
 @pytest.mark.parametrize(("text", "error"), [("m" * 4096, 0), ("m" * 4097, 12), ("\U0001f600" * 2048, 0), ("\U0001f600" * 2049, 12)])
-def test_metadata_is_as_long_as_java_counts(peer: Peer, text: str, error: int) -> None:
-    assert codes_of_commit(peer.ask(commit(("t", [(0, 1, text)])), 9)) == {("t", 0): error}
+def test_metadata_length_is_counted_as_in_java(peer: Peer, text: str, error: int) -> None:
+    assert codes_of_commit(peer.ask(committing_topics(("t", [(0, 1, text)])), 9)) == {("t", 0): error}
 
 
 @pytest.mark.parametrize("version", COMMITS)
-def test_a_commit_to_no_group_says_so_from_version_9(peer: Peer, version: int) -> None:
+def test_a_commit_to_an_unknown_group_is_named_so_from_version_9(peer: Peer, version: int) -> None:
     codes = codes_of_commit(peer.ask(committing(generation=1, id="me", partitions=(0, 2)), version))
     assert set(codes.values()) == {69 if version >= 9 else 22}
 
 
 @pytest.mark.parametrize("version", COMMITS)
-def test_a_commit_that_its_group_refuses_is_refused_for_what_is_there_alone(desk: Desk, peer: Peer, version: int) -> None:
+def test_a_commit_refused_by_its_group_still_names_unknown_topics(desk: Desk, peer: Peer, version: int) -> None:
     id = stable(desk, peer)
     for generation, member, error in ((2, id, 22), (1, "stranger", 25), (-1, "", 25), (1, id, 0)):
         assert codes_of_commit(peer.ask(committing(generation=generation, id=member, partitions=(0, 9)), version)) == {("t", 0): error, ("t", 9): 3}
 
 
-def test_no_group_id_is_a_group_too(peer: Peer) -> None:
+def test_the_empty_group_id_is_accepted(peer: Peer) -> None:
     assert codes_of_commit(peer.ask(committing(""), 9)) == {("t", 0): 0}
     (group,) = peer.ask(OffsetFetchRequest([OffsetFetchRequestGroup("", topics=None)]), 8).groups
     assert (group.group_id, group.error_code, group.topics[0].partitions[0].committed_offset) == ("", 0, 5)

@@ -5,29 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from protocol.errors import ErrorCode
-from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from tests.support.group_desk import Peer
-from tests.support.group_requests import fetched
-
-
-def commit(*topics: tuple[str, list[tuple[int, int, str | None]]], version: int = 9, retention: int = -1) -> OffsetCommitRequest:
-    wanted = [
-        OffsetCommitRequestTopic(name, [OffsetCommitRequestPartition(index, offset, 3 if version >= 6 else -1, text) for index, offset, text in some])
-        for name, some in topics
-    ]
-    return OffsetCommitRequest("g", -1, "", None, retention, wanted)
+from tests.support.group_requests import committing_topics, fetched
 
 
 def test_offsets_are_deleted_unless_members_subscribe_to_them(peer: Peer) -> None:
     def delete(group: str, *topics: tuple[str, list[int]]) -> Any:
         wanted = [OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(index) for index in some]) for name, some in topics]
         reply = peer.ask(OffsetDeleteRequest(group, wanted), 0)
-        codes = [(topic.name, [(one.partition_index, one.error_code) for one in topic.partitions]) for topic in reply.topics]
+        codes = [(topic.name, [(partition.partition_index, partition.error_code) for partition in topic.partitions]) for topic in reply.topics]
         return reply.error_code, codes
 
     assert delete("nowhere", ("t", [0]), ("nowhere", [0])) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
-    peer.ask(commit(("t", [(0, 1, ""), (1, 1, "")])), 9)
+    peer.ask(committing_topics(("t", [(0, 1, ""), (1, 1, "")])), 9)
     assert delete("g", ("t", [0, 2, 7]), ("nowhere", [0]), ("u", [])) == (0, [("t", [(7, 3), (0, 0), (2, 0)]), ("nowhere", [(0, 3)])])
     assert fetched(peer, 9, everything=True).keys() == {("t", 1)}
     assert delete("g") == (0, [])

@@ -12,6 +12,6 @@ def test_several_groups_are_answered_in_the_order_of_the_request(peer: Peer) -> 
     peer.ask(committing("b", partitions=(1,)), 9)
     wanted = [OffsetFetchRequestGroup(name, "member", 5, None) for name in ("b", "nowhere", "a", "b")]
     groups = peer.ask(OffsetFetchRequest(wanted), 9).groups
-    told = [(one.group_id, [partition.partition_index for topic in one.topics for partition in topic.partitions]) for one in groups]
-    assert told == [("b", [1]), ("nowhere", []), ("a", [0]), ("b", [1])]
+    partitions = [(group.group_id, [partition.partition_index for topic in group.topics for partition in topic.partitions]) for group in groups]
+    assert partitions == [("b", [1]), ("nowhere", []), ("a", [0]), ("b", [1])]
     assert peer.ask(OffsetFetchRequest([]), 8).groups == []

@@ -1,4 +1,4 @@
-"""Batches that take seconds to check, against a started broker: others are answered meanwhile, and it stops and survives as ever."""
+"""Batches that take seconds to check, on a started broker: other clients are answered in the meantime, and stops and kills work as usual."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.produce_batches import batch, plain_batch, record, varint
 
 pytestmark = pytest.mark.once
 MANY = 60_000
-LONG = 250_000  # more than the first of the processes does
+LONG = 250_000  # more than the first process checks in that time
 ANSWER_SECONDS = 60
 STOP_SECONDS = 3.0
 
@@ -58,7 +58,7 @@ def answer(client: Client, topic: str, data: bytes) -> tuple[int, int]:
 
 
 def answer_once_open(client: Client, topic: str, data: bytes) -> tuple[int, int]:
-    """After a start logs open in the background, and until then a producer is told to try again."""
+    """Logs open in the background after a start; until then producers get a retriable error."""
     until = time.monotonic() + ANSWER_SECONDS
     while (found := answer(client, topic, data))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER and time.monotonic() < until:
         time.sleep(0.05)
@@ -74,14 +74,14 @@ def create_topics(client: Client) -> None:
 
 
 @pytest.mark.alone
-def test_nobody_else_waits_for_the_check_of_a_batch(tmp_path: Path) -> None:
+def test_checking_a_large_batch_does_not_block_other_clients(tmp_path: Path) -> None:
     batches = nasty()
     with LastingBroker(tmp_path / "data", "log.level=warning") as lasting, Client(lasting.port) as client:
         assert lasting.broker is not None
         create_topics(client)
         with pinging(lasting.port, lasting.broker.pid) as pinger:
             answers = {name: answer(client, topic, data)[0] for name, (topic, data) in batches.items()}
-            # Many of them in one write, and small ones that are too much together.
+            # Many of them in one write, and small batches that take long together.
             frames = [framed(data) for data in [plain_batch(), irregular()] * 20]
             client.socket.sendall(b"".join(frames))
             for _ in frames:
@@ -93,7 +93,7 @@ def test_nobody_else_waits_for_the_check_of_a_batch(tmp_path: Path) -> None:
 
 
 def irregular() -> bytes:
-    """As much as the loop checks by itself, and as little alike."""
+    """The most records that the loop itself checks, with as little in common as possible."""
     return counted(body(LAYOUTS["empty header each"], 1_400), 1_400, 0)
 
 
@@ -116,7 +116,7 @@ def await_children(pid: int) -> list[int]:
 
 
 @pytest.mark.clients
-def test_a_stop_and_a_kill_of_the_process_that_checks(tmp_path: Path) -> None:
+def test_a_killed_checker_is_replaced_and_a_stop_ends_all_checkers(tmp_path: Path) -> None:
     long = counted(body(LAYOUTS["keys null and empty in turn"], LONG), LONG, 4)
     lasting = LastingBroker(tmp_path / "data", "log.level=warning")
     with lasting, Client(lasting.port) as client, Client(lasting.port) as other:
@@ -139,7 +139,7 @@ def test_a_stop_and_a_kill_of_the_process_that_checks(tmp_path: Path) -> None:
         for pid in left:
             with pytest.raises(ProcessLookupError):
                 os.kill(pid, 0)
-        try:  # its check may have been over by then, in the compiled build more often
+        try:  # the check may be over by then, more often in the compiled build
             (part,) = client.receive(request("plain", long), 9).responses[0].partition_responses
             stored = 2 * LONG if part.error_code == 0 else LONG
         except ConnectionError:

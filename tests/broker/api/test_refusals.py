@@ -1,4 +1,4 @@
-"""What each API answers while its partition is loading, suspended or not ours, when the log refuses, and after a defect of ours."""
+"""Replies of each API while its partition is loading, suspended or elsewhere, after a failed append, and after a defect of ours."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.support.group_requests import codes_of_commit, committing, fetching, 
 LOADING, SUSPENDED, NOT_OURS = 14, 15, 16
 
 
-# Loading, suspended, not ours
+# Loading, suspended, elsewhere
 
 
 @pytest.mark.parametrize("refusal", [LOADING, SUSPENDED, NOT_OURS])
-def test_while_it_loads_each_api_says_so_in_its_own_way(desk: Desk, peer: Peer, refusal: int) -> None:
+def test_each_api_reports_a_loading_partition(desk: Desk, peer: Peer, refusal: int) -> None:
     refuse_everything(desk, refusal)
     for version in range(10):
         join = peer.ask(joining(id="me", rebalance=1 if version else -1), version)
@@ -49,26 +49,26 @@ def test_while_it_loads_each_api_says_so_in_its_own_way(desk: Desk, peer: Peer, 
         assert (group.error_code, group.group_id, group.group_state, group.members, group.authorized_operations) == (refusal, "g", "", [], -(1 << 31))
     for version in range(3):
         results = peer.ask(DeleteGroupsRequest(["g", "h", "g"]), version).results
-        assert [(one.group_id, one.error_code) for one in results] == [("g", refusal), ("h", refusal)]
+        assert [(result.group_id, result.error_code) for result in results] == [("g", refusal), ("h", refusal)]
 
 
 @pytest.mark.parametrize("refusal", [LOADING, SUSPENDED, NOT_OURS])
-def test_a_fetch_is_never_told_that_the_coordinator_is_not_available(desk: Desk, peer: Peer, refusal: int) -> None:
+def test_an_offset_fetch_is_never_answered_coordinator_not_available(desk: Desk, peer: Peer, refusal: int) -> None:
     refuse_everything(desk, refusal)
-    told = LOADING if refusal == LOADING else NOT_OURS
-    (topic,) = peer.ask(fetching("g", 1), 1).topics  # which has no other place for it
-    shown = [(one.partition_index, one.committed_offset, one.metadata, one.error_code) for one in topic.partitions]
-    assert shown == [(0, -1, "", told), (1, -1, "", told)]
+    expected = LOADING if refusal == LOADING else NOT_OURS
+    (topic,) = peer.ask(fetching("g", 1), 1).topics  # which has no other field for it
+    shown = [(partition.partition_index, partition.committed_offset, partition.metadata, partition.error_code) for partition in topic.partitions]
+    assert shown == [(0, -1, "", expected), (1, -1, "", expected)]
     for version in range(2, 8):
         reply = peer.ask(fetching("g", version), version)
-        assert (reply.error_code, reply.topics) == (told, [])
+        assert (reply.error_code, reply.topics) == (expected, [])
     for version in (8, 9):
         (group,) = peer.ask(fetching("g", version), version).groups
-        assert (group.group_id, group.error_code, group.topics) == ("g", told, [])
+        assert (group.group_id, group.error_code, group.topics) == ("g", expected, [])
 
 
 @pytest.mark.parametrize("refusal", [LOADING, SUSPENDED, NOT_OURS])
-def test_what_is_wrong_whatever_the_group_comes_before_loading(desk: Desk, peer: Peer, refusal: int) -> None:
+def test_errors_independent_of_the_group_come_before_loading(desk: Desk, peer: Peer, refusal: int) -> None:
     refuse_everything(desk, refusal)
     join = peer.ask(joining(group="", id="me", session=1), 9)
     assert (join.error_code, join.member_id) == (ErrorCode.INVALID_GROUP_ID, "me")
@@ -81,13 +81,13 @@ def test_what_is_wrong_whatever_the_group_comes_before_loading(desk: Desk, peer:
     assert peer.ask(HeartbeatRequest("", 1, "me"), 4).error_code == ErrorCode.INVALID_GROUP_ID
     assert peer.ask(LeaveGroupRequest("", [MemberIdentity("me")]), 5).error_code == ErrorCode.INVALID_GROUP_ID
     assert peer.ask(OffsetDeleteRequest("", []), 0).error_code == ErrorCode.INVALID_GROUP_ID
-    # A commit and a fetch may have no group id; a commit of what is not there asks no group.
+    # Commit and fetch accept an empty group id; a commit to unknown topics asks no group.
     assert codes_of_commit(peer.ask(committing(group=""), 9)) == {("t", 0): refusal}
     assert codes_of_commit(peer.ask(committing(topic="nowhere"), 9)) == {("nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert codes_of_commit(peer.ask(committing(partitions=(0, 3)), 9)) == {("t", 3): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ("t", 0): refusal}
 
 
-def test_a_list_is_whole_or_an_error(desk: Desk, peer: Peer) -> None:
+def test_list_groups_is_complete_or_an_error(desk: Desk, peer: Peer) -> None:
     stable(desk, peer)
     other = desk.shards.journals[(desk.shards.of("g").partition + 1) % len(desk.shards.journals)]
     for version in range(6):
@@ -95,9 +95,9 @@ def test_a_list_is_whole_or_an_error(desk: Desk, peer: Peer) -> None:
             other.refusal = refusal
             reply = peer.ask(ListGroupsRequest(), version)
             assert (reply.error_code, reply.groups) == (refusal, [])
-        other.refusal = NOT_OURS  # somebody else tells of those
+        other.refusal = NOT_OURS  # the owners of those partitions report their groups
         reply = peer.ask(ListGroupsRequest(), version)
-        assert (reply.error_code, [one.group_id for one in reply.groups]) == (0, ["g"])
+        assert (reply.error_code, [group.group_id for group in reply.groups]) == (0, ["g"])
 
 
 def test_a_coordinator_is_found_while_it_loads(desk: Desk, peer: Peer) -> None:
@@ -106,12 +106,11 @@ def test_a_coordinator_is_found_while_it_loads(desk: Desk, peer: Peer) -> None:
     assert (found.error_code, found.node_id) == (0, 1)
 
 
-# What is on its way to the log
+# Appends in flight
 
 
-def test_a_read_waits_for_the_write_before_it(desk: Desk, peer: Peer) -> None:
-    log = desk.log_of("g")
-    log.waiting = True
+def test_an_offset_fetch_waits_for_the_commit_before_it(desk: Desk, peer: Peer) -> None:
+    log = desk.hold_appends()
     asking = {
         "join": (joining(), 9),
         "commit": (committing(), 9),
@@ -130,26 +129,24 @@ def test_a_read_waits_for_the_write_before_it(desk: Desk, peer: Peer) -> None:
         peers[name].send(request, version)
         assert peers[name].reply() is None, name
     while log.pending:
-        log.succeed()
-        desk.loop.run()
+        desk.append_succeeds()
     replies = {name: one.reply() for name, one in peers.items()}
     assert all(replies.values())
     assert replies["join"].error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert replies["fetches"].groups[0].topics[0].partitions[0].committed_offset == 5
-    assert [(one.group_id, one.group_state) for one in replies["describe"].groups] == [("g", "Empty"), ("elsewhere", "Dead")]
-    assert [(one.group_id, one.error_code) for one in replies["delete"].results] == [("elsewhere", 69), ("g", 0)]
+    assert [(group.group_id, group.group_state) for group in replies["describe"].groups] == [("g", "Empty"), ("elsewhere", "Dead")]
+    assert [(result.group_id, result.error_code) for result in replies["delete"].results] == [("elsewhere", 69), ("g", 0)]
 
 
-def test_a_commit_to_nothing_that_is_there_waits_for_nothing(desk: Desk, peer: Peer) -> None:
+def test_a_commit_to_only_unknown_topics_does_not_wait_for_the_log(desk: Desk, peer: Peer) -> None:
     desk.log_of("g").waiting = True
     Peer(desk).send(committing(), 9)
     assert codes_of_commit(peer.ask(committing(topic="nowhere", partitions=(0, 1)), 9)) == {("nowhere", 0): 3, ("nowhere", 1): 3}
     assert peer.ask(OffsetCommitRequest("g", -1, "", None, -1, []), 9).topics == []
 
 
-def test_when_the_log_refuses_held_replies_say_so_and_later_requests_are_refused(desk: Desk, peer: Peer) -> None:
-    log = desk.log_of("g")
-    log.waiting = True
+def test_a_failed_append_fails_held_replies_and_later_requests(desk: Desk, peer: Peer) -> None:
+    log = desk.hold_appends()
     asking = {
         "join": (joining(), 9),
         "commit": (committing(), 9),
@@ -179,16 +176,16 @@ def test_when_the_log_refuses_held_replies_say_so_and_later_requests_are_refused
     for name in ("heartbeat", "sync", "leave", "leave alone", "fetch", "offset delete"):
         assert replies[name].error_code == NOT_OURS, name
     assert replies["leave"].members == []
-    assert [one.error_code for one in replies["old fetch"].topics[0].partitions] == [NOT_OURS, NOT_OURS]
-    assert [(one.group_id, one.error_code, len(one.topics)) for one in replies["fetches"].groups] == [("elsewhere", 0, 1), ("g", NOT_OURS, 0)]
-    assert [(one.group_id, one.error_code) for one in replies["describe"].groups] == [("g", NOT_OURS), ("elsewhere", 69)]
+    assert [partition.error_code for partition in replies["old fetch"].topics[0].partitions] == [NOT_OURS, NOT_OURS]
+    assert [(group.group_id, group.error_code, len(group.topics)) for group in replies["fetches"].groups] == [("elsewhere", 0, 1), ("g", NOT_OURS, 0)]
+    assert [(group.group_id, group.error_code) for group in replies["describe"].groups] == [("g", NOT_OURS), ("elsewhere", 69)]
     assert (replies["list"].error_code, replies["list"].groups) == (SUSPENDED, [])
-    assert [(one.group_id, one.error_code) for one in replies["delete"].results] == [("elsewhere", 69), ("g", NOT_OURS)]
+    assert [(result.group_id, result.error_code) for result in replies["delete"].results] == [("elsewhere", 69), ("g", NOT_OURS)]
     assert peer.ask(HeartbeatRequest("g", 1, "nobody"), 4).error_code == SUSPENDED
     assert peer.ask(HeartbeatRequest("elsewhere", 1, "nobody"), 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_whoever_is_parked_when_the_log_refuses_keeps_its_id(desk: Desk, peer: Peer) -> None:
+def test_parked_members_keep_their_ids_when_an_append_fails(desk: Desk, peer: Peer) -> None:
     id = stable(desk, peer)
     log = desk.log_of("g")
     newcomer, tool = Peer(desk), Peer(desk)
@@ -205,6 +202,7 @@ def test_whoever_is_parked_when_the_log_refuses_keeps_its_id(desk: Desk, peer: P
 # Defects
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     ("call", "asked", "version"),
     [
@@ -218,7 +216,7 @@ def test_whoever_is_parked_when_the_log_refuses_keeps_its_id(desk: Desk, peer: P
     ],
     ids=str,
 )
-def test_a_defect_is_answered_once_and_its_partition_begins_anew(
+def test_a_defect_is_answered_once_and_its_partition_is_reloaded(
     desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch, call: str, asked: Any, version: int
 ) -> None:
     stable(desk, peer)
@@ -232,20 +230,21 @@ def test_a_defect_is_answered_once_and_its_partition_begins_anew(
     if call == "commit":
         assert codes_of_commit(reply) == {("t", 0): -1}
     elif call == "delete":
-        assert [one.error_code for one in reply.results] == [-1]
+        assert [result.error_code for result in reply.results] == [-1]
     else:
         assert reply.error_code == -1
     assert peer.reply() is None
     assert (parked.reply().error_code, parked.reply()) == (NOT_OURS, None)
-    # It is loaded again by now, from a log that remembers nothing here.
+    # It is loaded again by now, from a log without records.
     assert peer.ask(joining(), 9).error_code == ErrorCode.MEMBER_ID_REQUIRED
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("when", ["before it is parked", "after it was parked", "after it was answered"])
 def test_a_join_that_ends_in_a_defect_is_answered_once(desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     journal = desk.shards.of("g")
     monkeypatch.setattr(journal, "shard", Defective(journal.shard, "join", when != "before it is parked"))
-    # A stranger is refused at once: its answer is on its way when the defect shows.
+    # An unknown member is refused at once: its reply is held when the defect shows.
     answered = when == "after it was answered"
     peer.send(joining(id="stranger" if answered else "", instance="i"), 9)
     assert peer.reply().error_code == (ErrorCode.UNKNOWN_MEMBER_ID if answered else -1)
@@ -254,7 +253,8 @@ def test_a_join_that_ends_in_a_defect_is_answered_once(desk: Desk, peer: Peer, m
     assert joined(desk, peer, joining(instance="i")).error_code == 0
 
 
-def test_whoever_was_to_be_told_by_a_step_that_broke_is_answered(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.plain
+def test_requests_of_a_failed_step_are_answered(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     leader, *followers = members = [Peer(desk) for _ in range(3)]
     for number, member in enumerate(members, 1):
         member.send(joining(instance=f"m{number}"), 9)
@@ -263,7 +263,7 @@ def test_whoever_was_to_be_told_by_a_step_that_broke_is_answered(desk: Desk, mon
     for number, member in enumerate(followers, 2):
         member.send(syncing(f"m{number}-id-{number}", instance=f"m{number}"), 5)
     slot = vars(ParkedSync)["reply"]
-    defects = iter([None, None, None, RuntimeError("a defect")])  # the leader's is made, two are told, and then
+    defects = iter([None, None, None, RuntimeError("a defect")])  # the leader's reply is built, two members are answered, and then
 
     def tell(waiter: ParkedSync, reply: Any) -> None:
         for defect in defects:
@@ -275,6 +275,6 @@ def test_whoever_was_to_be_told_by_a_step_that_broke_is_answered(desk: Desk, mon
     with monkeypatch.context() as patched:
         patched.setattr(ParkedSync, "reply", property(slot.__get__, tell))
         leader.send(syncing("m1-id-1", assigned={"m1-id-1": b""}, instance="m1"), 5)
-    # The step had answers for the first two, and none yet for the last: nobody hears of what is not so.
+    # The step had replies for the first two and none for the last: no member gets a reply about void facts.
     assert [member.reply().error_code for member in members] == [-1, NOT_OURS, NOT_OURS]
     assert [member.reply() for member in members] == [None, None, None]

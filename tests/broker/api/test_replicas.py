@@ -1,4 +1,4 @@
-"""Tools that move copies and leaders are answered as by Kafka with one broker: its answers stand in replica_answers.json."""
+"""Replies to reassignment and election tools equal those of a Kafka with one broker, recorded in replica_answers.json."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def in_words_of_ours(value: Any) -> Any:
 
 @pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize("who", ["allowed", "denied"])
-def test_an_answer_is_kafkas(name: str, who: str) -> None:
+def test_reassignment_and_election_replies_equal_kafkas(name: str, who: str) -> None:
     desk = TopicDesk(AllowAll() if who == "allowed" else DenyingCluster(), {TOPIC: 3, OTHER: 1})
     request, version = QUESTIONS[name]
     ours = plain(Peer(desk).ask(request(os.path.abspath("data")), version))
-    for results in ("replica_election_results",):  # Kafka has no topic of groups before the first group
+    for results in ("replica_election_results",):  # Kafka creates its offsets topic with the first group
         if results in ours:
             ours[results] = [one for one in ours[results] if not one["topic"].startswith("__")]
     assert json.loads(json.dumps(in_words_of_ours(ours))) == in_words_of_ours(KAFKAS[who][name])
 
 
-def test_who_decides_is_seen_now() -> None:
+def test_the_quorum_is_this_broker_now() -> None:
     desk = TopicDesk(AllowAll(), {})
     asked = DescribeQuorumRequest([DescribeQuorumRequestTopicData("__cluster_metadata", [DescribeQuorumRequestPartitionData(0)])])
     found = Peer(desk).ask(asked, 1).topics[0].partitions[0]

@@ -11,7 +11,7 @@ from tests.support.group_requests import CONSUMER, joined, joining, stable, sync
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_a_member_is_told_its_assignment_in_every_version(desk: Desk, peer: Peer, version: int) -> None:
+def test_a_member_gets_its_assignment_in_every_version(desk: Desk, peer: Peer, version: int) -> None:
     id = joined(desk, peer, joining()).member_id
     request = syncing(id, assigned={id: b"mine", "nobody": b"lost"})
     if version < 5:
@@ -22,19 +22,19 @@ def test_a_member_is_told_its_assignment_in_every_version(desk: Desk, peer: Peer
 
 
 @pytest.mark.parametrize(("kind", "protocol"), [(None, "range"), (CONSUMER, None), (None, None)])
-def test_from_version_5_a_sync_names_type_and_protocol_even_to_a_group_of_no_name(peer: Peer, kind: str | None, protocol: str | None) -> None:
+def test_sync_from_version_5_needs_type_and_protocol_even_for_the_empty_group_id(peer: Peer, kind: str | None, protocol: str | None) -> None:
     reply = peer.ask(SyncGroupRequest("", 1, "me", None, kind, protocol, []), 5)
     assert reply.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert peer.ask(SyncGroupRequest("", 1, "me"), 4).error_code == ErrorCode.INVALID_GROUP_ID
 
 
-def test_a_refused_sync_has_neither_assignment_nor_protocol(desk: Desk, peer: Peer) -> None:
+def test_a_refused_sync_has_no_assignment_and_no_protocol(desk: Desk, peer: Peer) -> None:
     id = stable(desk, peer)
     reply = peer.ask(syncing(id, 2), 5)
     assert (reply.error_code, reply.assignment, reply.protocol_type, reply.protocol_name) == (ErrorCode.ILLEGAL_GENERATION, b"", None, None)
 
 
-def test_a_member_is_asked_twice_and_both_are_answered(desk: Desk, peer: Peer) -> None:
+def test_both_syncs_of_a_member_are_answered(desk: Desk, peer: Peer) -> None:
     id = stable(desk, peer)
     other, first, second = Peer(desk), Peer(desk), Peer(desk)
     other.send(joining(instance="other"), 9)  # now the group waits for its first member
@@ -44,7 +44,7 @@ def test_a_member_is_asked_twice_and_both_are_answered(desk: Desk, peer: Peer) -
         again.send(syncing("other-id-2", 2, instance="other"), 5)
     assert first.reply().error_code == ErrorCode.REBALANCE_IN_PROGRESS
     assert second.reply() is None
-    other.send(joining(instance="third"), 9)  # calls everybody back
+    other.send(joining(instance="third"), 9)  # causes a rebalance
     assert second.reply().error_code == ErrorCode.REBALANCE_IN_PROGRESS
     for again in (first, second):
         again.send(joining(id=id), 9)

@@ -1,4 +1,4 @@
-"""One API, one file: it is named for its API, and in the table."""
+"""One API, one file: the file is named for its API, and in the table."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
+import pytest
+
 from broker.api import table
 
 
-def test_each_api_is_in_the_table_from_a_file_of_its_name() -> None:
+@pytest.mark.plain
+def test_each_api_is_routed_by_the_file_of_its_name() -> None:
     parts: Any = MagicMock()
     parts.setting_sources.default.return_value = ("", 0)
     parts.directory.path = "data"

@@ -1,4 +1,4 @@
-"""When replies about topics leave: as soon as what they tell is durable, and with a code on which clients try again when it cannot be."""
+"""When replies about topics leave: once their facts are durable, and with a retriable code if the append fails."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def desk() -> TopicDesk:
 
 def codes(reply: Any) -> list[int]:
     results = next(value for name in ("topics", "results", "responses") if (value := getattr(reply, name, None)) is not None)
-    return [one.error_code for one in results]
+    return [result.error_code for result in results]
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_change_is_told_when_it_is_durable_and_so_is_what_others_see_of_it(desk: TopicDesk, name: str) -> None:
-    request, version, told = CHANGES[name]
+def test_topic_changes_and_reads_of_them_are_answered_when_durable(desk: TopicDesk, name: str) -> None:
+    request, version, expected_call = CHANGES[name]
     desk.registry_log.waiting = True
     peer = Peer(desk)
     peer.send(request, version)
@@ -72,16 +72,16 @@ def test_a_change_is_told_when_it_is_durable_and_so_is_what_others_see_of_it(des
         looker.send(*look)
         lookers.append(looker)
     desk.loop.run()
-    assert [one.reply() for one in (peer, *lookers)] == [None] * 4
+    assert [looker.reply() for looker in (peer, *lookers)] == [None] * 4
     desk.registry_log.succeed()
     desk.loop.run()
     assert codes(peer.reply()) == [0]
-    assert all(one.reply() is not None for one in lookers)
-    assert [what for what, _ in desk.partitions.told] == [told]
+    assert all(looker.reply() is not None for looker in lookers)
+    assert [what for what, _ in desk.partitions.calls] == [expected_call]
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_change_that_the_log_refuses_or_keeps_waiting_is_to_be_tried_again(desk: TopicDesk, name: str) -> None:
+def test_a_topic_change_with_a_failed_or_late_append_is_retriable(desk: TopicDesk, name: str) -> None:
     request, version, _ = CHANGES[name]
     desk.registry_log.waiting = True
     late = Peer(desk)
@@ -96,18 +96,18 @@ def test_a_change_that_the_log_refuses_or_keeps_waiting_is_to_be_tried_again(des
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_suspended_registry_changes_nothing_and_says_so(desk: TopicDesk, name: str) -> None:
+def test_a_suspended_registry_refuses_changes(desk: TopicDesk, name: str) -> None:
     request, version, _ = CHANGES[name]
     desk.registry.writable = False
     assert codes(Peer(desk).ask(request, version)) == [STORAGE]
     for look in LOOKS.values():
         assert codes(Peer(desk).ask(*look)) == [0]
-    assert desk.partitions.told == []
+    assert desk.partitions.calls == []
     assert desk.topics.by_name["t"].settings == {}
     assert desk.topics.by_name["t"].partitions == 3
 
 
-def test_only_validated_changes_nothing_even_where_nothing_can_be_changed(desk: TopicDesk) -> None:
+def test_validate_only_works_while_the_registry_is_suspended(desk: TopicDesk) -> None:
     desk.registry.writable = False
     before = dict(desk.topics.by_name)
     for name in ("create", "grow", "alter", "change"):
@@ -118,17 +118,17 @@ def test_only_validated_changes_nothing_even_where_nothing_can_be_changed(desk: 
         finally:
             request.validate_only = False
     assert desk.topics.by_name == before
-    assert desk.partitions.told == []
+    assert desk.partitions.calls == []
 
 
-def test_partitions_max_holds_for_growth_too(desk: TopicDesk) -> None:
+def test_the_partition_limit_applies_to_added_partitions(desk: TopicDesk) -> None:
     reply = Peer(desk).ask(CreatePartitionsRequest([CreatePartitionsTopic("t", 1_000, None)], 5000), 3)
     assert codes(reply) == [44]
     assert "partitions.max" in reply.results[0].error_message
 
 
 @pytest.mark.parametrize("version", [1, 4])
-def test_the_settings_of_many_topics_are_described_in_turns_and_as_the_registry_has_them_in_the_end(desk: TopicDesk, version: int) -> None:
+def test_describing_many_topic_configs_yields_and_returns_the_final_state(desk: TopicDesk, version: int) -> None:
     names = [f"t{number}" for number in range(100)]
     for name in names:
         desk.topics._new_id = lambda name=name: name.encode().ljust(16)  # type: ignore[misc]
@@ -141,7 +141,7 @@ def test_the_settings_of_many_topics_are_described_in_turns_and_as_the_registry_
     def call_soon(*what: Any) -> None:
         soon.append(what)
         if len(soon) == lost_at:
-            desk.topics.clear()  # as a registry does that is read anew
+            desk.topics.clear()  # as a registry that is being replayed
         plain(*what)
 
     desk.loop.call_soon = call_soon  # type: ignore[method-assign, assignment]
@@ -157,7 +157,7 @@ def test_the_settings_of_many_topics_are_described_in_turns_and_as_the_registry_
     assert len(soon) >= lost_at
 
 
-def test_a_name_that_no_reply_can_hold_closes_the_connection(desk: TopicDesk) -> None:
+def test_a_topic_name_too_long_for_a_reply_closes_the_connection(desk: TopicDesk) -> None:
     peer = Peer(desk)
     body = b"\0\0\0\1\2\x7f\xff" + b"\xff" * 32_767 + b"\xff\xff\xff\xff\0"
     peer.send(DescribeConfigsRequest([]), 1, body)

@@ -1,4 +1,4 @@
-"""Who may not do something with topics is refused as by Kafka: its answers stand in topic_rights.json."""
+"""Unauthorized topic requests are refused as by Kafka, whose replies are recorded in topic_rights.json."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KAFKAS = json.loads(ANSWERS.read_text())
 
 
 class DenyingTopics:
-    """As DenyingTopics.java."""
+    """The same rules as DenyingTopics.java."""
 
     open = False
 
@@ -37,9 +37,9 @@ def test_an_unauthorized_request_is_refused_as_by_kafka(desk: TopicDesk, name: s
     ids = {topic.name: topic.id for topic in desk.topics.by_name.values()}
     request, version = QUESTIONS[name]
     ours = plain(Peer(desk).ask(request(ids), version), ids)
-    if "topics" in ours:  # Kafka has no topic of groups before the first group
+    if "topics" in ours:  # Kafka creates its offsets topic with the first group
         ours["topics"] = [one for one in ours["topics"] if one["name"] != CONSUMER_OFFSETS]
-    if name == "create":  # what was only validated has an id in Kafka
+    if name == "create":  # Kafka gives validated topics an id
         for one in ours["topics"]:
             one["topic_id"] = "an id" if one["error_code"] == 0 else one["topic_id"]
     assert json.loads(json.dumps(ours)) == KAFKAS[name]

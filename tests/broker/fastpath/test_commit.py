@@ -1,4 +1,4 @@
-"""A commit like the one before is read by its offsets alone, and no client can tell."""
+"""A repeated commit is decoded only for its offsets, and no client can tell."""
 
 from __future__ import annotations
 
@@ -21,21 +21,10 @@ from protocol.batch_writing import CUT_BYTES as OFFSET_BYTES
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
-from tests.broker.fastpath.test_heartbeat import Changeable
 from tests.broker.fastpath.test_rejoin import Recorder
 from tests.support.group_desk import Defective, Desk, Peer
 from tests.support.group_requests import COMMITS, codes_of_commit, fetched, joining, stable
 from tests.support.headers import encode_request
-
-
-@pytest.fixture
-def desk() -> Desk:
-    return Desk(Changeable((3, 3, "g")))
-
-
-@pytest.fixture
-def peer(desk: Desk) -> Peer:
-    return Peer(desk)
 
 
 @pytest.fixture
@@ -58,8 +47,16 @@ def commit(id: str, offset: int, partitions: tuple[int, ...] = (0, 2), text: str
     return OffsetCommitRequest("g", generation, id, None, -1, [OffsetCommitRequestTopic(topic, wanted)])
 
 
+def learned(desk: Desk, peer: Peer) -> str:
+    """The id of a member whose commits take the fast path: its first two were decoded."""
+    id = stable(desk, peer)
+    for offset in range(4):
+        assert set(codes_of_commit(peer.ask(commit(id, offset), 9)).values()) == {0}
+    return id
+
+
 @pytest.mark.parametrize("version", COMMITS)
-def test_the_third_of_its_kind_is_read_by_its_offsets(desk: Desk, peer: Peer, decoded: list[int], version: int) -> None:
+def test_the_third_equal_commit_takes_the_fast_path(desk: Desk, peer: Peer, decoded: list[int], version: int) -> None:
     id = stable(desk, peer)
     for offset in (5, 6, 7, -(1 << 62), 8):
         assert codes_of_commit(peer.ask(commit(id, offset), version)) == {("t", 0): 0, ("t", 2): 0}
@@ -67,23 +64,21 @@ def test_the_third_of_its_kind_is_read_by_its_offsets(desk: Desk, peer: Peer, de
     assert decoded == [version, version]
 
 
-def test_another_layout_is_decoded_and_then_known(desk: Desk, peer: Peer, decoded: list[int]) -> None:
+def test_a_commit_with_a_new_layout_is_decoded_once(desk: Desk, peer: Peer, decoded: list[int]) -> None:
     id = stable(desk, peer)
     others = ((0, 1), "m", "t"), ((0, 2), "n", "t"), ((0,), "m", "t"), ((0, 1), "m", "u"), ((0, 2), "longer", "t")
     for number, (partitions, text, topic) in enumerate(others):
         for offset in range(10 * number, 10 * number + 4):
             reply = peer.ask(commit(id, offset, partitions, text, topic), 9)
             assert codes_of_commit(reply) == {(topic, index): 0 for index in partitions}
-            told = fetched(peer, 9, (topic, list(partitions)))
-            assert told == {(topic, index): (offset + index, -1, text, 0) for index in partitions}
-    # Of a size that was not seen the first is noted, and the next one remembered; of a size that was, one is enough.
+            stored = fetched(peer, 9, (topic, list(partitions)))
+            assert stored == {(topic, index): (offset + index, -1, text, 0) for index in partitions}
+    # The first of a new size is only counted, and the next learned; a known size is learned at once.
     assert len(decoded) == 2 + 1 + 2 + 1 + 2
 
 
-def test_every_answer_is_that_of_the_moment(desk: Desk, peer: Peer, decoded: list[int]) -> None:
-    id = stable(desk, peer)
-    for offset in range(4):
-        assert set(codes_of_commit(peer.ask(commit(id, offset), 9)).values()) == {0}
+def test_fast_path_replies_follow_the_current_state(desk: Desk, peer: Peer, decoded: list[int]) -> None:
+    id = learned(desk, peer)
     newcomer = Peer(desk)
     newcomer.send(joining(instance="new"), 9)
     peer.send(joining(id=id), 9)
@@ -96,14 +91,12 @@ def test_every_answer_is_that_of_the_moment(desk: Desk, peer: Peer, decoded: lis
     desk.shards.of("g").refusal = 0
     assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {ErrorCode.UNKNOWN_MEMBER_ID}
     assert fetched(peer, 9, ("t", [0])) == {("t", 0): (3, -1, "m", 0)}
-    assert len(decoded) == 2 + 3  # who is refused is looked at closely
+    assert len(decoded) == 2 + 3  # refused requests take the usual path
 
 
 @pytest.mark.parametrize("refusal", [14, 15, 16])
-def test_a_partition_that_does_not_serve_says_so(desk: Desk, peer: Peer, refusal: int) -> None:
-    id = stable(desk, peer)
-    for offset in range(4):
-        peer.ask(commit(id, offset), 9)
+def test_fast_path_reports_a_partition_that_does_not_serve(desk: Desk, peer: Peer, refusal: int) -> None:
+    id = learned(desk, peer)
     journal = desk.shards.of("g")
     journal.refusal = refusal
     emitted = journal.shard.hold.emitted
@@ -111,30 +104,23 @@ def test_a_partition_that_does_not_serve_says_so(desk: Desk, peer: Peer, refusal
     assert journal.shard.hold.emitted == emitted
 
 
-def test_a_topic_that_is_gone_or_made_anew_is_looked_at_again(desk: Desk, peer: Peer) -> None:
-    id = stable(desk, peer)
-    for offset in range(4):
-        peer.ask(commit(id, offset), 9)
+def test_fast_commit_checks_a_deleted_or_recreated_topic_again(desk: Desk, peer: Peer) -> None:
+    id = learned(desk, peer)
     desk.topics._drop("t")
     assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): 3, ("t", 2): 3}
     desk.topics.create("t", 1, {}, 0)
     assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): 0, ("t", 2): 3}
 
 
-def test_rights_that_were_taken_away_are_gone(desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    id = stable(desk, peer)
-    for offset in range(4):
-        peer.ask(commit(id, offset), 9)
+def test_fast_path_respects_revoked_rights(desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    id = learned(desk, peer)
     monkeypatch.setattr(desk.authorizer, "open", False)
     assert codes_of_commit(peer.ask(commit(id, 9), 9)) == {("t", 0): 30, ("t", 2): 30}
 
 
-def test_it_waits_for_its_append_and_fails_with_it(desk: Desk, peer: Peer) -> None:
-    id = stable(desk, peer)
-    for offset in range(4):
-        peer.ask(commit(id, offset), 9)
-    log = desk.log_of("g")
-    log.waiting = True
+def test_a_fast_commit_waits_for_its_append_and_fails_with_it(desk: Desk, peer: Peer) -> None:
+    id = learned(desk, peer)
+    log = desk.hold_appends()
     for end, code in ((log.succeed, 0), (log.refuse, 16)):
         peer.send(commit(id, 9), 9)
         assert peer.reply() is None
@@ -143,28 +129,24 @@ def test_it_waits_for_its_append_and_fails_with_it(desk: Desk, peer: Peer) -> No
         assert codes_of_commit(peer.reply()) == {("t", 0): code, ("t", 2): code}
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("after", [False, True])
 def test_a_defect_is_answered_once(desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
-    id = stable(desk, peer)
-    for offset in range(4):
-        peer.ask(commit(id, offset), 9)
-
+    id = learned(desk, peer)
     (repeat,) = remembered(peer)
     with monkeypatch.context() as patched:
         patched.setattr(repeat, "_commit", Defective(repeat._commit, "try_accept", after))
         assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {16 if after else -1}  # it was held already
     assert peer.reply() is None
-    assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {ErrorCode.GROUP_ID_NOT_FOUND}  # the log here keeps nothing
+    assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {ErrorCode.GROUP_ID_NOT_FOUND}  # the log here stores nothing
 
 
 @pytest.mark.parametrize("cut_at", [None, 1, 11, 40])
-def test_a_chunk_that_is_not_one_request_is_cut(
+def test_a_chunk_of_several_requests_is_split_into_frames(
     desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch, cut_at: int | None
 ) -> None:
-    """Two commits at once, or one of them in two pieces: each begins as the one that is remembered."""
-    id = stable(desk, peer)
-    for offset in range(4):
-        peer.ask(commit(id, offset), 9)
+    """Two commits at once, or one in two pieces: each begins like the learned one."""
+    id = learned(desk, peer)
     assert remembered(peer)
     sent: list[bytes] = []
     with monkeypatch.context() as patched:
@@ -180,10 +162,8 @@ def test_a_chunk_that_is_not_one_request_is_cut(
     assert fetched(peer, 9, ("t", [0])) == {("t", 0): (9, -1, "m", 0)}
 
 
-def test_topics_that_come_and_go_beside_its_own_leave_it_on_the_short_way(desk: Desk, peer: Peer, decoded: list[int]) -> None:
-    id = stable(desk, peer)
-    for offset in range(4):
-        peer.ask(commit(id, offset), 9)
+def test_changes_of_other_topics_keep_a_commit_on_the_fast_path(desk: Desk, peer: Peer, decoded: list[int]) -> None:
+    id = learned(desk, peer)
     before = len(decoded)
     desk.topics.create("beside", 1, {}, 0)
     assert set(codes_of_commit(peer.ask(commit(id, 8), 9)).values()) == {0}
@@ -193,13 +173,12 @@ def test_topics_that_come_and_go_beside_its_own_leave_it_on_the_short_way(desk: 
     desk.topics._drop("t")
     desk.topics.create("t", 3, {}, 0)
     assert set(codes_of_commit(peer.ask(commit(id, 9), 9)).values()) == {0}
-    assert len(decoded) == before + 1  # a topic of the same name is another one
+    assert len(decoded) == before + 1  # a topic of the same name is another topic
 
 
-def test_a_defect_is_counted_with_what_failed(desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    id = stable(desk, peer)
-    for offset in range(4):
-        peer.ask(commit(id, offset), 9)
+@pytest.mark.plain
+def test_a_defect_is_counted_with_its_request(desk: Desk, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    id = learned(desk, peer)
     (repeat,) = remembered(peer)
     defects = DEFECTS.count
     monkeypatch.setattr(repeat, "_commit", Defective(repeat._commit, "try_accept"))
@@ -209,7 +188,7 @@ def test_a_defect_is_counted_with_what_failed(desk: Desk, peer: Peer, monkeypatc
 
 
 @pytest.mark.parametrize("partitions", [(0,), (0, 1, 2)])
-def test_what_is_kept_of_a_commit_is_counted_by_its_bytes_and_partitions(desk: Desk, peer: Peer, partitions: tuple[int, ...]) -> None:
+def test_learned_commits_are_limited_by_bytes_and_partitions(desk: Desk, peer: Peer, partitions: tuple[int, ...]) -> None:
     id = stable(desk, peer)
     for offset in range(2):
         peer.ask(commit(id, offset, partitions), 9)
@@ -232,12 +211,12 @@ def test_a_large_commit_is_not_remembered(desk: Desk, peer: Peer, decoded: list[
     assert len(decoded) == 4
 
 
-def test_a_client_whose_commits_keep_changing_is_not_followed_until_a_minute_is_over(desk: Desk, peer: Peer, decoded: list[int]) -> None:
+def test_a_client_with_changing_commits_is_not_learned_for_a_minute(desk: Desk, peer: Peer, decoded: list[int]) -> None:
     id = stable(desk, peer)
     for number in range(2 * LEARN_ATTEMPTS_MAX):
         peer.ask(commit(id, 1, text=f"{number:03}"), 9)
     assert len(decoded) == 2 * LEARN_ATTEMPTS_MAX
-    followed = f"{LEARN_ATTEMPTS_MAX:03}"  # the first was seen, and the next ones remembered
+    followed = f"{LEARN_ATTEMPTS_MAX:03}"  # the first was counted, and the next ones learned
     peer.ask(commit(id, 1, text=followed), 9)
     assert len(decoded) == 2 * LEARN_ATTEMPTS_MAX
     for _ in range(10):
@@ -248,7 +227,7 @@ def test_a_client_whose_commits_keep_changing_is_not_followed_until_a_minute_is_
     assert len(decoded) == 2 * LEARN_ATTEMPTS_MAX + 1
 
 
-def test_a_connection_remembers_a_few_kinds_and_forgets_the_oldest(desk: Desk, peer: Peer) -> None:
+def test_a_connection_keeps_few_learned_commits_and_drops_the_oldest(desk: Desk, peer: Peer) -> None:
     id = stable(desk, peer)
     for size in range(connection.FAST_PATHS_MAX + 1):
         for _ in range(2):
@@ -258,7 +237,8 @@ def test_a_connection_remembers_a_few_kinds_and_forgets_the_oldest(desk: Desk, p
     assert desk.host.fast_path_bytes == sum(one.cost for one in kept)
 
 
-def test_all_connections_together_remember_so_much(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.plain
+def test_learned_requests_of_all_connections_share_a_limit(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     peers = [Peer(desk) for _ in range(3)]
     id = stable(desk, peers[0])
     for _ in range(2):
@@ -291,10 +271,10 @@ def test_all_connections_together_remember_so_much(desk: Desk, monkeypatch: pyte
 
 @pytest.mark.once
 @pytest.mark.parametrize("partitions", [1, 10, 100])
-def test_what_is_counted_for_a_commit_is_what_it_takes(desk: Desk, peer: Peer, partitions: int) -> None:
+def test_the_counted_size_of_a_learned_commit_is_its_memory(desk: Desk, peer: Peer, partitions: int) -> None:
     id = stable(desk, peer)
     many = tuple(range(partitions))
-    for _ in range(2):  # of a connection of its own, so that what is shared is there
+    for _ in range(2):  # of a connection of its own, so that shared objects exist
         other = Peer(desk)
         for _ in range(3):
             other.ask(commit(id, 1, many, "", "v"), 9)
@@ -306,29 +286,25 @@ def test_what_is_counted_for_a_commit_is_what_it_takes(desk: Desk, peer: Peer, p
     taken = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     (one,) = remembered(peer)
-    assert one.cost / 2 < taken < 1.5 * one.cost  # about: what else a broker keeps may grow meanwhile
+    assert one.cost / 2 < taken < 1.5 * one.cost  # about: other memory of the broker may grow too
 
 
-def test_commits_that_wait_for_one_another_are_read_by_their_offsets_too(desk: Desk, peer: Peer, decoded: list[int]) -> None:
-    id = stable(desk, peer)
-    for offset in range(3):
-        peer.ask(commit(id, offset), 9)
-    log = desk.log_of("g")
-    log.waiting = True
+def test_pipelined_commits_take_the_fast_path_too(desk: Desk, peer: Peer, decoded: list[int]) -> None:
+    id = learned(desk, peer)
+    log = desk.hold_appends()
     for offset in (10, 11, 12):
         peer.send(commit(id, offset), 9)
     assert peer.reply() is None
     for _ in (10, 11, 12):
-        log.succeed()
-        desk.loop.run()
+        desk.append_succeeds()
         assert codes_of_commit(peer.reply()) == {("t", 0): 0, ("t", 2): 0}
     log.waiting = False
     assert fetched(peer, 9, ("t", [0, 2])) == {("t", 0): (12, -1, "m", 0), ("t", 2): (14, -1, "m", 0)}
     assert len(decoded) == 2
 
 
-def test_the_log_gets_what_it_would_have_got(desk: Desk, peer: Peer) -> None:
-    """Whether remembered or decoded, one behind the other in one batch or not."""
+def test_fast_commits_write_the_same_records(desk: Desk, peer: Peer) -> None:
+    """Learned or decoded, consecutive in one batch or not."""
     id = stable(desk, peer)
     log = desk.log_of("g")
     for offset in range(3):
@@ -377,17 +353,17 @@ def test_offsets_are_found_where_the_codec_writes_them(request_: OffsetCommitReq
     assert framed(request_, version) == before
     same = found.others.unpack(before)
     for topic in request_.topics:
-        for one in topic.partitions:
-            one.committed_offset = data.draw(OFFSETS)
+        for partition in topic.partitions:
+            partition.committed_offset = data.draw(OFFSETS)
     other = framed(request_, version, 8)
     assert found.others.unpack(other) == same
     assert [int.from_bytes(other[at : at + OFFSET_BYTES], "big", signed=True) for at in found.places] == [
-        one.committed_offset for topic in request_.topics for one in topic.partitions
+        partition.committed_offset for topic in request_.topics for partition in topic.partitions
     ]
 
 
 @given(REQUESTS, st.sampled_from(COMMITS), st.data())
-def test_bytes_that_differ_elsewhere_are_another_commit(request_: OffsetCommitRequest, version: int, data: st.DataObject) -> None:
+def test_a_commit_with_other_changed_bytes_does_not_match(request_: OffsetCommitRequest, version: int, data: st.DataObject) -> None:
     before = framed(request_, version)
     found = commit_layout(before, request_, version)
     assert found is not None
@@ -395,30 +371,30 @@ def test_bytes_that_differ_elsewhere_are_another_commit(request_: OffsetCommitRe
     changed = bytearray(before)
     changed[at] ^= data.draw(st.integers(1, 255))
     same = found.others.unpack(bytes(changed)) == found.others.unpack(before)
-    # How it begins is known of all that are asked about.
+    # Their common beginning is known.
     assert same == (at < KIND_BYTES + 4 or any(place <= at < place + OFFSET_BYTES for place in found.places))
 
 
-def test_a_request_written_otherwise_is_not_remembered() -> None:
+def test_a_commit_in_an_unusual_encoding_is_not_learned() -> None:
     request_ = commit("id", 1)
     body = request_.encode(9)
     assert body[-1] == 0
-    tagged = body[:-1] + b"\1\5\1x"  # a tagged field that nobody knows
+    tagged = body[:-1] + b"\1\5\1x"  # an unknown tagged field
     OffsetCommitRequest.decode(tagged, 0, 9)
     assert commit_layout(encode_request(8, 9, 7, "client", tagged), request_, 9) is None
 
 
-def test_a_group_keeps_only_the_offsets_of_a_commit_that_is_remembered_no_more(desk: Desk, peer: Peer) -> None:
-    """What is counted as remembered is all that is kept: not more through a group, when its connection has gone."""
+def test_a_forgotten_commit_leaves_only_its_offsets_in_the_group(desk: Desk, peer: Peer) -> None:
+    """The counted memory is all that is kept: a group keeps no more after its connection is closed."""
     others = [Peer(desk) for _ in range(3)]
     id = stable(desk, peer)
     for offset in range(4):
-        for number, one in enumerate((peer, *others)):
-            one.ask(commit(id, 10 * number + offset), 9)
+        for number, other in enumerate((peer, *others)):
+            other.ask(commit(id, 10 * number + offset), 9)
     group = desk.shards.of("g").shard.groups["g"]
     assert len(group._unread) == 4
-    for one in others[::-1]:
-        one.connection.connection_lost(None)
+    for other in others[::-1]:
+        other.connection.connection_lost(None)
     assert desk.host.fast_path_bytes == sum(repeat.cost for repeat in peer.connection.fast_paths.values())
     assert list(group._unread) in ([], [repeat._commit for repeat in remembered(peer)])
     peer.connection.connection_lost(None)

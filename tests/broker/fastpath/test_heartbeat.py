@@ -1,4 +1,4 @@
-"""A heartbeat that is the same as before is answered without being read, and no client can tell."""
+"""A repeated heartbeat is answered without being decoded, and no client can tell."""
 
 from __future__ import annotations
 
@@ -13,29 +13,14 @@ from broker.runtime.turn import NEVER
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from tests.support.group_desk import Defective, Desk, Peer, Refusing
+from tests.broker.fastpath.conftest import handled_requests
+from tests.support.group_desk import Defective, Desk, Peer
 from tests.support.group_requests import committing, joined, joining, stable, syncing
 
 
-class Changeable(Refusing):
-    """Open, until the test says otherwise."""
-
-    open = True
-
-
 @pytest.fixture
-def desk() -> Desk:
-    return Desk(Changeable((3, 3, "g")))
-
-
-@pytest.fixture
-def peer(desk: Desk) -> Peer:
-    return Peer(desk)
-
-
-@pytest.fixture
-def beating(desk: Desk, peer: Peer) -> HeartbeatRequest:
-    """A heartbeat that was accepted, and is remembered."""
+def learned_heartbeat(desk: Desk, peer: Peer) -> HeartbeatRequest:
+    """A heartbeat that was accepted and learned."""
     request = HeartbeatRequest("g", 1, stable(desk, peer))
     assert peer.ask(request, 4).error_code == 0
     assert peer.connection.fast_paths
@@ -43,32 +28,23 @@ def beating(desk: Desk, peer: Peer) -> HeartbeatRequest:
 
 
 @pytest.fixture
-def unread(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the handler of heartbeats was called with from here on."""
-    called: list[Any] = []
-    route = desk.dispatch.routes[HeartbeatRequest.API_KEY]
-    handle = route.handle
-
-    def noting(call: Any, request: Any) -> Any:
-        called.append(request)
-        return handle(call, request)
-
-    monkeypatch.setattr(route, "handle", noting)
-    return called
+def decoded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The heartbeats that reach the handler, hence are decoded."""
+    return handled_requests(desk, HeartbeatRequest.API_KEY, monkeypatch)
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_it_is_not_read_again_in_any_version(desk: Desk, peer: Peer, version: int) -> None:
+def test_a_repeated_heartbeat_is_not_decoded_in_any_version(desk: Desk, peer: Peer, version: int) -> None:
     request = HeartbeatRequest("g", 1, stable(desk, peer))
     called: list[Any] = []
     for _ in range(3):
-        assert peer.ask(request, version).error_code == 0  # each with a correlation id of its own
+        assert peer.ask(request, version).error_code == 0  # each with its own correlation id
         route = desk.dispatch.routes[HeartbeatRequest.API_KEY]
         route.handle = lambda call, asked: called.append(asked)
     assert called == []
 
 
-def test_members_in_turn_on_one_connection_build_no_fast_paths_for_a_minute(desk: Desk, peer: Peer, unread: list[Any]) -> None:
+def test_alternating_members_on_one_connection_are_not_learned_for_a_minute(desk: Desk, peer: Peer, decoded: list[Any]) -> None:
     beats = []
     for group in ("g0", "g1"):
         id = joined(desk, peer, joining(group=group, session=2 * LEARN_PAUSE_MS), 5).member_id
@@ -79,122 +55,120 @@ def test_members_in_turn_on_one_connection_build_no_fast_paths_for_a_minute(desk
     built = []
     for number in range(LEARN_ATTEMPTS_MAX + 4):
         assert peer.ask(beats[number % 2], 4).error_code == 0
-        built += [one for one in peer.connection.fast_paths.values() if isinstance(one, HeartbeatFastPath) and one not in built]
+        built += [fast_path for fast_path in peer.connection.fast_paths.values() if isinstance(fast_path, HeartbeatFastPath) and fast_path not in built]
     assert len(built) == LEARN_ATTEMPTS_MAX
-    assert len(unread) == LEARN_ATTEMPTS_MAX + 2  # the last fast path answers every second heartbeat
+    assert len(decoded) == LEARN_ATTEMPTS_MAX + 2  # the last fast path answers every second heartbeat
     desk.pass_ms(LEARN_PAUSE_MS)
     for _ in range(3):
         assert peer.ask(beats[0], 4).error_code == 0
-    assert len(unread) == LEARN_ATTEMPTS_MAX + 3
+    assert len(decoded) == LEARN_ATTEMPTS_MAX + 3
 
 
-def test_every_answer_is_that_of_the_moment(desk: Desk, peer: Peer, beating: HeartbeatRequest, unread: list[Any]) -> None:
+def test_fast_path_replies_follow_the_current_state(desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest, decoded: list[Any]) -> None:
     newcomer = Peer(desk)
     newcomer.send(joining(instance="new"), 9)
-    assert peer.ask(beating, 4).error_code == ErrorCode.REBALANCE_IN_PROGRESS
-    peer.send(joining(id=beating.member_id), 9)
+    assert peer.ask(learned_heartbeat, 4).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    peer.send(joining(id=learned_heartbeat.member_id), 9)
     desk.pass_ms(0)
     assert peer.reply().generation_id == 2
-    assert peer.ask(beating, 4).error_code == ErrorCode.ILLEGAL_GENERATION
+    assert peer.ask(learned_heartbeat, 4).error_code == ErrorCode.ILLEGAL_GENERATION
     desk.pass_ms(100_000)
-    assert peer.ask(beating, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert unread == []
+    assert peer.ask(learned_heartbeat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert decoded == []
 
 
-def test_it_keeps_a_member_alive(desk: Desk, peer: Peer, beating: HeartbeatRequest, unread: list[Any]) -> None:
+def test_a_fast_heartbeat_renews_the_session(desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest, decoded: list[Any]) -> None:
     for _ in range(5):
         desk.pass_ms(9_999)
-        assert peer.ask(beating, 4).error_code == 0
+        assert peer.ask(learned_heartbeat, 4).error_code == 0
     desk.pass_ms(10_000)
-    assert peer.ask(beating, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert unread == []
+    assert peer.ask(learned_heartbeat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert decoded == []
 
 
-def test_a_late_one_is_noted_in_time(desk: Desk, peer: Peer, beating: HeartbeatRequest, unread: list[Any]) -> None:
-    """It is the only one to set a deadline that is earlier than others: whoever wakes the shard hears of it."""
+def test_a_late_fast_heartbeat_is_noted(desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest, decoded: list[Any]) -> None:
+    """Its deadline is earlier than all others, so the caller that wakes the shard must get it."""
     desk.pass_ms(9_000)
     desk.turn.armed_at = NEVER
-    assert peer.ask(beating, 4).error_code == 0
+    assert peer.ask(learned_heartbeat, 4).error_code == 0
     assert desk.turn.armed_at <= desk.shards.of("g").wake_at
-    assert unread == []
+    assert decoded == []
 
 
 @pytest.mark.parametrize(("refusal", "code"), [(14, 0), (15, 15), (16, 16)])
-def test_a_partition_that_does_not_serve_says_so(desk: Desk, peer: Peer, beating: HeartbeatRequest, refusal: int, code: int) -> None:
+def test_fast_path_reports_a_partition_that_does_not_serve(desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest, refusal: int, code: int) -> None:
     desk.shards.of("g").refusal = refusal
-    assert peer.ask(beating, 4).error_code == code
+    assert peer.ask(learned_heartbeat, 4).error_code == code
 
 
-def test_it_waits_for_what_is_on_its_way_to_the_log(desk: Desk, peer: Peer, beating: HeartbeatRequest) -> None:
-    log = desk.log_of("g")
-    log.waiting = True
-    Peer(desk).send(committing(generation=1, id=beating.member_id), 9)
-    peer.send(beating, 4)
+def test_a_fast_heartbeat_waits_for_appends_in_flight(desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest) -> None:
+    desk.hold_appends()
+    Peer(desk).send(committing(generation=1, id=learned_heartbeat.member_id), 9)
+    peer.send(learned_heartbeat, 4)
     assert peer.reply() is None
-    log.succeed()
-    desk.loop.run()
+    desk.append_succeeds()
     assert peer.reply().error_code == 0
 
 
-def test_rights_that_were_taken_away_are_gone(
-    desk: Desk, peer: Peer, beating: HeartbeatRequest, monkeypatch: pytest.MonkeyPatch
+def test_fast_path_respects_revoked_rights(
+    desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(desk.authorizer, "open", False)
-    assert peer.ask(beating, 4).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert peer.ask(learned_heartbeat, 4).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_a_defect_is_answered_once(desk: Desk, peer: Peer, beating: HeartbeatRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.plain
+def test_a_defect_is_answered_once(desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = desk.shards.of("g")
     with monkeypatch.context() as patched:
         patched.setattr(journal, "shard", Defective(journal.shard, "heartbeat"))
-        assert peer.ask(beating, 4).error_code == -1
+        assert peer.ask(learned_heartbeat, 4).error_code == -1
     assert peer.reply() is None
-    assert peer.ask(beating, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert peer.ask(learned_heartbeat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_other_bytes_are_another_request(desk: Desk, peer: Peer, beating: HeartbeatRequest, unread: list[Any]) -> None:
-    for generation, member, version in ((2, beating.member_id, 4), (1, f"{beating.member_id}x", 4), (1, "", 4), (1, beating.member_id, 3)):
+def test_a_heartbeat_with_changed_bytes_does_not_match(desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest, decoded: list[Any]) -> None:
+    for generation, member, version in ((2, learned_heartbeat.member_id, 4), (1, f"{learned_heartbeat.member_id}x", 4), (1, "", 4), (1, learned_heartbeat.member_id, 3)):
         code = peer.ask(HeartbeatRequest("g", generation, member), version).error_code
         assert code == (0 if version == 3 else ErrorCode.ILLEGAL_GENERATION if generation == 2 else ErrorCode.UNKNOWN_MEMBER_ID)
-    assert len(unread) == 4
+    assert len(decoded) == 4
 
 
-def test_several_at_once_are_answered_in_their_order(desk: Desk, peer: Peer, beating: HeartbeatRequest) -> None:
-    log = desk.log_of("g")
-    log.waiting = True
-    peer.send(committing(generation=1, id=beating.member_id), 9)
+def test_several_heartbeats_in_one_chunk_are_answered_in_order(desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest) -> None:
+    desk.hold_appends()
+    peer.send(committing(generation=1, id=learned_heartbeat.member_id), 9)
     for _ in range(3):
-        peer.send(beating, 4)  # which wait for the reply to the commit
+        peer.send(learned_heartbeat, 4)  # which wait for the reply to the commit
     assert peer.reply() is None
-    log.succeed()
-    desk.loop.run()
-    assert [one.error_code for one in peer.reply().topics[0].partitions] == [0]
+    desk.append_succeeds()
+    assert [partition.error_code for partition in peer.reply().topics[0].partitions] == [0]
     assert [peer.reply().error_code for _ in range(3)] == [0, 0, 0]
 
 
-def test_a_plain_one_asks_its_group_for_nothing(
-    desk: Desk, peer: Peer, beating: HeartbeatRequest, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.plain
+def test_a_repeated_heartbeat_skips_the_group_lookup(
+    desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    peer.ask(beating, 4)
+    peer.ask(learned_heartbeat, 4)
     journal = desk.shards.of("g")
     monkeypatch.setattr(journal, "shard", Defective(journal.shard, "heartbeat"))
     for _ in range(3):
-        assert peer.ask(beating, 4).error_code == 0
+        assert peer.ask(learned_heartbeat, 4).error_code == 0
 
 
-def test_what_is_kept_of_one_is_counted_by_its_bytes(peer: Peer, beating: HeartbeatRequest) -> None:
+def test_learned_heartbeats_are_limited_by_bytes(peer: Peer, learned_heartbeat: HeartbeatRequest) -> None:
     (repeat,) = peer.connection.fast_paths.values()
-    assert repeat.cost == 800 + 2 + len("client") + 1 + len(beating.encode(4))
+    assert repeat.cost == 800 + 2 + len("client") + 1 + len(learned_heartbeat.encode(4))
 
 
-def test_only_short_ones_are_remembered(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_short_requests_are_learned(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     peer = Peer(desk, client_id="c" * heartbeat_again.HEARTBEAT_BYTES_MAX)
     request = HeartbeatRequest("g", 1, stable(desk, peer))
     assert peer.ask(request, 4).error_code == 0
     assert not peer.connection.fast_paths
 
 
-def test_nothing_is_remembered_where_every_frame_is_shown(desk: Desk, peer: Peer) -> None:
+def test_no_request_is_learned_while_frames_are_logged(desk: Desk, peer: Peer) -> None:
     shown: list[Any] = []
     desk.host.trace = lambda direction, call, message: shown.append(message)
     request = HeartbeatRequest("g", 1, stable(desk, peer))
@@ -204,8 +178,8 @@ def test_nothing_is_remembered_where_every_frame_is_shown(desk: Desk, peer: Peer
     assert len(shown) == before + 6
 
 
-def test_a_commit_that_may_not_go_the_short_way_any_more_leaves_its_connection_ready(desk: Desk, peer: Peer) -> None:
-    """It is refused the usual way, and what comes behind it is answered."""
+def test_a_commit_refused_by_the_fast_path_leaves_its_connection_usable(desk: Desk, peer: Peer) -> None:
+    """It is refused on the usual path, and the requests after it are answered."""
     id = stable(desk, peer)
     request = committing(generation=1, id=id)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""An OffsetFetch that is the same as before gets the bytes of before while nothing has changed, and no client can tell."""
+"""A repeated OffsetFetch gets the cached bytes while no offset has changed, and no client can tell."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
+from tests.broker.fastpath.conftest import Changeable, handled_requests
 from tests.broker.fastpath.test_commit import commit
-from tests.broker.fastpath.test_heartbeat import Changeable
 from tests.support.group_desk import Defective, Desk, Peer
 from tests.support.group_requests import FETCHES, stable
 
@@ -30,7 +30,7 @@ def fetching(version: int, partitions: list[int] | None = PARTITIONS, group: str
 
 
 def committing(offset: int, text: str = "") -> OffsetCommitRequest:
-    """Of no member: the group stays empty."""
+    """A commit without a member: the group stays empty."""
     return commit("", offset, (0,), text, generation=-1)
 
 
@@ -40,32 +40,18 @@ def desk() -> Desk:
 
 
 @pytest.fixture
-def peer(desk: Desk) -> Peer:
-    return Peer(desk)
-
-
-@pytest.fixture
 def other(desk: Desk) -> Peer:
     return Peer(desk)
 
 
 @pytest.fixture
 def handled(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The fetches that a handler was called with."""
-    called: list[Any] = []
-    route = desk.dispatch.routes[OffsetFetchRequest.API_KEY]
-    handle = route.handle
-
-    def noting(call: Any, request: Any) -> Any:
-        called.append(request)
-        return handle(call, request)
-
-    monkeypatch.setattr(route, "handle", noting)
-    return called
+    """The fetches that reach the handler."""
+    return handled_requests(desk, OffsetFetchRequest.API_KEY, monkeypatch)
 
 
 def known(peer: Peer, version: int = 9, **which: Any) -> Any:
-    """Ask until the answer is remembered, and once more."""
+    """Ask until the reply is cached, and once more."""
     for _ in range(2):
         peer.ask(fetching(version, **which), version)
     assert any(isinstance(repeat, OffsetFetchFastPath) for repeat in peer.connection.fast_paths.values())
@@ -73,80 +59,80 @@ def known(peer: Peer, version: int = 9, **which: Any) -> Any:
 
 
 def fresh(desk: Desk, version: int = 9, **which: Any) -> Any:
-    """The answer to somebody who never asked before."""
+    """The reply on a new connection."""
     return Peer(desk).ask(fetching(version, **which), version)
 
 
 @pytest.mark.parametrize(
     ("version", "partitions"),
-    [(version, some) for version in FETCHES for some in (PARTITIONS, None) if some or version >= 2],  # all can be asked for from then on
+    [(version, some) for version in FETCHES for some in (PARTITIONS, None) if some or version >= 2],  # all may be fetched from then on
 )
-def test_the_third_of_its_kind_is_not_handled(
+def test_the_third_equal_offset_fetch_takes_the_fast_path(
     desk: Desk, peer: Peer, other: Peer, handled: list[Any], version: int, partitions: list[int] | None
 ) -> None:
     id = stable(desk, other)
     other.ask(commit(id, 5), 9)
-    told = known(peer, version, partitions=partitions)
+    answer = known(peer, version, partitions=partitions)
     assert len(handled) == 2
-    assert told == fresh(desk, version, partitions=partitions)
+    assert answer == fresh(desk, version, partitions=partitions)
     other.ask(commit(id, 6, text="other"), 9)
-    assert peer.ask(fetching(version, partitions), version) == fresh(desk, version, partitions=partitions) != told
+    assert peer.ask(fetching(version, partitions), version) == fresh(desk, version, partitions=partitions) != answer
     assert len(handled) == 4  # those of the others
 
 
-def test_whatever_changes_offsets_is_seen(desk: Desk, peer: Peer, other: Peer, handled: list[Any]) -> None:
+def test_a_fast_offset_fetch_returns_every_change(desk: Desk, peer: Peer, other: Peer, handled: list[Any]) -> None:
     for offset in range(3):
         other.ask(committing(offset=offset), 9)
 
     def changed() -> None:
         before = len(handled)
-        told = peer.ask(fetching(9), 9)
+        answer = peer.ask(fetching(9), 9)
         assert len(handled) == before
-        assert told == fresh(desk) != seen[-1]
-        seen.append(told)
+        assert answer == fresh(desk) != seen[-1]
+        seen.append(answer)
 
     seen = [known(peer)]
     other.ask(committing(offset=7), 9)
-    changed()  # by a commit that is like one before
+    changed()  # by a repeated commit
     other.ask(committing(offset=8, text="m"), 9)
-    changed()  # by one that is not
+    changed()  # by a new commit
     deleted = OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])])
     assert other.ask(deleted, 0).error_code == 0
     changed()
 
 
-def test_offsets_that_expire_are_gone(desk: Desk, peer: Peer, other: Peer) -> None:
+def test_a_fast_offset_fetch_omits_expired_offsets(desk: Desk, peer: Peer, other: Peer) -> None:
     other.ask(committing(offset=3), 9)
-    told = known(peer)
+    answer = known(peer)
     desk.pass_ms(8 * 24 * 3_600_000)
-    assert peer.ask(fetching(9), 9) == fresh(desk) != told
+    assert peer.ask(fetching(9), 9) == fresh(desk) != answer
 
 
-def test_a_group_that_was_deleted_and_came_back_has_its_new_offsets(desk: Desk, peer: Peer, other: Peer) -> None:
+def test_a_fast_offset_fetch_of_a_recreated_group_returns_its_new_offsets(desk: Desk, peer: Peer, other: Peer) -> None:
     other.ask(committing(offset=3), 9)
-    told = known(peer)
+    answer = known(peer)
     assert other.ask(DeleteGroupsRequest(["g"]), 2).results[0].error_code == 0
     gone = peer.ask(fetching(9), 9)
-    assert gone == fresh(desk) != told
+    assert gone == fresh(desk) != answer
     other.ask(committing(offset=4), 9)
     assert peer.ask(fetching(9), 9) == fresh(desk) != gone
 
 
-def test_a_group_that_is_not_there_is_looked_for_each_time(desk: Desk, peer: Peer, handled: list[Any]) -> None:
+def test_a_fast_offset_fetch_looks_up_a_missing_group_each_time(desk: Desk, peer: Peer, handled: list[Any]) -> None:
     for _ in range(4):
         peer.ask(fetching(9), 9)
     assert len(handled) == 4
 
 
 @pytest.mark.parametrize(("refusal", "code"), [(14, 14), (15, 16), (16, 16)])
-def test_a_partition_that_does_not_serve_says_so(desk: Desk, peer: Peer, other: Peer, refusal: int, code: int) -> None:
+def test_fast_path_reports_a_partition_that_does_not_serve(desk: Desk, peer: Peer, other: Peer, refusal: int, code: int) -> None:
     other.ask(committing(offset=3), 9)
     known(peer)
     desk.shards.of("g").refusal = refusal
     assert peer.ask(fetching(9), 9).groups[0].error_code == code
 
 
-def test_it_waits_for_what_is_on_its_way_to_the_log_and_fails_with_it(desk: Desk, peer: Peer, other: Peer) -> None:
+def test_a_fast_offset_fetch_waits_for_appends_in_flight_and_fails_with_them(desk: Desk, peer: Peer, other: Peer) -> None:
     other.ask(committing(offset=3), 9)
     known(peer)
     log = desk.log_of("g")
@@ -160,35 +146,36 @@ def test_it_waits_for_what_is_on_its_way_to_the_log_and_fails_with_it(desk: Desk
         assert peer.reply().groups[0].error_code == code
 
 
-def test_rights_that_were_taken_away_are_gone(desk: Desk, peer: Peer, other: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_path_respects_revoked_rights(desk: Desk, peer: Peer, other: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     other.ask(committing(offset=3), 9)
     known(peer)
     monkeypatch.setattr(desk.authorizer, "open", False)
     assert peer.ask(fetching(9), 9).groups[0].error_code == 30
 
 
-def test_a_long_reply_is_not_remembered(desk: Desk, peer: Peer, other: Peer, handled: list[Any]) -> None:
+def test_a_long_offset_fetch_reply_is_not_cached(desk: Desk, peer: Peer, other: Peer, handled: list[Any]) -> None:
     other.ask(committing(offset=3, text="m" * 4_000), 9)
     other.ask(commit("", 3, (1, 2), "m" * 4_000, generation=-1), 9)
-    told = [peer.ask(fetching(9, [0, 1, 2]), 9) for _ in range(4)]
-    assert len(told[0].encode(9)) > FETCH_BYTES_MAX
-    assert told == [told[0]] * 4
+    answer = [peer.ask(fetching(9, [0, 1, 2]), 9) for _ in range(4)]
+    assert len(answer[0].encode(9)) > FETCH_BYTES_MAX
+    assert answer == [answer[0]] * 4
     assert len(handled) == 4
 
 
 @pytest.mark.parametrize("spare", [0, 1])
-def test_the_longest_reply_that_is_remembered(desk: Desk, peer: Peer, other: Peer, handled: list[Any], spare: int) -> None:
+def test_the_longest_offset_fetch_reply_is_cached(desk: Desk, peer: Peer, other: Peer, handled: list[Any], spare: int) -> None:
     bare = 1_000
     other.ask(commit("", 3, (0,), "m" * bare, generation=-1), 9)
     size = len(peer.ask(fetching(9, [0]), 9).encode(9))
     other.ask(commit("", 3, (0,), "m" * (FETCH_BYTES_MAX + spare - size + bare), generation=-1), 9)
     handled.clear()
-    told = [peer.ask(fetching(9, [0]), 9) for _ in range(3)]
-    assert len(told[0].encode(9)) == FETCH_BYTES_MAX + spare
+    answer = [peer.ask(fetching(9, [0]), 9) for _ in range(3)]
+    assert len(answer[0].encode(9)) == FETCH_BYTES_MAX + spare
     assert len(handled) == (1 if not spare else 3)
 
 
-def test_what_was_not_committed_since_is_not_read_again(
+@pytest.mark.plain
+def test_unchanged_offsets_are_not_encoded_again(
     desk: Desk, peer: Peer, other: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other.ask(committing(offset=3), 9)
@@ -209,8 +196,8 @@ def test_what_was_not_committed_since_is_not_read_again(
     assert len(read) == 1
 
 
-def test_offsets_that_no_reply_can_hold_end_the_connection_as_the_first_time(desk: Desk, peer: Peer, other: Peer) -> None:
-    """What an old coordinator stored as metadata is no text: as text it takes more room than there may be."""
+def test_offsets_too_long_for_a_reply_close_the_connection_on_the_fast_path_too(desk: Desk, peer: Peer, other: Peer) -> None:
+    """Metadata of an old coordinator that is not UTF-8 grows when decoded as text."""
     other.ask(committing(offset=3), 9)
     known(peer, 5)
     group = desk.shards.of("g").shard.groups["g"]
@@ -222,7 +209,7 @@ def test_offsets_that_no_reply_can_hold_end_the_connection_as_the_first_time(des
 
 
 @pytest.mark.parametrize("partitions", [None, [0], PARTITIONS])
-def test_what_is_kept_of_one_is_counted_by_its_bytes_and_partitions(
+def test_learned_offset_fetches_are_limited_by_bytes_and_partitions(
     desk: Desk, peer: Peer, other: Peer, partitions: list[int] | None
 ) -> None:
     other.ask(committing(offset=3), 9)
@@ -232,7 +219,7 @@ def test_what_is_kept_of_one_is_counted_by_its_bytes_and_partitions(
     assert repeat.cost == 1_000 + 2 * size + 80 * len(partitions or []) + FETCH_BYTES_MAX
 
 
-def test_nothing_is_remembered_where_every_frame_is_shown(desk: Desk, peer: Peer, other: Peer) -> None:
+def test_no_request_is_learned_while_frames_are_logged(desk: Desk, peer: Peer, other: Peer) -> None:
     other.ask(committing(offset=3), 9)
     shown: list[Any] = []
     desk.host.trace = lambda direction, call, message: shown.append(message)
@@ -241,11 +228,12 @@ def test_nothing_is_remembered_where_every_frame_is_shown(desk: Desk, peer: Peer
     assert len(shown) == 6
 
 
-def test_a_defect_elsewhere_does_not_leave_what_was(desk: Desk, peer: Peer, other: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.plain
+def test_a_defect_elsewhere_leaves_no_stale_reply(desk: Desk, peer: Peer, other: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     other.ask(committing(offset=3), 9)
-    told = known(peer)
+    answer = known(peer)
     journal = desk.shards.of("g")
     with monkeypatch.context() as patched:
         patched.setattr(journal, "shard", Defective(journal.shard, "commit"))
         other.ask(committing(offset=4, text="m"), 9)
-    assert peer.ask(fetching(9), 9) == fresh(desk) != told  # the log here keeps nothing
+    assert peer.ask(fetching(9), 9) == fresh(desk) != answer  # the log here stores nothing

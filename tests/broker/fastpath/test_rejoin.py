@@ -1,4 +1,4 @@
-"""A JoinGroup of the same bytes, and a SyncGroup of another generation alone, are not read again, and no client can tell."""
+"""A repeated JoinGroup, and a SyncGroup that differs only in its generation, are not decoded, and no client can tell."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.sync_group import SyncGroupRequest
-from tests.broker.fastpath.test_heartbeat import Changeable
 from tests.support.group_desk import Defective, Desk, Peer
 from tests.support.group_requests import committing, joining, syncing
 from tests.support.headers import encode_request, response_header_version
@@ -30,7 +29,7 @@ NAMED_FROM = 5  # versions of SyncGroup that have the protocol
 
 
 class Member:
-    """A consumer that joins and syncs in one version of each, with the same words each time."""
+    """A consumer that joins and syncs in one version of each, with the same fields each time."""
 
     def __init__(self, desk: Desk, join_version: int = 9, sync_version: int = 5, instance: str | None = None, **how: Any) -> None:
         self.desk = desk
@@ -77,17 +76,17 @@ class Pair:
         self.desk = desk
         self.a = Member(desk, **how)
         self.b = Member(desk, **how)
-        for one in (self.a, self.b):  # the first is called back by the second
+        for one in (self.a, self.b):  # the second member makes the first rejoin
             one.join()
             one.joined()
             desk.pass_ms(0)
             one.joined()
         self.a.join()
         self._settle()
-        self.rebalance()  # what is remembered was sent by a member that came back
+        self.rebalance()  # the learned request was sent by a rejoining member
 
     def rebalance(self) -> tuple[Any, Any]:
-        """What both were told by the new generation."""
+        """The replies of both members in the new generation."""
         self.a.join()
         self.b.join()
         return self._settle()
@@ -95,17 +94,12 @@ class Pair:
     def _settle(self) -> tuple[Any, Any]:
         a, b = self.a, self.b
         self.desk.pass_ms(0)
-        told = a.joined(), b.joined()
-        assert [one.error_code for one in told] == [0, 0]
+        replies = a.joined(), b.joined()
+        assert [reply.error_code for reply in replies] == [0, 0]
         b.sync()
         a.sync({a.id: b"first", b.id: b"second"})
         assert [one.peer.reply().assignment for one in (a, b)] == [b"first", b"second"]
-        return told
-
-
-@pytest.fixture
-def desk() -> Desk:
-    return Desk(Changeable((3, 3, "g")))
+        return replies
 
 
 @pytest.fixture
@@ -114,14 +108,14 @@ def pair(desk: Desk) -> Pair:
 
 
 class Recorder:
-    """What would have been received."""
+    """Records the bytes that a peer would receive."""
 
     def __init__(self, chunks: list[bytes]) -> None:
         self.data_received = chunks.append
 
 
 class Unread:
-    """Which requests were read: their API keys."""
+    """The API keys of the decoded requests."""
 
     def __init__(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
         self.keys: list[int] = []
@@ -139,12 +133,12 @@ class Unread:
 
 @pytest.fixture
 def unread(desk: Desk, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Unread:
-    """What is read once the pair has come to remember."""
+    """The requests decoded once the pair's requests are learned."""
     return Unread(desk, monkeypatch)
 
 
 @pytest.mark.parametrize("version", JOINS)
-def test_neither_is_read_again_in_any_version(desk: Desk, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_joins_and_syncs_are_not_decoded_in_any_version(desk: Desk, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Pair(desk, join_version=version, sync_version=min(version, SYNCS[-1]))
     unread = Unread(desk, monkeypatch)
     generation = pair.a.generation
@@ -152,42 +146,42 @@ def test_neither_is_read_again_in_any_version(desk: Desk, version: int, monkeypa
         first, second = pair.rebalance()
         assert first.generation_id == second.generation_id == generation + number
         assert first.leader == second.leader == pair.a.id
-        assert [one.member_id for one in first.members] == [pair.a.id, pair.b.id]
-        assert [one.metadata for one in first.members] == [b"topics"] * 2
+        assert [member.member_id for member in first.members] == [pair.a.id, pair.b.id]
+        assert [member.metadata for member in first.members] == [b"topics"] * 2
         assert (second.member_id, second.members) == (pair.b.id, [])
     assert unread.keys == []
 
 
-def test_static_members_are_remembered_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_of_static_members_are_learned_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     member = Member(desk, instance="seat")
     unread = Unread(desk, monkeypatch)
     for number in range(1, 6):
         member.join()
         desk.pass_ms(0)
         reply = member.joined()
-        assert (reply.generation_id, [one.group_instance_id for one in reply.members]) == (number, ["seat"])
+        assert (reply.generation_id, [member.group_instance_id for member in reply.members]) == (number, ["seat"])
         member.sync({member.id: b"x"})
         assert member.peer.reply().assignment == b"x"
     assert len(unread.keys) == 4  # the first JoinGroup had no id
 
 
-def test_another_offer_is_read_and_what_the_leader_is_told_changes(pair: Pair, unread: Unread) -> None:
+def test_a_join_with_changed_metadata_is_decoded_and_changes_the_leaders_list(pair: Pair, unread: Unread) -> None:
     pair.b.metadata = b"others"
     first, _ = pair.rebalance()
-    assert [one.metadata for one in first.members] == [b"topics", b"others"]
+    assert [member.metadata for member in first.members] == [b"topics", b"others"]
     assert unread.keys == [JoinGroupRequest.API_KEY]
     first, _ = pair.rebalance()
-    assert [one.metadata for one in first.members] == [b"topics", b"others"]
+    assert [member.metadata for member in first.members] == [b"topics", b"others"]
     assert unread.keys == [JoinGroupRequest.API_KEY]
 
 
-def test_the_same_bytes_in_another_version_are_read(pair: Pair, unread: Unread) -> None:
-    pair.b.join_version = 8  # nothing differs on the wire but the version
+def test_equal_bytes_of_another_version_are_decoded(pair: Pair, unread: Unread) -> None:
+    pair.b.join_version = 8  # only the version differs on the wire
     _, second = pair.rebalance()
     assert (second.error_code, unread.keys) == (0, [JoinGroupRequest.API_KEY])
 
 
-def test_the_same_words_of_another_client_are_read(desk: Desk, pair: Pair, unread: Unread) -> None:
+def test_an_equal_join_of_another_client_is_decoded(desk: Desk, pair: Pair, unread: Unread) -> None:
     pair.b.peer._client_id = "tneilc"  # of the same length
     pair.rebalance()
     assert unread.keys == [JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY]
@@ -202,7 +196,7 @@ def test_the_same_words_of_another_client_are_read(desk: Desk, pair: Pair, unrea
         ({"protocols": [JoinGroupRequestProtocol("other", b"topics")]}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_what_was_refused_is_refused_again(pair: Pair, unread: Unread, wrong: dict[str, Any], error: int) -> None:
+def test_a_refused_join_is_refused_again(pair: Pair, unread: Unread, wrong: dict[str, Any], error: int) -> None:
     request = pair.b.request()
     for name, value in wrong.items():
         setattr(request, name, value)
@@ -211,7 +205,7 @@ def test_what_was_refused_is_refused_again(pair: Pair, unread: Unread, wrong: di
     assert unread.keys == [JoinGroupRequest.API_KEY] * 3
 
 
-def test_a_group_that_is_full_refuses_who_was_in_it(desk: Desk, pair: Pair, unread: Unread) -> None:
+def test_a_full_group_refuses_a_former_member(desk: Desk, pair: Pair, unread: Unread) -> None:
     shard = desk.shards.of("g").shard
     shard._size_max = 1
     shard._out.config = shard._out.config._replace(group_max_size=1)
@@ -221,7 +215,7 @@ def test_a_group_that_is_full_refuses_who_was_in_it(desk: Desk, pair: Pair, unre
     assert unread.keys == []
 
 
-def test_the_words_of_before_count_again_after_others(desk: Desk, pair: Pair, unread: Unread) -> None:
+def test_an_earlier_join_is_learned_again_after_a_different_one(desk: Desk, pair: Pair, unread: Unread) -> None:
     a, b = pair.a, pair.b
     other = b.request()
     other.protocols[0].metadata = b"others"
@@ -229,15 +223,15 @@ def test_the_words_of_before_count_again_after_others(desk: Desk, pair: Pair, un
     a.join()
     second.send(other, 9)
     desk.pass_ms(0)
-    assert [one.metadata for one in a.joined().members] == [b"topics", b"others"]
+    assert [member.metadata for member in a.joined().members] == [b"topics", b"others"]
     a.sync({a.id: b"first", b.id: b"second"})
     a.peer.reply()
     first, _ = pair.rebalance()
-    assert [one.metadata for one in first.members] == [b"topics", b"topics"]
+    assert [member.metadata for member in first.members] == [b"topics", b"topics"]
     assert unread.keys == [JoinGroupRequest.API_KEY]
 
 
-def test_another_protocol_is_told_with_the_next_assignment(desk: Desk) -> None:
+def test_another_protocol_is_sent_with_the_next_assignment(desk: Desk) -> None:
     member = Member(desk)
     member.join()
     member.joined()
@@ -252,7 +246,7 @@ def test_another_protocol_is_told_with_the_next_assignment(desk: Desk) -> None:
         assert member.peer.ask(sync, 5).protocol_name == name
 
 
-def test_a_chunk_of_two_requests_is_cut(desk: Desk, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chunk_of_two_requests_is_split_into_frames(desk: Desk, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     b = pair.b
     chunks: list[bytes] = []
     with monkeypatch.context() as patched:
@@ -264,7 +258,7 @@ def test_a_chunk_of_two_requests_is_cut(desk: Desk, pair: Pair, monkeypatch: pyt
     assert [b.peer.reply().assignment for _ in range(2)] == [b"second"] * 2
 
 
-def test_other_timeouts_count_from_then_on(desk: Desk, pair: Pair, unread: Unread) -> None:
+def test_changed_timeouts_of_a_join_take_effect(desk: Desk, pair: Pair, unread: Unread) -> None:
     member = desk.shards.of("g").shard.groups["g"].members[pair.b.id]
     request = pair.b.request()
     request.session_timeout_ms, request.rebalance_timeout_ms = 30_000, 40_000
@@ -274,7 +268,7 @@ def test_other_timeouts_count_from_then_on(desk: Desk, pair: Pair, unread: Unrea
     assert unread.keys == [JoinGroupRequest.API_KEY]
 
 
-def test_other_assignments_are_read_and_told(pair: Pair, unread: Unread) -> None:
+def test_other_assignments_are_decoded_and_sent(pair: Pair, unread: Unread) -> None:
     a, b = pair.a, pair.b
     for given in (b"third", b"fourt", b"fourt", b"fifth"):
         a.join()
@@ -287,11 +281,11 @@ def test_other_assignments_are_read_and_told(pair: Pair, unread: Unread) -> None
     assert unread.keys == [SyncGroupRequest.API_KEY] * 3
 
 
-def test_every_answer_is_that_of_the_moment(desk: Desk, pair: Pair, unread: Unread) -> None:
+def test_fast_path_replies_follow_the_current_state(desk: Desk, pair: Pair, unread: Unread) -> None:
     a, b = pair.a, pair.b
     b.sync(generation=b.generation - 1)
     assert b.peer.reply().error_code == ErrorCode.ILLEGAL_GENERATION
-    b.join()  # nobody rebalances: it is told again what there is
+    b.join()  # no rebalance: the current generation is returned again
     reply = b.joined()
     assert (reply.generation_id, reply.leader, reply.members) == (a.generation, a.id, [])
     a.join()
@@ -300,7 +294,7 @@ def test_every_answer_is_that_of_the_moment(desk: Desk, pair: Pair, unread: Unre
     assert a.joined() is None
     desk.pass_ms(10_000)  # the session of b is over
     reply = a.joined()
-    assert [one.member_id for one in reply.members] == [a.id]
+    assert [member.member_id for member in reply.members] == [a.id]
     b.join()
     assert (b.joined().error_code, b.id) == (ErrorCode.UNKNOWN_MEMBER_ID, b.id)
     b.sync()
@@ -308,7 +302,7 @@ def test_every_answer_is_that_of_the_moment(desk: Desk, pair: Pair, unread: Unre
     assert unread.keys == []
 
 
-def test_who_becomes_the_leader_is_told_of_everybody(desk: Desk, pair: Pair, unread: Unread) -> None:
+def test_the_leader_gets_the_list_of_all_members(desk: Desk, pair: Pair, unread: Unread) -> None:
     pair.b.join()
     pair.b.joined()
     left = Peer(desk).ask(LeaveGroupRequest("g", [MemberIdentity(pair.a.id)]), 5)
@@ -316,7 +310,7 @@ def test_who_becomes_the_leader_is_told_of_everybody(desk: Desk, pair: Pair, unr
     pair.b.join()
     desk.pass_ms(0)
     reply = pair.b.joined()
-    assert (reply.leader, [one.member_id for one in reply.members]) == (pair.b.id, [pair.b.id])
+    assert (reply.leader, [member.member_id for member in reply.members]) == (pair.b.id, [pair.b.id])
     assert unread.keys == []
 
 
@@ -329,13 +323,13 @@ def test_a_second_request_of_the_same_member_answers_the_first(desk: Desk, pair:
     pair.b.join()
     desk.pass_ms(0)
     assert other.reply().error_code == 0
-    a.join()  # the generation is the same still
-    assert [one.member_id for one in a.joined().members] == [a.id, pair.b.id]
+    a.join()  # the generation is unchanged
+    assert [member.member_id for member in a.joined().members] == [a.id, pair.b.id]
     assert unread.keys == [JoinGroupRequest.API_KEY]
 
 
 @pytest.mark.parametrize(("refusal", "sync"), [(14, 27), (15, 15), (16, 16)])
-def test_a_partition_that_does_not_serve_says_so(desk: Desk, pair: Pair, refusal: int, sync: int) -> None:
+def test_fast_path_reports_a_partition_that_does_not_serve(desk: Desk, pair: Pair, refusal: int, sync: int) -> None:
     desk.shards.of("g").refusal = refusal
     pair.a.join()
     assert pair.a.joined().error_code == refusal
@@ -343,7 +337,7 @@ def test_a_partition_that_does_not_serve_says_so(desk: Desk, pair: Pair, refusal
     assert pair.b.peer.reply().error_code == sync
 
 
-def test_rights_that_were_taken_away_are_gone(desk: Desk, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_path_respects_revoked_rights(desk: Desk, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(desk.authorizer, "open", False)
     pair.a.join()
     assert pair.a.joined().error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -351,33 +345,29 @@ def test_rights_that_were_taken_away_are_gone(desk: Desk, pair: Pair, monkeypatc
     assert pair.b.peer.reply().error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_they_wait_for_what_is_on_its_way_to_the_log(desk: Desk, pair: Pair, unread: Unread) -> None:
+def test_fast_joins_and_syncs_wait_for_appends_in_flight(desk: Desk, pair: Pair, unread: Unread) -> None:
     a, b = pair.a, pair.b
-    log = desk.log_of("g")
-    log.waiting = True
+    desk.hold_appends()
     Peer(desk).send(committing(generation=a.generation, id=a.id), 9)
     for one in (a, b):
         one.join()
     desk.pass_ms(0)
     assert (a.joined(), b.joined()) == (None, None)
-    log.succeed()
-    desk.loop.run()
+    desk.append_succeeds()
     assert (a.joined().error_code, b.joined().error_code) == (0, 0)
     b.sync()
     a.sync({a.id: b"first", b.id: b"second"})
     assert (a.peer.reply(), b.peer.reply()) == (None, None)
-    log.succeed()
-    desk.loop.run()
+    desk.append_succeeds()
     assert [one.peer.reply().assignment for one in (a, b)] == [b"first", b"second"]
     assert unread.keys == []
 
 
-def test_when_the_log_refuses_everybody_is_told(desk: Desk, pair: Pair, unread: Unread) -> None:
+def test_when_the_log_refuses_all_waiting_requests_are_answered(desk: Desk, pair: Pair, unread: Unread) -> None:
     a, b = pair.a, pair.b
-    log = desk.log_of("g")
-    log.waiting = True
+    log = desk.hold_appends()
     a.join()
-    Peer(desk).send(committing(group="g", generation=-1, id=""), 9)  # refused: somebody is in it
+    Peer(desk).send(committing(group="g", generation=-1, id=""), 9)  # refused: the group has members
     b.join()
     desk.pass_ms(0)
     a.joined(), b.joined()
@@ -389,7 +379,7 @@ def test_when_the_log_refuses_everybody_is_told(desk: Desk, pair: Pair, unread: 
     assert unread.keys == []
 
 
-def test_who_is_parked_is_sent_away_with_its_id(desk: Desk, pair: Pair) -> None:
+def test_a_parked_member_is_answered_with_its_id(desk: Desk, pair: Pair) -> None:
     pair.a.join()
     desk.shards.of("g").shard.abandon()
     desk.loop.run()
@@ -397,9 +387,10 @@ def test_who_is_parked_is_sent_away_with_its_id(desk: Desk, pair: Pair) -> None:
     assert (reply.error_code, reply.member_id, reply.generation_id) == (ErrorCode.NOT_COORDINATOR, pair.a.id, -1)
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("parked", [False, True])
 @pytest.mark.parametrize("call", ["join", "sync"])
-def test_a_defect_behind_an_answer_or_a_parked_request_is_one_and_the_connection_goes_on(
+def test_a_defect_after_an_answered_or_parked_request_is_counted_once(
     desk: Desk, pair: Pair, monkeypatch: pytest.MonkeyPatch, call: str, parked: bool
 ) -> None:
     a, b = pair.a, pair.b
@@ -431,9 +422,9 @@ def test_a_defect_behind_an_answer_or_a_parked_request_is_one_and_the_connection
 
 
 @pytest.mark.parametrize("kind", [JoinFastPath, SyncFastPath])
-def test_each_request_is_answered_once_whatever_its_group_says_later(desk: Desk, pair: Pair, kind: type[JoinFastPath | SyncFastPath]) -> None:
+def test_each_request_is_answered_once(desk: Desk, pair: Pair, kind: type[JoinFastPath | SyncFastPath]) -> None:
     a, b = pair.a, pair.b
-    (repeat,) = [one for one in b.peer.connection.fast_paths.values() if type(one) is kind]
+    (repeat,) = [fast_path for fast_path in b.peer.connection.fast_paths.values() if type(fast_path) is kind]
     assert isinstance(repeat, JoinFastPath | SyncFastPath)
     b.sync() if kind is SyncFastPath else b.join()
     assert b.peer.reply().error_code == 0
@@ -446,7 +437,7 @@ def test_each_request_is_answered_once_whatever_its_group_says_later(desk: Desk,
     a.joined(), b.joined()
     a.join() if kind is JoinFastPath else b.sync()
     member = a if kind is JoinFastPath else b
-    (repeat,) = [one for one in member.peer.connection.fast_paths.values() if type(one) is kind]
+    (repeat,) = [fast_path for fast_path in member.peer.connection.fast_paths.values() if type(fast_path) is kind]
     assert isinstance(repeat, JoinFastPath | SyncFastPath)
     if member.peer.reply() is None:
         repeat.fail(16)
@@ -456,8 +447,8 @@ def test_each_request_is_answered_once_whatever_its_group_says_later(desk: Desk,
         assert member.peer._received == b""
 
 
-def test_a_deadline_that_comes_with_them_is_kept(desk: Desk, pair: Pair) -> None:
-    """It may be the only one there is: whoever wakes the shard hears of it."""
+def test_a_deadline_set_by_a_fast_join_is_scheduled(desk: Desk, pair: Pair) -> None:
+    """It may be the only deadline, so the caller that wakes the shard must get it."""
     a, b = pair.a, pair.b
     shard = desk.shards.of("g").shard
     desk.turn.armed_at = NEVER
@@ -471,6 +462,7 @@ def test_a_deadline_that_comes_with_them_is_kept(desk: Desk, pair: Pair) -> None
     assert desk.turn.armed_at <= shard.wake_at < NEVER
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("after", [False, True])
 def test_a_defect_is_answered_once(desk: Desk, pair: Pair, after: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = pair.a, pair.b
@@ -491,7 +483,7 @@ def test_a_defect_is_answered_once(desk: Desk, pair: Pair, after: bool, monkeypa
     assert b.peer.reply() is None
 
 
-def test_a_connection_that_is_gone_is_no_trouble(desk: Desk, pair: Pair) -> None:
+def test_a_fast_reply_to_a_closed_connection_is_dropped(desk: Desk, pair: Pair) -> None:
     pair.b.join()
     assert pair.b.joined() is not None
     pair.a.join()
@@ -502,7 +494,7 @@ def test_a_connection_that_is_gone_is_no_trouble(desk: Desk, pair: Pair) -> None
     assert pair.a.peer.reply() is None
 
 
-def test_requests_behind_a_parked_one_are_worked_in_their_order(desk: Desk, pair: Pair) -> None:
+def test_requests_after_a_parked_request_are_processed_in_order(desk: Desk, pair: Pair) -> None:
     a, b = pair.a, pair.b
     a.join()
     a.peer.send(HeartbeatRequest("g", a.generation + 1, a.id), 4)
@@ -513,10 +505,10 @@ def test_requests_behind_a_parked_one_are_worked_in_their_order(desk: Desk, pair
 
 
 def kinds(peer: Peer) -> list[type]:
-    return [type(one) for one in peer.connection.fast_paths.values() if isinstance(one, JoinFastPath | SyncFastPath)]
+    return [type(fast_path) for fast_path in peer.connection.fast_paths.values() if isinstance(fast_path, JoinFastPath | SyncFastPath)]
 
 
-def test_nothing_is_remembered_of_who_joins_for_the_first_time(desk: Desk) -> None:
+def test_a_first_join_builds_no_fast_path(desk: Desk) -> None:
     member = Member(desk)
     member.join()
     member.joined()
@@ -526,7 +518,8 @@ def test_nothing_is_remembered_of_who_joins_for_the_first_time(desk: Desk) -> No
     assert kinds(member.peer) == []
 
 
-def test_only_short_ones_are_remembered(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.plain
+def test_only_short_requests_are_learned(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Pair(desk)
     assert kinds(pair.a.peer) == [JoinFastPath, SyncFastPath]
     for limit, left in (("join_group.JOIN_BYTES_MAX", []), ("sync_group.SYNC_BYTES_MAX", [JoinFastPath])):
@@ -540,7 +533,8 @@ def test_only_short_ones_are_remembered(desk: Desk, monkeypatch: pytest.MonkeyPa
         assert (kinds(pair.a.peer), kinds(pair.b.peer)) == ([JoinFastPath], [JoinFastPath, SyncFastPath])
 
 
-def test_long_replies_are_written_each_time(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.plain
+def test_long_join_replies_are_encoded_each_time(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rejoining, "END_BYTES_MAX", 5)
     pair = Pair(desk)
     pair.rebalance()
@@ -551,7 +545,7 @@ def test_long_replies_are_written_each_time(desk: Desk, monkeypatch: pytest.Monk
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
-    """The sizes of the ends of replies that are written from here on."""
+    """The sizes of the reply ends encoded from here on."""
     sizes: list[int] = []
     write = getattr(rejoining, name)
 
@@ -564,8 +558,8 @@ def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
     return sizes
 
 
-@pytest.mark.plain  # what compiled code calls cannot be counted
-def test_replies_that_say_the_same_again_are_not_written_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.plain  # calls of compiled code cannot be counted
+def test_equal_replies_are_not_encoded_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     joins, syncs = counted(monkeypatch, "join_end"), counted(monkeypatch, "sync_end")
     pair.rebalance()
     joins.clear()
@@ -575,7 +569,7 @@ def test_replies_that_say_the_same_again_are_not_written_again(pair: Pair, monke
     assert (joins, syncs) == ([], [])
     pair.b.metadata = b"others"
     pair.rebalance()
-    assert joins  # the leader is told
+    assert joins  # the leader gets the members
     joins.clear()
     pair.rebalance()
     assert (joins, syncs) == ([], [])
@@ -584,7 +578,7 @@ def test_replies_that_say_the_same_again_are_not_written_again(pair: Pair, monke
 @pytest.mark.plain
 @pytest.mark.parametrize("name", ["join_end", "sync_end"])
 @pytest.mark.parametrize("spare", [0, -1])
-def test_only_so_many_bytes_of_a_reply_are_kept(pair: Pair, monkeypatch: pytest.MonkeyPatch, name: str, spare: int) -> None:
+def test_cached_reply_bytes_are_limited(pair: Pair, monkeypatch: pytest.MonkeyPatch, name: str, spare: int) -> None:
     pair.rebalance()
     (join, _), (_, sync) = [one.peer.connection.fast_paths.values() for one in (pair.a, pair.b)]
     assert isinstance(join, JoinFastPath)
@@ -598,7 +592,7 @@ def test_only_so_many_bytes_of_a_reply_are_kept(pair: Pair, monkeypatch: pytest.
     assert bool(sizes) == (spare < 0)
 
 
-def test_nothing_is_remembered_where_every_frame_is_shown(desk: Desk) -> None:
+def test_no_request_is_learned_while_frames_are_logged(desk: Desk) -> None:
     shown: list[Any] = []
     desk.host.trace = lambda direction, call, message: shown.append(message)
     pair = Pair(desk)
@@ -618,7 +612,7 @@ def test_nothing_is_remembered_where_every_frame_is_shown(desk: Desk) -> None:
         JoinReply(ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_a_join_reply_in_pieces_is_what_the_codec_writes(reply: JoinReply, version: int) -> None:
+def test_a_join_reply_built_in_parts_equals_the_codecs_output(reply: JoinReply, version: int) -> None:
     header = b"\0" * response_header_version(JoinGroupRequest.API_KEY, version)
     for id in ("", "a", "m" * 300):
         whole = b"corr" + header + join_response(reply, id, version).encode(version)
@@ -631,7 +625,7 @@ MEMBERS = [("id", None, b"x"), ("id2", "seat", b"yy")]
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("version", [0, 5, 9])
-def test_one_answer_after_the_other_is_what_the_codec_writes(desk: Desk, version: int, seed: int) -> None:
+def test_consecutive_fast_replies_equal_the_codecs_output(desk: Desk, version: int, seed: int) -> None:
     """A member follows, leads, is refused, and gets another id, in any order."""
     random = Random(seed)
     pair = Pair(desk, join_version=version, sync_version=min(version, SYNCS[-1]))
@@ -643,11 +637,11 @@ def test_one_answer_after_the_other_is_what_the_codec_writes(desk: Desk, version
     for number in range(60):
         corr = number.to_bytes(4, "big")
         error = random.choice([0, 0, 0, ErrorCode.UNKNOWN_MEMBER_ID])
-        told = random.choice([[], MEMBERS[:1], MEMBERS, MEMBERS[1:]]) if not error else []
-        join = JoinReply(error, number, "consumer", "range", "leader", list(told))
+        replies = random.choice([[], MEMBERS[:1], MEMBERS, MEMBERS[1:]]) if not error else []
+        join = JoinReply(error, number, "consumer", "range", "leader", list(replies))
         rejoin.member_id = random.choice([pair.a.id, pair.a.id, "other", ""])
-        if not error and not told:
-            rejoin.member_id = pair.a.id  # who is given another id is told of everybody
+        if not error and not replies:
+            rejoin.member_id = pair.a.id  # a member with a new id gets the list of members
         rejoin.reply = join
         resync.reply = random.choice(generations)
         resync.assignment = random.choice([b"first", b"other", b""])
@@ -673,23 +667,23 @@ def test_the_generation_is_found_where_the_codec_writes_it(version: int, client_
     assert rest[at : at + 4] == b"\1\2\3\4"
     before = 2 + len(client_id or "")
     if version >= SyncGroupRequest.FLEXIBLE_FROM:
-        tagged = rest[:before] + b"\1\x63\0" + rest[before + 1 :]  # a field of the header that nobody knows
+        tagged = rest[:before] + b"\1\x63\0" + rest[before + 1 :]  # an unknown field of the header
         assert generation_at(tagged, group, version) == 0
     assert generation_at(rest, group + "x", version) == 0
 
 
-def test_what_is_kept_of_them_is_counted_by_its_bytes_and_elements(pair: Pair) -> None:
+def test_learned_joins_are_limited_by_bytes_and_elements(pair: Pair) -> None:
     a, b = pair.a, pair.b
     for member, assignments in ((a, {a.id: b"first", b.id: b"second"}), (b, {})):
         requests = member.request().encode(9), syncing(member.id, member.generation, assignments).encode(5)
         header = 2 + 2 + 4 + 2 + len("client") + 1
         costs = [1_200 + 2 * (header + len(body)) + 200 * elements for body, elements in zip(requests, (1, len(assignments)), strict=True)]
-        assert [one.cost for one in member.peer.connection.fast_paths.values()] == costs
+        assert [fast_path.cost for fast_path in member.peer.connection.fast_paths.values()] == costs
 
 
 @pytest.mark.parametrize("version", SYNCS)
 @pytest.mark.parametrize("reply", [SyncReply(0, "consumer", "range"), SyncReply(0, "", ""), SyncReply(27)])
-def test_a_sync_reply_in_pieces_is_what_the_codec_writes(reply: SyncReply, version: int) -> None:
+def test_a_sync_reply_built_in_parts_equals_the_codecs_output(reply: SyncReply, version: int) -> None:
     header = b"\0" * response_header_version(SyncGroupRequest.API_KEY, version)
     for assignment in (b"", b"a" * 126, b"a" * 127, b"a" * 20_000):
         whole = b"corr" + header + sync_response(reply, assignment).encode(version)

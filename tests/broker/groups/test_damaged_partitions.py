@@ -1,4 +1,4 @@
-"""A started broker whose partitions of groups are damaged, suspended, or of another number than is configured."""
+"""A started broker with damaged or suspended offsets partitions, or another number of them than configured."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FIRST_SEGMENT = "00000000000000000000.log"
 
 @pytest.fixture
 def lasting(tmp_path: Path) -> Iterator[LastingBroker]:
-    """Not started yet."""
+    """A broker that is not started yet."""
     made = LastingBroker(tmp_path / "data")
     yield made
     made.__exit__()
@@ -88,7 +88,7 @@ def notes(data: Path) -> list[tuple[str, int, NoteHeader, Any]]:
     ]
 
 
-def test_a_damaged_partition_refuses_alone_and_says_how_to_go_on(lasting: LastingBroker, actor: Making) -> None:
+def test_only_the_damaged_partition_refuses_requests_and_the_log_names_the_remedy(lasting: LastingBroker, actor: Making) -> None:
     hurt, sound = group_in(1), group_in(2)
     lasting.start()
     create_topic(lasting.port, "t")
@@ -100,7 +100,7 @@ def test_a_damaged_partition_refuses_alone_and_says_how_to_go_on(lasting: Lastin
     lasting.kill()
     file = lasting.data / "__consumer_offsets-1" / FIRST_SEGMENT
     data = bytearray(file.read_bytes())
-    data[30] ^= 1  # in the first batch: what comes behind it was written later, so this is no torn end
+    data[30] ^= 1  # in the first batch: later batches follow, so this is no torn end
     file.write_bytes(data)
     (lasting.data / "recovery-point-offset-checkpoint").write_text("0\n1\n__consumer_offsets 1 5\n")
     broker = lasting.start(loaded=False)
@@ -117,11 +117,11 @@ def test_a_damaged_partition_refuses_alone_and_says_how_to_go_on(lasting: Lastin
     assert f"{file} is damaged at byte 0: " in said
     assert "restore the file from a backup" in said
     lasting.stop()
-    # Nobody has looked at all logs since the kill, so the next start has to.
+    # Not all logs were opened since the kill, so the next start must open them.
     assert not (lasting.data / ".kafka_cleanshutdown").exists()
     data[30] ^= 1
     file.write_bytes(data)
-    for _ in range(20):  # the logs of notes are looked at behind everything else, so a quick stop may come before
+    for _ in range(20):  # notes logs are opened last, so a quick stop may come first
         lasting.start()
         assert stored_offsets(lasting.port, hurt) == {("t", 0): (4, "")}
         time.sleep(0.1)
@@ -168,14 +168,14 @@ def test_on_a_full_disk_groups_are_suspended_and_serve_again(small_disk: Path, a
         lasting.__exit__()
 
 
-def test_groups_live_by_the_number_of_partitions_that_the_directory_was_made_with(lasting: LastingBroker, actor: Making) -> None:
+def test_the_partition_count_of_the_offsets_topic_is_fixed_by_the_directory(lasting: LastingBroker, actor: Making) -> None:
     lasting.start()
     settle(actor(lasting.port, "orders", "i"))
     lasting.stop()
     broker = lasting.start("offsets.topic.num.partitions=7")
     assert described(lasting.port, "orders").group_state == "Stable"
     ignored = "offsets.topic.num.partitions is ignored: the data directory was made with another number, and groups live by it"
-    broker.await_line(ignored)  # it is written beside the loop, and may come after the first answers
+    broker.await_line(ignored)  # it is written in the background, perhaps after the first replies
     (line,) = entries(broker, ignored)
     assert (line["configured"], line["used"]) == (7, PARTITIONS)
     lasting.stop()
@@ -184,7 +184,7 @@ def test_groups_live_by_the_number_of_partitions_that_the_directory_was_made_wit
     ]
 
 
-def test_partitions_keep_the_id_of_their_topic_where_kafka_looks_for_it(lasting: LastingBroker, actor: Making) -> None:
+def test_offsets_partitions_store_their_topic_id_as_kafka_does(lasting: LastingBroker, actor: Making) -> None:
     lasting.start()
     settle(actor(lasting.port, "orders", "i"))
     with Client(lasting.port) as client:
@@ -194,12 +194,12 @@ def test_partitions_keep_the_id_of_their_topic_where_kafka_looks_for_it(lasting:
     assert file.read_text() == f"version: 0\ntopic_id: {base64.urlsafe_b64encode(topic.topic_id).decode().rstrip('=')}"
 
 
-def test_notes_tell_what_happened_and_point_into_the_offsets_log(lasting: LastingBroker, actor: Making) -> None:
+def test_notes_name_events_and_offsets_of_their_records(lasting: LastingBroker, actor: Making) -> None:
     broker = lasting.start()
     settle(actor(lasting.port, "orders", "a"), actor(lasting.port, "orders", "b"))
     lasting.stop()
-    told = [entry for entry in entries(broker, "group") if entry["group"] == "orders"]
-    assert [entry["to"] for entry in told][-2:] == ["completing", "stable"]
+    logged = [entry for entry in entries(broker, "group") if entry["group"] == "orders"]
+    assert [entry["to"] for entry in logged][-2:] == ["completing", "stable"]
     lasting.start()
     lasting.kill()
     partition = partition_of("orders", PARTITIONS)
@@ -208,7 +208,7 @@ def test_notes_tell_what_happened_and_point_into_the_offsets_log(lasting: Lastin
     assert {partition for _, partition, _, _ in found} == {partition}
     changes = [(header, body) for group, _, header, body in found if header.kind == Kind.STATE_CHANGE]
     assert [body.to_state for _, body in changes][-2:] == [State.COMPLETING, State.STABLE]
-    assert [State(body.from_state).name.lower() for _, body in changes] == [entry["from"] for entry in told]
+    assert [State(body.from_state).name.lower() for _, body in changes] == [entry["from"] for entry in logged]
     header, body = changes[-1]
     assert (body.reason, body.members) == (Cause.ASSIGNED, 2)
     assert log[header.offsets_log_offset] == GroupMetadataKey("orders")
@@ -220,7 +220,7 @@ def test_notes_tell_what_happened_and_point_into_the_offsets_log(lasting: Lastin
     assert found[-1][0] == ""
 
 
-def test_no_answer_waits_for_the_log_of_notes(lasting: LastingBroker, actor: Making) -> None:
+def test_no_reply_waits_for_the_notes_log(lasting: LastingBroker, actor: Making) -> None:
     lasting.data.mkdir()
     for partition in range(PARTITIONS):
         (lasting.data / f"__coordinator_notes-{partition}").write_text("a file where a folder should be")

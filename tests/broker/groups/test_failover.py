@@ -1,4 +1,4 @@
-"""kill -9 in every phase of a rebalance, and an orderly stop: what the members see of the broker that takes over."""
+"""kill -9 in every phase of a rebalance, and an orderly stop: the replies of the next broker to the members."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.lasting import (
 from tests.support.many_offsets import TOPIC, write_offsets
 from tests.support.phases import PHASES, Initial, Phase
 
-pytestmark = pytest.mark.once  # what a kill leaves on the disk
+pytestmark = pytest.mark.once  # leaves files of killed brokers
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def flush(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.__name__)
-def test_a_kill_in_this_phase_costs_nobody_more_than_the_rules_say(phase: type[Phase], tmp_path: Path) -> None:
-    # Of the two policies that survive a kill the one that leaves more to the system; the soak has both.
+def test_a_kill_in_each_phase_has_only_the_documented_effects(phase: type[Phase], tmp_path: Path) -> None:
+    # Of the two policies that survive a kill, the weaker; the soak has both.
     flush = "offsets.flush=interval"
     delay_ms = (3000, 300) if phase is Initial else (0, 0)
     lasting = LastingBroker(tmp_path / "data")
@@ -59,7 +59,7 @@ def test_a_kill_in_this_phase_costs_nobody_more_than_the_rules_say(phase: type[P
         lasting.__exit__()
 
 
-def test_a_member_has_a_full_session_to_come_back_however_long_the_broker_was_away(lasting: LastingBroker) -> None:
+def test_a_member_has_a_full_session_to_return_after_any_downtime(lasting: LastingBroker) -> None:
     member, absent = Actor(lasting.port, "g", "a", session_ms=1000), Actor(lasting.port, "g", "b", session_ms=1000)
     settle(member, absent)
     for actor in (member, absent):
@@ -72,9 +72,9 @@ def test_a_member_has_a_full_session_to_come_back_however_long_the_broker_was_aw
     while member.beat() == 0:
         assert time.monotonic() - begin < 10
         time.sleep(0.02)
-    # Whoever does not come back is missed after a session, and not before.
+    # A member that does not return is removed after its session, and not before.
     assert time.monotonic() - begin >= 1.0
-    assert [one.group_instance_id for one in described(lasting.port, "g").members] == ["a"]
+    assert [member.group_instance_id for member in described(lasting.port, "g").members] == ["a"]
     member.close()
 
 
@@ -114,7 +114,7 @@ def test_sigterm_changes_no_group(lasting: LastingBroker) -> None:
         actor.close()
 
 
-def test_who_is_parked_at_sigterm_is_sent_to_look_for_the_coordinator(lasting: LastingBroker) -> None:
+def test_members_parked_at_sigterm_get_not_coordinator(lasting: LastingBroker) -> None:
     first, second = Actor(lasting.port, "joining", "a"), Actor(lasting.port, "joining", "b")
     settle(first)
     second.say_join()
@@ -132,25 +132,25 @@ def test_who_is_parked_at_sigterm_is_sent_to_look_for_the_coordinator(lasting: L
     lasting.start()
     assert first.beat() == 0
     assert second.join(reply.member_id).error_code == 25
-    # What was never handed out is forgotten: the group is as it was before, new.
+    # A generation without assignments is forgotten: the group is as before it, without members.
     assert described(lasting.port, "syncing").group_state == "Empty"
     await_state(lasting.port, "joining", "Stable")
     for actor in (first, second):
         actor.close()
 
 
-def test_what_is_asked_while_a_big_log_loads_is_answered_so_that_clients_come_again(tmp_path: Path) -> None:
+def test_requests_during_a_long_load_get_retriable_errors(tmp_path: Path) -> None:
     with LastingBroker(tmp_path / "data", "offsets.topic.num.partitions=1") as before:
         create_topic(before.port, TOPIC)
         before.kill()
-    # One partition, so that whatever is asked is still loading.
+    # One partition, so that every requested group is still loading.
     groups = list(write_offsets(tmp_path / "data", 2_000, 100, 10, 1))
     lasting = LastingBroker(tmp_path / "data", "offsets.topic.num.partitions=1", "offsets.retention.minutes=2147483647")
     try:
         lasting.start(loaded=False)
         actor = Actor(lasting.port, groups[0], "a")
         actor.member_id, actor.generation = "a-1", 1
-        # As Kafka answers, but for SyncGroup, whose 14 would end a Java consumer.
+        # As Kafka answers, except SyncGroup, whose 14 would end a Java consumer.
         while_loading = [
             described(lasting.port, groups[0]).error_code,
             actor.join().error_code,

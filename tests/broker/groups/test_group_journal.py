@@ -1,10 +1,10 @@
-"""One partition of groups: suspended, broken, slow, unloaded."""
+"""One offsets partition: suspended, broken, slow, unloaded."""
 
 from __future__ import annotations
 
 import pytest
 
-from broker.groups.group_journal import LOADING, NOT_OURS, SERVING, STALLED_MS, SUSPENDED
+from broker.groups.group_journal import LOADING, NOT_OURS, SERVING, STALLED_MS, STOPPED_MS, SUSPENDED
 from broker.groups.journal import RETRY_MS_MIN
 from broker.runtime.turn import NEVER
 from protocol.errors import ErrorCode
@@ -18,7 +18,7 @@ def world() -> World:
     return World()
 
 
-def test_an_append_that_fails_suspends_and_held_and_parked_requests_are_sent_away(world: World) -> None:
+def test_a_failed_append_suspends_the_partition_and_refuses_held_and_parked_requests(world: World) -> None:
     member_id = settled(world)
     parked = world.join("g", instance="j")  # the group waits for the other member
     held = world.commit("h")
@@ -33,15 +33,14 @@ def test_an_append_that_fails_suspends_and_held_and_parked_requests_are_sent_awa
     assert member_id
 
 
-def test_a_suspended_partition_serves_again_once_writing_works_and_everybody_has_a_full_session(world: World) -> None:
+def test_a_suspended_partition_serves_again_once_writing_works_with_full_sessions(world: World) -> None:
     member_id = settled(world)
     world.loop.pass_ms(SESSION_MS - 1_000)
     lost = world.commit("h", 1)
     world.log().refuse()
-    world.loop.pass_ms(60_000)  # nobody is expired meanwhile
+    world.loop.pass_ms(60_000)  # no member expires in the meantime
     assert world.journal.refusal == SUSPENDED
-    world.log().recoveries.pop()(None)
-    world.loop.run()
+    world.recovery_ends(None)
     assert (world.journal.refusal, lost.error) == (SERVING, ErrorCode.NOT_COORDINATOR)
     assert world.offset("h") is None
     assert world.commit("h", 2).error is None
@@ -51,10 +50,10 @@ def test_a_suspended_partition_serves_again_once_writing_works_and_everybody_has
     assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.NONE
     world.loop.pass_ms(SESSION_MS + 200)
     assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert world.told.changes == [(0, "LOADED"), (0, "SUSPENDED"), (0, "RESUMED")]
+    assert world.recorded_notes.changes == [(0, "LOADED"), (0, "SUSPENDED"), (0, "RESUMED")]
 
 
-def test_while_writing_fails_it_is_tried_again_with_growing_pauses(world: World) -> None:
+def test_a_suspended_partition_retries_with_growing_pauses(world: World) -> None:
     world.commit()
     world.log().refuse()
     for pause in (RETRY_MS_MIN, 2 * RETRY_MS_MIN, 4 * RETRY_MS_MIN):
@@ -65,15 +64,14 @@ def test_while_writing_fails_it_is_tried_again_with_growing_pauses(world: World)
     assert world.journal.refusal == SUSPENDED
 
 
-def test_what_was_answered_before_is_there_again_afterwards(world: World) -> None:
+def test_answered_requests_survive_a_suspension(world: World) -> None:
     kept = world.commit("g", 41)
     world.log().succeed()
     assert kept.error == ErrorCode.NONE
     world.commit("g", 42)
     world.log().refuse()
     world.loop.pass_ms(RETRY_MS_MIN)
-    world.log().recoveries.pop()(None)
-    world.loop.run()
+    world.recovery_ends(None)
     assert world.offset() == 41
 
 
@@ -86,7 +84,7 @@ def test_a_failed_append_is_answered_by_its_kind(world: World, failure: AppendFa
     assert held.heard == [code]
 
 
-def test_a_fenced_partition_is_not_ours_any_more(world: World) -> None:
+def test_a_fenced_partition_is_given_up(world: World) -> None:
     world.commit()
     world.log().pending.pop(0)[1](Fenced("somebody claimed it"))
     assert world.journal.refusal == NOT_OURS
@@ -95,7 +93,7 @@ def test_a_fenced_partition_is_not_ours_any_more(world: World) -> None:
     assert world.shards.progress
 
 
-def test_an_append_that_takes_too_long_is_answered_and_goes_on(world: World) -> None:
+def test_a_late_append_is_answered_and_continues(world: World) -> None:
     held = world.commit()
     world.loop.pass_ms(LATE_MS - 1)
     assert held.error is None
@@ -106,7 +104,7 @@ def test_an_append_that_takes_too_long_is_answered_and_goes_on(world: World) -> 
     assert world.offset() == 7
 
 
-def test_a_flush_that_fails_behind_the_replies_suspends(world: World) -> None:
+def test_a_flush_failing_after_the_replies_suspends_the_partition(world: World) -> None:
     world.log().failed(AppendFailed("the flush failed"))
     assert world.journal.refusal == SUSPENDED
 
@@ -121,13 +119,11 @@ def test_an_exception_in_a_step_replays_the_shard_at_once(world: World, monkeypa
     assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.NONE
 
 
-def test_an_exception_behind_an_append_waits_for_it_before_the_replay(world: World) -> None:
+def test_a_replay_after_an_exception_waits_for_the_append_in_flight(world: World) -> None:
     held = world.commit("g", 8)
-    world.journal.broken()
-    world.loop.run()
+    world.fail_step()
     assert (world.journal.refusal, held.heard) == (SUSPENDED, [ErrorCode.NOT_COORDINATOR])
-    world.log().succeed()  # it is in the log, whoever was told what
-    world.loop.run()
+    world.append_succeeds()  # it is in the log, whatever the members were answered
     assert (world.journal.refusal, world.offset()) == (SERVING, 8)
     assert world.commit("g", 9).error is None
     world.log().succeed()
@@ -135,7 +131,7 @@ def test_an_exception_behind_an_append_waits_for_it_before_the_replay(world: Wor
 
 
 @pytest.mark.plain
-def test_an_exception_at_a_deadline_replays_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_at_a_deadline_replays_the_shard(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     settled(world)
     shard = world.journal.shard
 
@@ -149,45 +145,69 @@ def test_an_exception_at_a_deadline_replays_too(world: World, monkeypatch: pytes
     assert list(shard.groups["g"].members)
 
 
-def test_a_reply_that_fails_replays_the_shard_and_leaves_nobody_waiting(world: World) -> None:
+def test_a_failing_reply_replays_the_shard_and_answers_all_waiting_requests(world: World) -> None:
     first, second = world.commit("g", 1), world.commit("g", 2)
 
     def fails() -> None:
         raise ZeroDivisionError
 
     first.release = fails  # type: ignore[method-assign]
-    world.log().succeed()
-    world.loop.run()
+    world.append_succeeds()
     if second.error is None:
         world.log().succeed()
     assert second.error is not None
     assert world.journal.refusal == SERVING
 
 
-def test_a_slow_log_expires_nobody_and_gives_one_full_session_afterwards(world: World) -> None:
+def test_a_slow_log_expires_no_member_and_gives_one_full_session_afterwards(world: World) -> None:
     member_id = settled(world)
     world.loop.pass_ms(SESSION_MS - STALLED_MS - 100)
     world.commit("h")
-    world.loop.pass_ms(STALLED_MS + 300)  # the session has ended while the append did not
+    world.loop.pass_ms(STALLED_MS + 300)  # the session has ended while the append has not
     assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.NONE
     world.log().succeed()
     world.loop.pass_ms(SESSION_MS + 200)
     assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_who_fell_due_in_the_very_moment_a_slow_append_ends_is_spared_too(world: World) -> None:
+def test_a_session_ending_with_a_slow_append_is_extended(world: World) -> None:
     member_id = settled(world)
     world.loop.pass_ms(SESSION_MS - 300)
     world.commit("h")
-    world.loop.advance(400 / 1000)  # the process stood still: no timer has fired
-    world.log().succeed()
-    world.loop.run()
+    world.loop.advance(400 / 1000)  # the process was stopped: no timer has fired
+    world.append_succeeds()
     world.loop.pass_ms(0)
     assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.NONE
 
 
+def test_a_session_that_ended_while_the_process_was_stopped_lasts_once_more(world: World) -> None:
+    """The member's client may have closed its connection meanwhile, and connects again."""
+    member_id = settled(world)
+    world.loop.advance((SESSION_MS + STOPPED_MS + 100) / 1000)
+    world.loop.pass_ms(0)
+    world.loop.pass_ms(SESSION_MS - 100)
+    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.NONE
+    world.loop.pass_ms(SESSION_MS + 100)
+    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_process_that_is_stopped_twice_extends_a_silent_session_once(world: World) -> None:
+    member_id = settled(world)
+    for _ in range(2):
+        world.loop.advance((SESSION_MS + STOPPED_MS + 100) / 1000)
+        world.loop.pass_ms(0)
+    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_timer_that_is_a_little_late_extends_no_session(world: World) -> None:
+    member_id = settled(world)
+    world.loop.advance((SESSION_MS + STOPPED_MS // 2) / 1000)
+    world.loop.pass_ms(0)
+    assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
 @pytest.mark.plain
-def test_a_defect_at_the_end_of_a_slow_append_is_replayed_behind_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_at_the_end_of_a_slow_append_replays_after_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.commit("g", 8)
     world.loop.advance((STALLED_MS + 1) / 1000)
 
@@ -196,12 +216,11 @@ def test_a_defect_at_the_end_of_a_slow_append_is_replayed_behind_it(world: World
         raise ZeroDivisionError
 
     monkeypatch.setattr(world.journal.shard, "advance", fails)
-    world.log().succeed()
-    world.loop.run()
+    world.append_succeeds()
     assert (world.journal.refusal, world.offset()) == (SERVING, 8)
 
 
-def test_a_quick_log_spares_nobody(world: World) -> None:
+def test_a_quick_log_extends_no_session(world: World) -> None:
     member_id = settled(world)
     world.loop.pass_ms(SESSION_MS - STALLED_MS // 2)
     world.commit("h")
@@ -210,7 +229,7 @@ def test_a_quick_log_spares_nobody(world: World) -> None:
     assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_unloading_lets_out_what_is_on_its_way_and_sends_the_parked_away(world: World) -> None:
+def test_unloading_completes_appends_in_flight_and_refuses_parked_requests(world: World) -> None:
     member_id = settled(world)
     parked = world.join("g", instance="j")
     held = world.commit("h")
@@ -224,7 +243,7 @@ def test_unloading_lets_out_what_is_on_its_way_and_sends_the_parked_away(world: 
     assert (parked.error, parked.member_id) == (ErrorCode.NOT_COORDINATOR, "j-id-2")
     world.loop.pass_ms(10 * SESSION_MS)
     assert not world.log().pending  # no timer is left
-    assert world.told.changes[-1] == (0, "UNLOADED")
+    assert world.recorded_notes.changes[-1] == (0, "UNLOADED")
     assert member_id
 
 
@@ -241,6 +260,19 @@ def test_unloading_changes_no_group(world: World) -> None:
     assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.NONE
 
 
+def test_a_partition_that_was_unloaded_has_replayed_nothing(world: World) -> None:
+    """Otherwise its end would be noted once more when the broker stops, in a log of another node."""
+    settled(world)
+    world.journal.unload(lambda: None)
+    world.loop.run()
+    world.shards.load(0)
+    world.loop.run()
+    assert world.journal.replayed
+    world.journal.unload(lambda: None)
+    world.loop.run()
+    assert not world.journal.replayed
+
+
 def test_an_append_that_fails_while_unloading_ends_it(world: World) -> None:
     held = world.commit()
     left: list[bool] = []
@@ -251,15 +283,14 @@ def test_an_append_that_fails_while_unloading_ends_it(world: World) -> None:
     assert not world.log().recoveries
 
 
-def test_who_does_not_wait_for_a_slow_log_sends_everybody_away(world: World) -> None:
+def test_an_unload_that_does_not_wait_for_the_log_answers_held_requests(world: World) -> None:
     held = world.commit()
     left: list[bool] = []
     world.shards.journals[0].unload(lambda: left.append(True))
     world.journal.finish_unload()
     assert (left, held.heard) == ([True], [ErrorCode.NOT_COORDINATOR])
-    world.shards.load(0)
-    world.loop.run()
-    world.log().succeed()  # what was on its way then counts for nothing now
+    world.load_first()
+    world.log().succeed()  # appends in flight no longer count
     hold = world.journal.shard.hold
     assert (hold.durable, hold.emitted) == (0, 0)
 
@@ -270,15 +301,14 @@ def test_a_suspended_partition_can_be_unloaded_and_loaded(world: World) -> None:
     left: list[bool] = []
     world.shards.journals[0].unload(lambda: left.append(True))
     assert (left, world.journal.refusal) == ([True], NOT_OURS)
-    world.shards.load(0)
-    world.loop.run()
+    world.load_first()
     assert world.journal.refusal == SERVING
     assert world.commit().error is None
     world.log().succeed()
     assert world.offset() == 7
 
 
-def test_unloading_behind_a_defect_waits_and_leaves_nothing_to_come(world: World) -> None:
+def test_unloading_after_a_defect_leaves_no_pending_work(world: World) -> None:
     world.commit("g", 8)
     world.journal.broken()
     left: list[bool] = []
@@ -286,8 +316,7 @@ def test_unloading_behind_a_defect_waits_and_leaves_nothing_to_come(world: World
     assert left == []
     world.log().succeed()
     assert (left, world.journal.refusal) == ([True], NOT_OURS)
-    world.shards.load(0)
-    world.loop.run()
+    world.load_first()
     assert (world.journal.refusal, world.offset()) == (SERVING, 8)
 
 
@@ -298,7 +327,7 @@ def test_a_partition_that_does_not_serve_has_no_deadlines_of_groups(world: World
     assert world.journal.wake_at == NEVER
 
 
-def test_a_reply_behind_nothing_may_go_at_once(world: World) -> None:
+def test_a_reply_without_pending_appends_leaves_at_once(world: World) -> None:
     assert world.journal.direct
     world.commit()
     assert not world.journal.direct
@@ -308,37 +337,35 @@ def test_a_reply_behind_nothing_may_go_at_once(world: World) -> None:
 
 def test_notes_leave_when_their_facts_are_durable_with_the_offset_of_the_last(world: World) -> None:
     for offset in range(3):
-        world.commit("h", offset)  # what comes before the group's own
+        world.commit("h", offset)  # the notes before the group's own
     waiter = world.join()
-    assert world.told.notes == []
-    world.log().succeed()  # the first batch begins at offset 1, and the next at 2
-    world.loop.run()
-    assert world.told.notes == []
+    assert world.recorded_notes.notes == []
+    world.append_succeeds()  # the first batch begins at offset 1, and the next at 2
+    assert world.recorded_notes.notes == []
     world.log().succeed()
     assert waiter.error is None
-    told = [(note.kind.name, offset) for _, note, offset in world.told.notes]
-    assert told[:2] == [("MEMBER_JOIN", 4), ("STATE_CHANGE", 4)]
+    kinds_and_offsets = [(note.kind.name, offset) for _, note, offset in world.recorded_notes.notes]
+    assert kinds_and_offsets[:2] == [("MEMBER_JOIN", 4), ("STATE_CHANGE", 4)]
     world.loop.pass_ms(1)  # the join phase ends, which is no fact
-    assert ("STATE_CHANGE", -1) in [(note.kind.name, offset) for _, note, offset in world.told.notes[2:]]
+    assert ("STATE_CHANGE", -1) in [(note.kind.name, offset) for _, note, offset in world.recorded_notes.notes[2:]]
 
 
-def test_a_suspension_drops_the_notes_of_what_never_was(world: World) -> None:
+def test_a_suspension_drops_notes_of_void_facts(world: World) -> None:
     world.join()
     world.log().refuse()
-    assert world.told.notes == []
-    assert world.told.changes == [(0, "LOADED"), (0, "SUSPENDED")]
+    assert world.recorded_notes.notes == []
+    assert world.recorded_notes.changes == [(0, "LOADED"), (0, "SUSPENDED")]
 
 
 @pytest.mark.parametrize("ends", ["well", "badly"])
-def test_an_append_of_a_life_before_releases_nothing_of_the_next(world: World, ends: str) -> None:
-    """Whoever does not wait for a slow log gives the partition up, and gets it again before the append ends."""
+def test_an_append_from_before_a_reload_releases_no_later_reply(world: World, ends: str) -> None:
+    """A node that does not wait for a slow log releases the partition, and loads it again before the append ends."""
     before = world.commit("g")
     left: list[bool] = []
     world.shards.journals[0].unload(lambda: left.append(True))
     world.journal.finish_unload()
     assert (left, before.heard) == ([True], [ErrorCode.NOT_COORDINATOR])
-    world.shards.load(0)
-    world.loop.run()
+    world.load_first()
     held = world.commit("h")  # its stamp is the same
     assert (len(world.log().pending), held.error) == (2, None)
     if ends == "well":
@@ -347,15 +374,14 @@ def test_an_append_of_a_life_before_releases_nothing_of_the_next(world: World, e
         world.log().refuse()
     world.loop.run()
     assert (held.error, world.journal.refusal) == (None, SERVING)
-    world.log().succeed()
-    world.loop.run()
+    world.append_succeeds()
     assert held.heard == [ErrorCode.NONE] or held.error == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("failure", [None, AppendFailed("still full")])
 @pytest.mark.parametrize("loaded", [False, True])
-def test_a_log_that_is_written_again_after_it_was_given_up_concerns_nobody(world: World, failure: AppendFailed | None, loaded: bool) -> None:
-    """Or that is still full: the partition has a log of its own by then, or none."""
+def test_an_append_after_a_log_was_released_has_no_effect(world: World, failure: AppendFailed | None, loaded: bool) -> None:
+    """Or one that is full: the partition has a new log by then, or none."""
     world.commit()
     world.log().refuse()
     world.loop.pass_ms(RETRY_MS_MIN)
@@ -363,13 +389,12 @@ def test_a_log_that_is_written_again_after_it_was_given_up_concerns_nobody(world
     world.shards.journals[0].unload(lambda: None)
     del world.store.logs[LogId("__consumer_offsets", 0)]
     if loaded:
-        world.shards.load(0)
-        world.loop.run()
-    refusal, changes = world.journal.refusal, list(world.told.changes)
+        world.load_first()
+    refusal, changes = world.journal.refusal, list(world.recorded_notes.changes)
     held = world.commit("h", 3) if loaded else None
     late(failure)
     world.loop.pass_ms(LATE_MS - 1)
-    assert (world.journal.refusal, world.told.changes) == (refusal, changes)
+    assert (world.journal.refusal, world.recorded_notes.changes) == (refusal, changes)
     assert len(world.store.acquired) == 1 + loaded
     assert held is None or held.error is None
     if held is not None:
@@ -377,10 +402,10 @@ def test_a_log_that_is_written_again_after_it_was_given_up_concerns_nobody(world
         assert (held.error, world.offset("h")) == (ErrorCode.NONE, 3)
 
 
-def test_who_waits_for_the_unloading_hears_when_everything_is_given_up(world: World) -> None:
+def test_the_unloaded_callback_runs_after_everything_was_released(world: World) -> None:
     parked = world.join("g")
     heard: list[object] = []
-    world.shards.journals[0].unload(lambda: heard.append((world.journal.owned, world.log().released, world.told.changes[-1], parked.error)))
+    world.shards.journals[0].unload(lambda: heard.append((world.journal.owned, world.log().released, world.recorded_notes.changes[-1], parked.error)))
     assert heard == []
     world.log().succeed()
     assert heard == [(False, 1, (0, "UNLOADED"), ErrorCode.NOT_COORDINATOR)]

@@ -1,4 +1,4 @@
-"""A defect in a partition of groups: it begins anew from its log, once for each defect, and what is on its way counts."""
+"""A defect in an offsets partition: it is reloaded from its log once per defect, and appends in flight count."""
 
 from __future__ import annotations
 
@@ -29,46 +29,44 @@ def raising(*arguments: object) -> None:
 def serves(world: World, group: str, offset: int) -> None:
     """A commit is stored once, and answered."""
     held = world.commit(group, offset)
-    world.log().succeed()
-    world.loop.run()
+    world.append_succeeds()
     assert (world.journal.refusal, held.error, world.offset(group)) == (SERVING, ErrorCode.NONE, offset)
     assert (world.log().pending, world.journal.shard.hold.waiting) == ([], 0)
 
 
-def test_an_append_that_ends_behind_a_defect_begins_the_partition_anew_once(world: World) -> None:
+def test_an_append_that_ends_after_a_defect_reloads_the_partition_once(world: World) -> None:
     world.commit("g", 8)
     world.journal.broken()
     world.log().succeed()
-    assert world.journal.wake_at == NEVER  # nothing is under way that could be late
+    assert world.journal.wake_at == NEVER  # no append is in flight that could be late
     world.loop.run()
     assert (world.journal.refusal, world.offset()) == (SERVING, 8)
     serves(world, "g", 9)
     serves(world, "h", 10)
-    assert world.told.changes == [(0, "LOADED"), (0, "RESUMED")]
+    assert world.recorded_notes.changes == [(0, "LOADED"), (0, "RESUMED")]
 
 
-def test_an_append_that_fails_behind_a_defect_suspends_the_partition(world: World) -> None:
+def test_an_append_failing_after_a_defect_suspends_the_partition(world: World) -> None:
     world.commit("g", 8)
     world.journal.broken()
     world.log().refuse()
     world.loop.run()
     assert (world.journal.refusal, world.journal.trouble) == (SUSPENDED, "the disk is full")
-    assert world.told.changes == [(0, "LOADED"), (0, "SUSPENDED")]
+    assert world.recorded_notes.changes == [(0, "LOADED"), (0, "SUSPENDED")]
     assert world.journal.wake_at == world.clock.now + RETRY_MS_MIN
     world.loop.pass_ms(RETRY_MS_MIN)
-    world.log().recoveries.pop()(None)
-    world.loop.run()
+    world.recovery_ends(None)
     assert (world.journal.refusal, world.offset()) == (SERVING, None)
     serves(world, "g", 9)
 
 
-def test_a_flush_that_fails_behind_a_defect_is_left_to_the_next_append(world: World) -> None:
+def test_a_flush_failing_after_a_defect_is_left_to_the_next_append(world: World) -> None:
     world.journal.broken()
     world.log().failed(AppendFailed("the flush failed"))
     assert world.journal.trouble == "begins anew after a defect"
     world.loop.run()
     assert world.journal.refusal == SERVING
-    assert world.told.changes == [(0, "LOADED"), (0, "RESUMED")]
+    assert world.recorded_notes.changes == [(0, "LOADED"), (0, "RESUMED")]
 
 
 def clock_raises(world: World, patched: pytest.MonkeyPatch) -> None:
@@ -77,7 +75,7 @@ def clock_raises(world: World, patched: pytest.MonkeyPatch) -> None:
 
 
 def telling_raises(world: World, patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(world.told, "write_change", raising)
+    patched.setattr(world.recorded_notes, "write_change", raising)
 
 
 @pytest.mark.plain
@@ -85,10 +83,10 @@ def telling_raises(world: World, patched: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("plant", "ends"), [(clock_raises, "well"), (telling_raises, "badly")], ids=["clock raises", "telling raises"]
 )
-def test_a_defect_at_the_end_of_an_append_begins_the_partition_anew(
+def test_a_defect_at_the_end_of_an_append_reloads_the_partition(
     world: World, monkeypatch: pytest.MonkeyPatch, plant: Callable[[World, pytest.MonkeyPatch], None], ends: str, broken_before: bool
 ) -> None:
-    """Whether it was waiting for that append to begin anew, or served."""
+    """Whether the partition was waiting for that append to be reloaded, or serving."""
     defects = DEFECTS.count
     held = world.commit("g", 8)
     if broken_before:
@@ -99,7 +97,7 @@ def test_a_defect_at_the_end_of_an_append_begins_the_partition_anew(
             world.log().succeed()
         else:
             world.log().refuse()
-    met = plant is telling_raises or not broken_before  # what is not to be served is not asked for the time
+    met = plant is telling_raises or not broken_before  # while the partition is not served, the time is not read
     assert DEFECTS.count - defects == met
     assert not met or ", an append failed inside the broker: ZeroDivisionError: planted" in DEFECTS.last
     assert held.heard == [ErrorCode.NOT_COORDINATOR]
@@ -109,7 +107,7 @@ def test_a_defect_at_the_end_of_an_append_begins_the_partition_anew(
     serves(world, "g", 9)
 
 
-def test_a_defect_in_an_append_is_counted_and_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_in_an_append_is_counted_and_logged(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     defects = DEFECTS.count
     with monkeypatch.context() as patched:
         patched.setattr(type(world.log()), "append", raising)
@@ -121,14 +119,14 @@ def test_a_defect_in_an_append_is_counted_and_told(world: World, monkeypatch: py
 
 
 @pytest.mark.plain
-def test_a_defect_at_a_deadline_is_counted_once_and_spares_nobody_afterwards(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_at_a_deadline_is_counted_once_and_later_deadlines_are_met(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     settled(world)
     defects = DEFECTS.count
     with monkeypatch.context() as patched:
         patched.setattr(world.journal.shard, "advance", raising)
         world.loop.advance(SESSION_MS / 1000)
         world.turn.wake_by(world.loop.ms)  # type: ignore[arg-type]
-        world.commit("h", 1)  # under way
+        world.commit("h", 1)  # in flight
         world.loop.advance((STALLED_MS + 1) / 1000)
         world.loop.pass_ms(0)
     assert DEFECTS.count == defects + 1
@@ -136,10 +134,9 @@ def test_a_defect_at_a_deadline_is_counted_once_and_spares_nobody_afterwards(wor
     assert not world.journal.shard.stalled
 
 
-def test_defects_that_follow_each_other_begin_it_anew_later_and_later(world: World) -> None:
-    """At once, unless that was a short time ago; then after 250 ms, twice as long each time, up to 15 s."""
-    world.journal.broken()
-    world.loop.run()
+def test_repeated_defects_reload_a_partition_after_growing_pauses(world: World) -> None:
+    """The first reload is immediate unless another was recent; then after 250 ms, twice as long each time, up to 15 s."""
+    world.fail_step()
     assert world.journal.refusal == SERVING
     for pause in (250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000):
         world.journal.broken()
@@ -153,31 +150,26 @@ def test_defects_that_follow_each_other_begin_it_anew_later_and_later(world: Wor
     assert world.journal.refusal == SUSPENDED
     world.loop.pass_ms(1)
     assert world.journal.refusal == SERVING
-    world.loop.pass_ms(10_000)  # it was calm for so long
-    world.journal.broken()
-    world.loop.run()
+    world.loop.pass_ms(10_000)  # there was no defect for so long
+    world.fail_step()
     assert world.journal.refusal == SERVING
     world.journal.broken()
     world.loop.pass_ms(250)
     assert world.journal.refusal == SERVING
 
 
-def test_a_disk_that_works_again_after_a_defect_lets_the_partition_begin_anew_at_once(world: World) -> None:
-    world.journal.broken()
-    world.loop.run()
+def test_a_disk_that_works_again_after_a_defect_reloads_the_partition_at_once(world: World) -> None:
+    world.fail_step()
     world.commit()
     world.log().refuse()
     world.loop.pass_ms(RETRY_MS_MIN)
-    world.log().recoveries.pop()(None)
-    world.loop.run()
+    world.recovery_ends(None)
     assert world.journal.refusal == SERVING
 
 
-def test_a_partition_that_waits_to_begin_anew_may_be_unloaded(world: World) -> None:
-    world.journal.broken()
-    world.loop.run()
-    world.journal.broken()
-    world.loop.run()
+def test_a_partition_that_waits_for_its_reload_may_be_unloaded(world: World) -> None:
+    world.fail_step()
+    world.fail_step()
     assert world.journal.refusal == SUSPENDED
     left: list[bool] = []
     world.shards.journals[0].unload(lambda: left.append(True))
@@ -186,7 +178,7 @@ def test_a_partition_that_waits_to_begin_anew_may_be_unloaded(world: World) -> N
     assert (world.journal.refusal, world.store.acquired, world.log().released) == (NOT_OURS, world.store.acquired[:1], 1)
 
 
-def test_unloading_behind_a_defect_reads_nothing_anew(world: World) -> None:
+def test_unloading_after_a_defect_loads_nothing_again(world: World) -> None:
     world.commit("g", 8)
     world.journal.broken()
     left: list[bool] = []
@@ -197,30 +189,28 @@ def test_unloading_behind_a_defect_reads_nothing_anew(world: World) -> None:
     assert (world.journal.refusal, len(world.store.acquired)) == (NOT_OURS, 1)
 
 
-def test_what_was_to_begin_anew_and_was_given_up_instead_is_over(world: World) -> None:
+def test_an_unloaded_partition_is_not_reloaded(world: World) -> None:
     world.commit("g", 8)
     world.journal.broken()
     world.shards.journals[0].unload(lambda: None)
     world.journal.finish_unload()  # without waiting for the append
     assert world.journal.wake_at == NEVER
-    world.shards.load(0)
-    world.loop.run()
+    world.load_first()
     late = world.log().pending.pop(0)
     held = world.commit("h", 9)
-    world.log().succeed()
-    world.loop.run()
+    world.append_succeeds()
     assert (world.journal.refusal, held.error) == (SERVING, ErrorCode.NONE)
-    late[1](Fenced("the log is somebody else's"))  # of the life before
+    late[1](Fenced("the log is somebody else's"))  # from before the reload
     assert world.journal.refusal == SERVING
 
 
-def test_an_append_that_fails_after_the_partition_was_given_up_concerns_nobody(world: World) -> None:
+def test_an_append_that_fails_after_the_unloading_has_no_effect(world: World) -> None:
     world.commit("g", 8)
     world.shards.journals[0].unload(lambda: None)
     world.journal.finish_unload()
-    changes = list(world.told.changes)
+    changes = list(world.recorded_notes.changes)
     world.log().refuse()
     assert (world.journal.refusal, world.journal.trouble, world.journal.wake_at) == (NOT_OURS, "", NEVER)
-    assert world.told.changes == changes
+    assert world.recorded_notes.changes == changes
     world.loop.pass_ms(2 * LATE_MS)
     assert world.turn.armed_at == NEVER

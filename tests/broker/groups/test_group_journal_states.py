@@ -1,4 +1,4 @@
-"""What a partition of groups is before, between and after it serves; and whom it wakes for what."""
+"""States of an offsets partition before, between and after serving, and the turn it schedules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def world() -> World:
 
 
 class Touched:
-    """What a turn is asked for."""
+    """Counts the calls to the turn."""
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.touches = 0
@@ -34,7 +34,7 @@ class Touched:
         self.touches += 1
 
 
-def test_a_partition_without_a_log_refuses_whatever_a_log_is_asked() -> None:
+def test_a_partition_without_a_log_refuses_every_operation_of_a_log() -> None:
     heard: list[Any] = []
     assert (NO_LOG.usable(), list(NO_LOG.replay())) == (False, [])
     assert NO_LOG.epoch < 0
@@ -44,38 +44,37 @@ def test_a_partition_without_a_log_refuses_whatever_a_log_is_asked() -> None:
     assert [str(one) for one in heard] == ["this partition is not ours"] * 2
 
 
-def test_before_it_is_loaded_a_partition_is_not_ours_and_knows_of_no_trouble() -> None:
+def test_an_unloaded_partition_is_not_served_and_reports_no_problem() -> None:
     journal = World(load=False).journal
     assert (journal.refusal, journal.trouble, journal.epoch) == (NOT_OURS, "", NO_LOG.epoch)
     assert (journal.replayed, journal.offsets, journal.load_ms, journal.defective) == (0, 0, 0, False)
     assert journal.wake_at == NEVER
 
 
-def test_a_reply_may_be_returned_where_nothing_is_on_its_way_and_nobody_waits(world: World) -> None:
+def test_a_reply_may_be_returned_if_no_append_and_no_reply_is_pending(world: World) -> None:
     journal = world.journal
     assert journal.direct
     first, second = world.commit("g", 1), world.commit("g", 2)
     assert not journal.direct
-    world.log().succeed()
-    world.loop.run()
+    world.append_succeeds()
     assert (first.error, second.error) == (0, None)
     assert not journal.direct
-    world.log().succeed()
-    world.loop.run()
+    world.append_succeeds()
     assert second.error == 0
     assert journal.direct
-    journal.shard.hold.held.append((journal.shard.hold.emitted, first))  # a reply that waits though everything is durable
+    journal.shard.hold.held.append((journal.shard.hold.emitted, first))  # a held reply though everything is durable
     assert not journal.direct
     journal.shard.hold.held.clear()
-    journal.shard.hold.emit([(b"key", b"value")])  # a fact that no reply waits for, as of a deadline
+    journal.shard.hold.emit([(b"key", b"value")])  # a fact without a held reply, as from a deadline
     assert not journal.direct
 
 
-def test_a_turn_is_touched_for_facts_that_no_append_has_taken_and_only_where_none_is_on_its_way(
+@pytest.mark.plain
+def test_the_end_of_the_turn_is_scheduled_only_for_facts_without_an_append_in_flight(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = world.journal
-    world.commit("g", 1)  # is on its way
+    world.commit("g", 1)  # is in flight
     touched = Touched(world, monkeypatch)
     journal.stepped()
     journal.reply(world_waiter())
@@ -83,12 +82,10 @@ def test_a_turn_is_touched_for_facts_that_no_append_has_taken_and_only_where_non
     journal.shard.hold.emit([(b"key", b"value")])
     journal.stepped()
     journal.reply(world_waiter())
-    assert touched.touches == 0  # the append that is on its way sees to them when it ends
+    assert touched.touches == 0  # the end of the append in flight handles them
     monkeypatch.undo()
-    world.log().succeed()
-    world.loop.run()
-    world.log().succeed()
-    world.loop.run()
+    world.append_succeeds()
+    world.append_succeeds()
     touched = Touched(world, monkeypatch)
     journal.stepped()
     journal.reply(world_waiter())
@@ -109,7 +106,8 @@ def world_waiter() -> Any:
     return Waiter()
 
 
-def test_a_turn_is_woken_for_a_deadline_that_is_earlier_than_it_would_wake_and_for_no_other(
+@pytest.mark.plain
+def test_the_turn_is_woken_only_for_an_earlier_deadline(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settled(world)
@@ -122,7 +120,7 @@ def test_a_turn_is_woken_for_a_deadline_that_is_earlier_than_it_would_wake_and_f
         assert touched.wakes == wakes
 
 
-def test_a_defect_has_words_for_people_until_the_partition_serves_again(world: World) -> None:
+def test_a_defect_is_described_until_the_partition_serves_again(world: World) -> None:
     settled(world)
     world.journal.broken()
     assert world.journal.trouble == "begins anew after a defect"
@@ -144,7 +142,7 @@ def test_a_defect_of_a_partition_that_does_not_serve_changes_nothing(world: Worl
     assert world.journal.refusal == NOT_OURS
 
 
-def test_an_exception_in_an_append_replays_the_partition_and_it_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_in_an_append_replays_the_partition(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     member = settled(world)
     log = world.log()
     with monkeypatch.context() as patched:
@@ -156,8 +154,7 @@ def test_an_exception_in_an_append_replays_the_partition_and_it_goes_on(world: W
     assert world.offset("h") is None
     assert world.journal.shard.heartbeat("g", 1, member, "i", world.clock.tick()) in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
     again = world.commit("h", 2)
-    world.log().succeed()
-    world.loop.run()
+    world.append_succeeds()
     assert again.error == ErrorCode.NONE
 
 
@@ -165,22 +162,22 @@ def _broken(*arguments: object) -> None:
     raise RuntimeError("a defect")
 
 
-def test_a_failure_of_a_partition_that_is_suspended_already_is_not_told_twice(world: World) -> None:
+def test_a_failure_of_a_suspended_partition_is_logged_once(world: World) -> None:
     world.commit()
     world.log().refuse()
-    before = list(world.told.changes)
+    before = list(world.recorded_notes.changes)
     world.journal.failed(AppendFailed("once more"))
-    assert world.told.changes == before
+    assert world.recorded_notes.changes == before
     assert "once more" not in world.journal.trouble
 
 
 @pytest.mark.parametrize(("waited", "spared"), [(100, False), (101, True)])
-def test_an_append_is_slow_from_more_than_so_many_milliseconds_on(world: World, waited: int, spared: bool) -> None:
-    """Of a member that falls due while it is under way."""
+def test_an_append_counts_as_slow_above_a_limit(world: World, waited: int, spared: bool) -> None:
+    """For a member whose session ends during the append."""
     member = settled(world)
     group = world.journal.shard.groups["g"]
     world.loop.pass_ms(group.members[member].deadline - waited - world.clock.tick())
-    world.commit("h")  # stays under way
+    world.commit("h")  # stays in flight
     world.journal.advance(world.clock.tick())
     world.loop.advance(waited / 1000)
     world.journal.advance(world.clock.tick())
@@ -189,7 +186,7 @@ def test_an_append_is_slow_from_more_than_so_many_milliseconds_on(world: World, 
 
 
 @pytest.mark.parametrize(("waited", "spared"), [(100, False), (101, True)])
-def test_an_append_that_ends_slowly_spares_who_fell_due_from_as_many_milliseconds_on(world: World, waited: int, spared: bool) -> None:
+def test_a_slow_append_extends_sessions_from_the_limit_on(world: World, waited: int, spared: bool) -> None:
     member = settled(world)
     group = world.journal.shard.groups["g"]
     world.loop.pass_ms(group.members[member].deadline - waited - world.clock.tick())
@@ -200,8 +197,8 @@ def test_an_append_that_ends_slowly_spares_who_fell_due_from_as_many_millisecond
     assert (member in group.members) == spared
 
 
-def test_an_append_that_ended_at_once_spares_nobody_however_long_it_took(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop stood still: what clients sent meanwhile is read before members are expired (`turn.py`)."""
+def test_an_append_that_ends_at_once_extends_no_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop was stalled: requests sent in that time are read before members expire (`turn.py`)."""
     member = settled(world)
     group = world.journal.shard.groups["g"]
     world.loop.pass_ms(group.members[member].deadline - world.clock.tick() - 10)
@@ -216,7 +213,7 @@ def test_an_append_that_ended_at_once_spares_nobody_however_long_it_took(world: 
     assert member not in group.members
 
 
-def test_what_a_partition_was_loaded_from_is_counted_anew_each_time(world: World) -> None:
+def test_each_load_of_a_partition_counts_its_records(world: World) -> None:
     world.slice_seconds = 0.003
     for offset in (1, 2):
         world.commit("g", offset)
@@ -224,30 +221,28 @@ def test_what_a_partition_was_loaded_from_is_counted_anew_each_time(world: World
     for _ in range(2):
         world.shards.journals[0].unload(lambda: None)
         assert (world.journal.owned, world.journal.epoch) == (False, NO_LOG.epoch)
-        world.shards.load(0)
-        world.loop.run()
+        world.load_first()
         assert (world.journal.owned, world.journal.epoch) == (True, world.log().epoch)
         assert (world.journal.replayed, world.journal.offsets) == (2, 1)
     assert world.journal.load_ms >= 6
-    assert len(world.store.acquired) == 3  # the log is acquired anew by each life
+    assert len(world.store.acquired) == 3  # each load acquires the log anew
 
 
-def test_what_troubled_a_partition_is_not_told_of_it_any_more_once_it_is_given_up(world: World) -> None:
+def test_the_trouble_of_an_unloaded_partition_is_not_reported(world: World) -> None:
     world.commit()
     world.log().refuse()
     assert world.shards.progress == "partition 0 (the disk is full)"
     world.shards.journals[0].unload(lambda: None)
     assert world.shards.progress == "1 of 1 partitions are not served here"
     world.store.results[LogId("__consumer_offsets", 0)] = Unreadable("Input/output error", False)
-    world.shards.load(0)
-    world.loop.run()
+    world.load_first()
     assert world.shards.progress == "partition 0 (cannot be read: Input/output error)"
     world.store.waiting = True
     world.shards.load(0)
     assert world.shards.progress == "0 of 1 partitions loaded"
 
 
-def test_after_a_suspension_the_pauses_are_short_again(world: World) -> None:
+def test_retry_pauses_restart_short_after_a_suspension(world: World) -> None:
     for _ in range(2):
         world.commit()
         world.log().refuse()
@@ -257,22 +252,19 @@ def test_after_a_suspension_the_pauses_are_short_again(world: World) -> None:
             world.loop.pass_ms(1)
             if pause == 250:
                 world.log().recoveries.pop()(AppendFailed("still full"))
-        world.log().recoveries.pop()(None)
-        world.loop.run()
+        world.recovery_ends(None)
         assert world.journal.refusal == SERVING
 
 
-def test_only_a_log_that_was_suspended_is_said_to_serve_again(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_a_suspended_log_is_reported_to_serve_again(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     said = "log serves again"
     assert said not in capsys.readouterr().out
-    world.journal.broken()
-    world.loop.run()
+    world.fail_step()
     assert said not in capsys.readouterr().out
     world.commit()
     world.log().refuse()
     world.loop.pass_ms(RETRY_MS_MIN)
-    world.log().recoveries.pop()(None)
-    world.loop.run()
+    world.recovery_ends(None)
     assert capsys.readouterr().out.count(said) == 1
 
 
@@ -292,17 +284,17 @@ def test_a_partition_that_does_not_serve_advances_nothing(world: World, monkeypa
     assert len(advanced) == 1
 
 
-def test_who_asks_for_it_hears_that_a_partition_serves_before_anybody_is_answered(world: World) -> None:
+def test_the_served_callback_runs_before_any_reply_of_the_partition(world: World) -> None:
     heard: list[tuple[int, int, list[tuple[int, str]]]] = []
-    world.journal.served = lambda journal: heard.append((journal.partition, journal.refusal, list(world.told.changes)))
+    world.journal.served = lambda journal: heard.append((journal.partition, journal.refusal, list(world.recorded_notes.changes)))
     world.journal.broken()
     assert heard == []
     world.loop.run()
     assert heard == [(0, SERVING, [(0, "LOADED"), (0, "RESUMED")])]
 
 
-def test_what_a_step_of_the_shard_emits_is_appended_and_its_deadline_is_kept(world: World) -> None:
-    """Of a call that answers at once, and of one that may park its request."""
+def test_a_shard_steps_facts_are_appended_and_its_deadline_is_scheduled(world: World) -> None:
+    """For a call that is answered at once, and for a call that may be parked."""
     member = settled(world)
     journal, clock = world.journal, world.clock
     before = len(world.log().stored)
@@ -323,7 +315,7 @@ def test_what_a_step_of_the_shard_emits_is_appended_and_its_deadline_is_kept(wor
 
 
 class Parked(Waiter):
-    """A request that may have to wait for its reply."""
+    """A request whose reply may be parked."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -334,7 +326,7 @@ class Parked(Waiter):
 
 
 @pytest.mark.parametrize("parks", [False, True])
-def test_a_step_that_ends_in_a_defect_is_its_callers_to_answer_and_the_partition_begins_anew(world: World, parks: bool) -> None:
+def test_a_step_that_fails_is_answered_by_its_caller_and_the_partition_is_reloaded(world: World, parks: bool) -> None:
     parked = Parked()
     step = partial(world.journal.park, _broken, None, parked, 0, 0) if parks else partial(world.journal.call, _broken)
     with pytest.raises(RuntimeError, match="a defect"):

@@ -1,4 +1,4 @@
-"""Replies of groups leave at once, or behind the log; one that fails ends its connection alone."""
+"""Replies of groups leave at once, or after the append they wait for; a failing reply ends only its connection."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ def call_of(desk: Desk, peer: Peer) -> Call:
     return Call(peer.connection, route, 4, 7, HeartbeatRequest("g", 1, "member"), bytes(16), 4)
 
 
-def test_a_reply_is_returned_where_nothing_is_on_its_way_to_the_log_and_held_where_something_is(desk: Desk) -> None:
+def test_a_reply_is_held_only_while_an_append_is_in_flight(desk: Desk) -> None:
     peer = Peer(desk)
     journal = desk.shards.of("g")
     reply = HeartbeatResponse(0, 0)
     assert answer(journal, call_of(desk, peer), reply) is reply
-    log = desk.log_of("g")
-    log.waiting = True
+    log = desk.hold_appends()
     Peer(desk).send(committing(), 9)
     assert answer(journal, call_of(desk, peer), reply) is None
     assert peer._received == b""
@@ -39,24 +38,21 @@ def test_a_reply_is_returned_where_nothing_is_on_its_way_to_the_log_and_held_whe
 
 
 @pytest.mark.parametrize("journals", [1, 3])
-def test_a_reply_of_several_partitions_that_cannot_be_written_ends_its_connection_alone(desk: Desk, journals: int) -> None:
+def test_an_unencodable_reply_of_several_partitions_closes_only_its_connection(desk: Desk, journals: int) -> None:
     peer, other = Peer(desk), Peer(desk)
-    log = desk.log_of("g")
-    log.waiting = True
+    desk.hold_appends()
     other.send(committing(), 9)
-    parts = [desk.shards.of("g"), *[one for one in desk.shards.journals if one is not desk.shards.of("g")]][:journals]
+    parts = [desk.shards.of("g"), *[journal for journal in desk.shards.journals if journal is not desk.shards.of("g")]][:journals]
     answer_together(call_of(desk, peer), None, parts, lambda part, error: None)  # type: ignore[arg-type]
     defects = DEFECTS.count
-    log.succeed()
-    desk.loop.run()
+    desk.append_succeeds()
     assert (DEFECTS.count, peer.open, other.open) == (defects + 1, False, True)
     assert other.reply() is not None
 
 
-def test_a_part_that_is_refused_is_replaced_and_the_reply_leaves_with_it(desk: Desk) -> None:
+def test_a_refused_part_of_a_reply_is_replaced_by_its_error(desk: Desk) -> None:
     peer, other = Peer(desk), Peer(desk)
-    log = desk.log_of("g")
-    log.waiting = True
+    log = desk.hold_appends()
     other.send(committing(), 9)
     journal = desk.shards.of("g")
     served = next(one for one in desk.shards.journals if one is not journal)

@@ -1,4 +1,4 @@
-"""A shard's way to its log, on a log that does what the test says."""
+"""The journal of a shard, over a scripted log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def machine() -> JournalBench:
     return JournalBench()
 
 
-def test_it_opens_with_what_the_log_holds(machine: JournalBench) -> None:
+def test_a_journal_opens_with_the_facts_of_the_log(machine: JournalBench) -> None:
     assert machine.shard.values == {b"old": b"stored"}
     assert (machine.journal.readable, machine.journal.writable) == (True, True)
     machine.passes(7)
@@ -34,9 +34,8 @@ def test_a_turn_is_one_batch_and_its_replies_wait_for_it(machine: JournalBench) 
     assert (first.error, second.error) == (0, 0)
 
 
-def test_one_append_is_in_flight_and_what_arrives_meanwhile_joins_the_next(machine: JournalBench) -> None:
-    first = machine.put(b"a", b"1")
-    machine.end_turn()
+def test_facts_emitted_during_an_append_join_the_next_append(machine: JournalBench) -> None:
+    first = machine.append(b"a", b"1")
     second, third = machine.put(b"b", b"2"), machine.put(b"c", b"3")
     machine.end_turn()
     assert len(machine.log.pending) == 1
@@ -48,9 +47,8 @@ def test_one_append_is_in_flight_and_what_arrives_meanwhile_joins_the_next(machi
     assert (second.error, third.error) == (0, 0)
 
 
-def test_a_refused_append_suspends_the_shard_and_takes_back_what_is_not_in_the_log(machine: JournalBench) -> None:
-    refused = machine.put(b"a", b"1")
-    machine.end_turn()
+def test_a_refused_append_suspends_the_shard_and_reverts_void_facts(machine: JournalBench) -> None:
+    refused = machine.append(b"a", b"1")
     behind = machine.put(b"b", b"2")
     machine.log.refuse()
     assert (refused.error, behind.error) == (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -62,18 +60,15 @@ def test_a_refused_append_suspends_the_shard_and_takes_back_what_is_not_in_the_l
 
 def test_an_append_that_ends_at_once_leaves_no_deadline_but_that_of_its_failure(machine: JournalBench) -> None:
     machine.log.append = lambda batch, records, done: done(0)  # type: ignore[method-assign]
-    machine.put(b"a", b"1")
-    machine.end_turn()
+    machine.append(b"a", b"1")
     assert machine.journal.wake_at == NEVER
     machine.log.append = lambda batch, records, done: done(AppendFailed("the disk is full"))  # type: ignore[method-assign]
-    machine.put(b"b", b"2")
-    machine.end_turn()
+    machine.append(b"b", b"2")
     assert machine.journal.wake_at == machine.clock.now + RETRY_MS_MIN
 
 
-def test_writing_is_tried_again_with_growing_pauses_until_it_works(machine: JournalBench) -> None:
-    machine.put(b"a", b"1")
-    machine.end_turn()
+def test_a_suspended_journal_retries_with_growing_pauses(machine: JournalBench) -> None:
+    machine.append(b"a", b"1")
     machine.log.refuse()
     pause = RETRY_MS_MIN
     for _ in range(10):
@@ -85,16 +80,14 @@ def test_writing_is_tried_again_with_growing_pauses_until_it_works(machine: Jour
     machine.passes(pause)
     machine.log.recoveries.pop()(None)
     assert machine.journal.writable
-    reply = machine.put(b"a", b"again")
-    machine.end_turn()
+    reply = machine.append(b"a", b"again")
     machine.log.succeed()
     assert reply.error == 0
     assert machine.journal.wake_at == NEVER
 
 
-def test_a_log_that_cannot_even_be_read_is_said_to_be_unreadable_until_it_can(machine: JournalBench) -> None:
-    machine.put(b"a", b"1")
-    machine.end_turn()
+def test_an_unreadable_log_is_reported_as_unreadable_until_it_recovers(machine: JournalBench) -> None:
+    machine.append(b"a", b"1")
     machine.log.unreadable = True
     machine.log.refuse()
     assert not machine.journal.readable
@@ -109,9 +102,8 @@ def test_a_log_that_cannot_even_be_read_is_said_to_be_unreadable_until_it_can(ma
     assert machine.shard.values == {b"old": b"stored"}
 
 
-def test_an_append_that_takes_too_long_is_answered_and_goes_on(machine: JournalBench) -> None:
-    late = machine.put(b"a", b"1")
-    machine.end_turn()
+def test_a_late_append_is_answered_and_continues(machine: JournalBench) -> None:
+    late = machine.append(b"a", b"1")
     machine.passes(LATE_MS - 1)
     assert late.error is None
     machine.passes(1)
@@ -122,9 +114,8 @@ def test_an_append_that_takes_too_long_is_answered_and_goes_on(machine: JournalB
     assert machine.shard.values[b"a"] == b"1"
 
 
-def test_a_reader_behind_a_late_append_waits_for_it(machine: JournalBench) -> None:
-    machine.put(b"a", b"1")
-    machine.end_turn()
+def test_a_read_after_a_late_append_waits_for_it(machine: JournalBench) -> None:
+    machine.append(b"a", b"1")
     machine.passes(LATE_MS)
     reader = machine.read()
     assert reader.error is None
@@ -132,9 +123,8 @@ def test_a_reader_behind_a_late_append_waits_for_it(machine: JournalBench) -> No
     assert reader.error == 0
 
 
-def test_who_comes_behind_a_late_append_does_not_wait_for_ever(machine: JournalBench) -> None:
-    machine.put(b"a", b"1")
-    machine.end_turn()
+def test_a_request_after_a_late_append_times_out(machine: JournalBench) -> None:
+    machine.append(b"a", b"1")
     machine.passes(LATE_MS)
     behind = machine.put(b"b", b"2")
     machine.passes(LATE_MS)
@@ -148,30 +138,29 @@ def test_who_comes_behind_a_late_append_does_not_wait_for_ever(machine: JournalB
     assert list(machine.log.replay())[1:] == [[(b"a", b"1")], [(b"b", b"2")]]
 
 
-def test_a_flush_that_fails_behind_the_replies_suspends_too(machine: JournalBench) -> None:
+def test_a_flush_failing_after_the_replies_suspends_the_journal(machine: JournalBench) -> None:
     machine.journal.failed(AppendFailed("fdatasync failed"))
     assert not machine.journal.writable
 
 
-def test_settled_means_that_nothing_is_on_its_way_any_more(machine: JournalBench) -> None:
-    told: list[bool] = []
-    machine.journal.when_settled(lambda: told.append(True))
-    assert told == [True]
+def test_a_journal_is_settled_when_no_append_is_pending(machine: JournalBench) -> None:
+    settled: list[bool] = []
+    machine.journal.when_settled(lambda: settled.append(True))
+    assert settled == [True]
     machine.put(b"a", b"1")
-    machine.journal.when_settled(lambda: told.append(True))
+    machine.journal.when_settled(lambda: settled.append(True))
     machine.end_turn()
-    assert told == [True]
+    assert settled == [True]
     machine.log.succeed()
-    assert told == [True, True]
+    assert settled == [True, True]
 
 
 DAMAGE = DamagedLog("values-0/00000000000000000000.log", 7, "wrong checksum")
 
 
 @pytest.mark.parametrize("damage", [DAMAGE, ProtocolError("a key of version -1")])
-def test_a_log_that_cannot_be_understood_is_one_line_at_the_start_and_unreadable_later(machine: JournalBench, damage: Exception) -> None:
-    machine.put(b"a", b"1")
-    machine.end_turn()
+def test_an_undecodable_log_fails_the_start_with_one_line_and_is_unreadable_later(machine: JournalBench, damage: Exception) -> None:
+    machine.append(b"a", b"1")
     machine.log.damage = damage
     machine.log.refuse()
     assert (machine.journal.writable, machine.journal.readable) == (False, False)
@@ -182,8 +171,7 @@ def test_a_log_that_cannot_be_understood_is_one_line_at_the_start_and_unreadable
 
 
 def test_damage_found_while_it_is_suspended_keeps_it_suspended(machine: JournalBench) -> None:
-    machine.put(b"a", b"1")
-    machine.end_turn()
+    machine.append(b"a", b"1")
     machine.log.refuse()
     machine.log.damage = DAMAGE
     machine.passes(RETRY_MS_MIN)

@@ -1,4 +1,4 @@
-"""A journal between two states: whom it touches, what a defect does to it, and what is late when."""
+"""State changes of a journal: when it schedules the turn, the effect of defects, and late appends."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def machine() -> JournalBench:
     return JournalBench()
 
 
-def test_a_log_that_somebody_else_holds_is_no_start() -> None:
+def test_a_registry_log_held_elsewhere_prevents_the_start() -> None:
     assert owned_or_fail("the registry", log := ScriptedLog()) is log
     with pytest.raises(StartError, match="the registry is held by process 7") as raised:
         owned_or_fail("the registry", HeldBy("process 7"))
     assert raised.value.code == ExitCode.LOCKED
 
 
-def test_a_turn_is_touched_for_what_no_append_has_taken_alone(machine: JournalBench) -> None:
+def test_the_end_of_the_turn_is_scheduled_only_for_facts_without_an_append(machine: JournalBench) -> None:
     machine.read()
     assert machine.touched == []
     machine.put(b"a", b"1")
     assert len(machine.touched) == 1
     machine.end_turn()
-    machine.read()  # behind the append that is under way
-    machine.put(b"b", b"2")  # the end of that append sees to it
+    machine.read()  # held by the append in flight
+    machine.put(b"b", b"2")  # the end of that append handles it
     assert machine.touched == []
     machine.log.succeed()
     assert len(machine.touched) == 1
@@ -43,26 +43,23 @@ def test_a_turn_is_touched_for_what_no_append_has_taken_alone(machine: JournalBe
     assert machine.touched == []
 
 
-def test_a_turn_that_ends_while_an_append_is_under_way_begins_none(machine: JournalBench) -> None:
-    machine.put(b"a", b"1")
-    machine.end_turn()
+def test_no_append_begins_while_another_is_in_flight(machine: JournalBench) -> None:
+    machine.append(b"a", b"1")
     machine.put(b"b", b"2")
     machine.journal.end_turn()
     assert len(machine.log.pending) == 1
 
 
 def test_a_suspended_journal_appends_nothing(machine: JournalBench) -> None:
-    machine.put(b"a", b"1")
-    machine.end_turn()
+    machine.append(b"a", b"1")
     machine.log.refuse()
     machine.shard.put(b"b", b"2")
     machine.journal.end_turn()
     assert machine.log.pending == []
 
 
-def test_a_failure_beside_an_append_is_left_to_that_append(machine: JournalBench) -> None:
-    held = machine.put(b"a", b"1")
-    machine.end_turn()
+def test_a_failure_during_an_append_is_handled_at_its_end(machine: JournalBench) -> None:
+    held = machine.append(b"a", b"1")
     machine.log.failed(AppendFailed("a flush failed"))
     assert machine.journal.writable
     assert held.error is None
@@ -77,7 +74,7 @@ def test_a_failure_beside_an_append_is_left_to_that_append(machine: JournalBench
     assert machine.journal.wake_at == alarm
 
 
-def test_a_defect_suspends_and_says_of_an_append_under_way_that_nobody_knows(machine: JournalBench) -> None:
+def test_a_defect_suspends_and_answers_an_append_in_flight_as_unknown(machine: JournalBench) -> None:
     known = machine.put(b"a", b"1")
     machine.journal.broken()
     assert (machine.journal.writable, known.error) == (False, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -93,10 +90,9 @@ def test_a_defect_suspends_and_says_of_an_append_under_way_that_nobody_knows(mac
     assert (other.journal.writable, unknown.error) == (False, ErrorCode.REQUEST_TIMED_OUT)
 
 
-def test_a_defect_behind_an_append_waits_for_its_end_before_the_log_is_read(machine: JournalBench) -> None:
-    """What is under way may yet be true, and is there when the journal serves again."""
-    machine.put(b"a", b"1")
-    machine.end_turn()
+def test_a_defect_during_an_append_waits_for_its_end_before_replaying(machine: JournalBench) -> None:
+    """The append in flight may succeed, and then its facts are there when the journal serves again."""
+    machine.append(b"a", b"1")
     machine.journal.broken()
     for _ in range(3):
         assert machine.journal.wake_at == machine.clock.now + RETRY_MS_MIN
@@ -106,15 +102,13 @@ def test_a_defect_behind_an_append_waits_for_its_end_before_the_log_is_read(mach
     machine.passes(RETRY_MS_MIN)
     machine.log.recoveries.pop()(None)
     assert (machine.journal.writable, machine.shard.values[b"a"]) == (True, b"1")
-    held = machine.put(b"b", b"2")
-    machine.end_turn()
+    held = machine.append(b"b", b"2")
     machine.log.succeed()
     assert held.error == 0
 
 
-def test_an_append_that_fails_behind_a_defect_changes_nothing(machine: JournalBench) -> None:
-    machine.put(b"a", b"1")
-    machine.end_turn()
+def test_an_append_failing_after_a_defect_changes_nothing(machine: JournalBench) -> None:
+    machine.append(b"a", b"1")
     machine.journal.broken()
     alarm = machine.journal.wake_at
     machine.log.refuse()
@@ -125,7 +119,7 @@ def test_an_append_that_fails_behind_a_defect_changes_nothing(machine: JournalBe
     assert b"a" not in machine.shard.values
 
 
-def test_a_defect_and_a_reply_that_fails_have_words_of_their_own(machine: JournalBench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_defect_and_a_failing_reply_are_described_differently(machine: JournalBench, capsys: pytest.CaptureFixture[str]) -> None:
     machine.put(b"a", b"1")
     machine.journal.broken()
     other = JournalBench()
@@ -146,10 +140,9 @@ def test_a_defect_and_a_reply_that_fails_have_words_of_their_own(machine: Journa
     assert ", a reply failed inside the broker: RuntimeError: planted" in DEFECTS.last
 
 
-def test_pauses_grow_from_a_quarter_of_a_second_to_fifteen_and_begin_anew_after_each_success(machine: JournalBench) -> None:
+def test_pauses_grow_from_a_quarter_of_a_second_to_fifteen_and_restart_after_each_success(machine: JournalBench) -> None:
     for _ in range(2):
-        machine.put(b"a", b"1")
-        machine.end_turn()
+        machine.append(b"a", b"1")
         machine.log.refuse()
         for pause in (250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000):
             machine.journal.advance(machine.clock.tick())  # waking early is harmless
@@ -164,9 +157,8 @@ def test_pauses_grow_from_a_quarter_of_a_second_to_fifteen_and_begin_anew_after_
         assert machine.journal.writable
 
 
-def test_a_log_that_can_be_written_and_not_be_read_is_tried_again_after_the_pause(machine: JournalBench) -> None:
-    machine.put(b"a", b"1")
-    machine.end_turn()
+def test_a_writable_but_unreadable_log_is_retried_after_the_pause(machine: JournalBench) -> None:
+    machine.append(b"a", b"1")
     machine.log.refuse()
     machine.passes(RETRY_MS_MIN)
     machine.log.unreadable = True
@@ -181,9 +173,8 @@ def test_a_log_that_can_be_written_and_not_be_read_is_tried_again_after_the_paus
     assert (machine.journal.writable, machine.journal.readable) == (True, True)
 
 
-def test_an_append_is_late_to_the_millisecond_and_what_came_behind_it_so_much_later(machine: JournalBench) -> None:
-    first = machine.put(b"a", b"1")
-    machine.end_turn()
+def test_an_append_is_late_to_the_millisecond_and_later_requests_count_from_their_arrival(machine: JournalBench) -> None:
+    first = machine.append(b"a", b"1")
     machine.passes(LATE_MS - 1)
     second = machine.put(b"b", b"2")
     assert first.error is None
@@ -195,19 +186,17 @@ def test_an_append_is_late_to_the_millisecond_and_what_came_behind_it_so_much_la
     assert second.error == ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_an_offset_is_told_for_each_fact_of_the_append_that_ended_last(machine: JournalBench) -> None:
+def test_each_fact_of_the_last_append_gets_its_offset(machine: JournalBench) -> None:
     for key in (b"a", b"b", b"c"):
-        machine.put(key, b"1")
-    machine.end_turn()
+        machine.append(key, b"1")
     _, done = machine.log.pending.pop()
     done(100)
     assert [machine.journal.offset_of(stamp) for stamp in (1, 2, 3)] == [100, 101, 102]
 
 
-def test_who_waits_for_the_end_is_called_once_when_nothing_is_on_its_way(machine: JournalBench) -> None:
+def test_the_settled_callback_runs_once_when_no_append_is_pending(machine: JournalBench) -> None:
     heard: list[str] = []
-    machine.put(b"a", b"1")
-    machine.end_turn()
+    machine.append(b"a", b"1")
     machine.put(b"b", b"2")
     machine.journal.when_settled(lambda: heard.append("settled"))
     machine.log.succeed()
@@ -215,15 +204,14 @@ def test_who_waits_for_the_end_is_called_once_when_nothing_is_on_its_way(machine
     machine.end_turn()
     machine.log.succeed()
     assert heard == ["settled"]
-    machine.put(b"c", b"3")
-    machine.end_turn()
+    machine.append(b"c", b"3")
     machine.log.succeed()
     assert heard == ["settled"]
     machine.journal.when_settled(lambda: heard.append("at once"))
     assert heard == ["settled", "at once"]
 
 
-def test_a_reply_that_nobody_waits_for_may_fail_alone(machine: JournalBench) -> None:
+def test_a_failing_reply_without_a_waiting_request_affects_no_other(machine: JournalBench) -> None:
     class Broken(Reply):
         def release(self) -> None:
             raise RuntimeError("a defect")

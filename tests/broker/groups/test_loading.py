@@ -1,4 +1,4 @@
-"""Partitions of groups that come: one after the other, in slices, each refusing alone."""
+"""Loading of offsets partitions: one by one, in slices, each failing by itself."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from broker.groups.shards import PROGRESS_SECONDS, SLICE_SECONDS, UNREADABLE_RET
 from broker.runtime.contain import DEFECTS
 from coordinator import Fact
 from coordinator.facts import offset_key, offset_key_prefix, offset_value
+from coordinator.policies import GroupPolicies
+from coordinator.states import State
 from protocol.errors import ErrorCode, ProtocolError
 from storage import DamagedLog, HeldBy, LogId, Unreadable
-from tests.support.group_logs import SESSION_MS, START_MS, World, settled
+from tests.coordinator.playbook import T0
+from tests.support.group_logs import CONFIG, SESSION_MS, START_MS, World, settled
 
 DAMAGE = DamagedLog("/data/__consumer_offsets-0/00000000000000000000.log", 7, "a batch's checksum is wrong")
 
@@ -40,7 +43,7 @@ def test_a_partition_loads_in_slices_between_which_the_loop_goes_on() -> None:
     for number in range(20):
         world.log().stored.append(commits(f"group-{number}", 3))
     assert SLICE_SECONDS <= 0.01  # heartbeats wait no longer than that
-    world.slice_seconds = SLICE_SECONDS / 4  # what each piece takes, as far as the clock tells
+    world.slice_seconds = SLICE_SECONDS / 4  # the time of each slice, by the clock
     world.shards.load_all()
     turns = 0
     while world.shards.journals[0].refusal:
@@ -51,7 +54,7 @@ def test_a_partition_loads_in_slices_between_which_the_loop_goes_on() -> None:
     assert world.shards.journals[0].replayed == world.shards.journals[0].offsets == 60
 
 
-def test_what_is_loaded_serves_while_the_rest_is_loading() -> None:
+def test_loaded_partitions_serve_while_others_load() -> None:
     world = World(3, load=False)
     world.store.waiting = True
     world.shards.load_all()
@@ -69,7 +72,25 @@ def test_what_is_loaded_serves_while_the_rest_is_loading() -> None:
     assert (world.shards.progress, world.loaded) == ("", 1)
 
 
-def test_members_are_there_again_with_a_full_session() -> None:
+@pytest.mark.parametrize("topic", ["t0", "other"])
+def test_a_topic_change_during_loading_causes_the_rebalance_after_loading(topic: str) -> None:
+    config = CONFIG._replace(default_policies=GroupPolicies(topics_watch=True))
+    world = World(config=config)
+    settled(world, metadata=T0)
+    again = World(load=False, config=config)
+    again.store.logs = world.store.logs
+    again.store.waiting = True
+    again.shards.load_all()
+    assert again.journal.refusal == LOADING
+    again.shards.topic_changed(topic)
+    again.loop.run()
+    again.store.open()
+    again.loop.run()
+    assert again.journal.refusal == SERVING
+    assert again.journal.shard.groups["g"].state is (State.PREPARING if topic == "t0" else State.STABLE)
+
+
+def test_loaded_members_have_a_full_session() -> None:
     world = World()
     member_id = settled(world)
     world.loop.pass_ms(SESSION_MS - 100)
@@ -93,7 +114,7 @@ def group_in(world: World, partition: int) -> str:
         (HeldBy("process 7"), "partition 0 (cannot be read: it is held by process 7)"),
     ],
 )
-def test_a_partition_that_cannot_be_opened_refuses_alone(result: HeldBy | Unreadable, line: str) -> None:
+def test_a_partition_that_cannot_be_opened_does_not_affect_others(result: HeldBy | Unreadable, line: str) -> None:
     world = World(3, load=False)
     world.store.results[LogId("__consumer_offsets", 0)] = result
     world.shards.load_all()
@@ -113,28 +134,26 @@ def test_a_partition_that_cannot_be_opened_refuses_alone(result: HeldBy | Unread
         (ZeroDivisionError("a defect"), "defect"),
     ],
 )
-def test_a_partition_that_cannot_be_replayed_refuses_alone(damage: Exception, advice: str) -> None:
+def test_a_partition_that_cannot_be_replayed_does_not_affect_others(damage: Exception, advice: str) -> None:
     world = World(2, load=False)
     world.log().stored.append(commits("g", 3))
     world.log().damage = damage
-    world.shards.load_all()
-    world.loop.run()
+    world.load_all()
     assert state(world) == [NOT_OURS, SERVING]
     assert world.shards.progress.startswith("partition 0 (cannot be read: ")
     assert advice in world.shards.progress
     assert not world.journal.shard.groups
 
 
-def test_a_disk_that_does_not_read_is_asked_again() -> None:
+def test_loading_is_retried_after_a_read_error() -> None:
     world = World(2, load=False)
     world.store.results[LogId("__consumer_offsets", 0)] = Unreadable("/data/__consumer_offsets-0: Input/output error", False)
-    world.shards.load_all()
-    world.loop.run()
+    world.load_all()
     assert state(world) == [NOT_OURS, SERVING]
     del world.store.results[LogId("__consumer_offsets", 0)]
     group = group_in(world, 0)
     world.log().stored.append(commits(group, 3))
-    world.log().unreadable = True  # it opens, and then does not read
+    world.log().unreadable = True  # it opens, but cannot be read
     world.loop.pass_ms(UNREADABLE_RETRY_SECONDS * 1000)
     assert state(world) == [NOT_OURS, SERVING]
     world.log().unreadable = False
@@ -143,21 +162,19 @@ def test_a_disk_that_does_not_read_is_asked_again() -> None:
     assert world.offset(group) == 0
 
 
-def test_loading_what_is_loaded_or_coming_changes_nothing() -> None:
+def test_loading_a_loaded_or_loading_partition_has_no_effect() -> None:
     world = World(2, load=False)
     world.store.waiting = True
     for _ in range(3):
-        world.shards.load(0)
-    world.loop.run()
+        world.load_first()
     world.store.open()
     world.loop.run()
-    world.shards.load(0)
-    world.loop.run()
+    world.load_first()
     assert state(world) == [SERVING, NOT_OURS]
-    assert world.told.changes == [(0, "LOADED")]
+    assert world.recorded_notes.changes == [(0, "LOADED")]
 
 
-def test_nothing_is_loaded_once_it_stops() -> None:
+def test_no_partition_is_loaded_after_the_stop() -> None:
     world = World(2, load=False)
     world.store.waiting = True
     world.shards.load_all()
@@ -168,7 +185,7 @@ def test_nothing_is_loaded_once_it_stops() -> None:
     assert len(world.store.acquired) == 1
 
 
-def test_how_far_it_is_is_said_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_progress_is_logged_periodically(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     moments: list[float] = []
 
@@ -181,15 +198,14 @@ def test_how_far_it_is_is_said_now_and_then(monkeypatch: pytest.MonkeyPatch) -> 
     for number in range(10):
         world.log().stored.append(commits(f"group-{number}", 3))
     world.slice_seconds = PROGRESS_SECONDS / 4
-    world.shards.load_all()
-    world.loop.run()
+    world.load_all()
     assert said[0] == "0 of 2 partitions loaded"
     assert said[-1] == "offsets loaded"
     assert len(said) < 12
     assert min(later - earlier for earlier, later in pairwise(moments[:-1])) == PROGRESS_SECONDS
 
 
-def test_a_defect_that_ends_a_slice_refuses_the_partition_under_way_alone_and_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_in_a_load_slice_refuses_only_its_partition_until_a_retry(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(3)
     for number in (0, 1):
         world.shards.journals[number].unload(lambda: None)
@@ -212,7 +228,7 @@ def test_a_defect_that_ends_a_slice_refuses_the_partition_under_way_alone_and_fo
     assert not world.shards.progress
 
 
-def test_several_partitions_in_trouble_are_told_by_the_first_and_a_number() -> None:
+def test_several_suspended_partitions_are_reported_by_the_first_and_a_number() -> None:
     world = World(4, load=False)
     world.store.waiting = True
     world.shards.load_all()
@@ -224,30 +240,27 @@ def test_several_partitions_in_trouble_are_told_by_the_first_and_a_number() -> N
         assert world.shards.progress == f"0 of 4 partitions loaded; partition 0 (cannot be read: it is held by process 0){more}"
 
 
-def test_a_partition_that_was_given_up_is_not_tried_again() -> None:
+def test_a_released_partition_is_not_retried() -> None:
     world = World(1, load=False)
     world.store.results[LogId("__consumer_offsets", 0)] = Unreadable("Input/output error", False)
-    world.shards.load_all()
-    world.loop.run()
+    world.load_all()
     world.shards.journals[0].unload(lambda: None)
     world.loop.pass_ms(60_000)
     assert (state(world), len(world.store.acquired)) == ([NOT_OURS], 1)
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_partition_that_was_asked_for_twice_is_read_once(begun: bool) -> None:
-    """It waits to begin anew after a defect, is given up, comes again, has another defect: two timers see to it then."""
+def test_a_partition_requested_twice_is_read_once(begun: bool) -> None:
+    """It waits for a reload after a defect, is released, loaded again, has another defect: two timers are set."""
     world = World()
     for _ in range(2):
-        world.journal.broken()
-        world.loop.run()
+        world.fail_step()
     world.shards.journals[0].unload(lambda: None)
-    world.shards.load(0)
-    world.loop.run()
+    world.load_first()
     world.journal.broken()
     world.log().stored += [commits("g", 3), commits("g", 4)]
     reads = world.log().reads
-    world.slice_seconds = SLICE_SECONDS  # it is read in pieces
+    world.slice_seconds = SLICE_SECONDS  # it is read in slices
     world.loop.advance(500 / 1000)  # both are due
     first, second = [timer for timer in world.loop.timers if timer.at <= world.loop.monotonic and not timer.cancelled]
     first.call(*first.arguments)
@@ -259,16 +272,14 @@ def test_a_partition_that_was_asked_for_twice_is_read_once(begun: bool) -> None:
 
 
 @pytest.mark.parametrize("waits", ["after a defect", "for its disk"])
-def test_what_waits_to_be_read_anew_is_left_once_it_stops(waits: str) -> None:
+def test_a_partition_waiting_for_its_reload_does_not_delay_the_stop(waits: str) -> None:
     world = World(load=False)
     if waits == "for its disk":
         world.store.results[LogId("__consumer_offsets", 0)] = Unreadable("Input/output error", False)
-    world.shards.load_all()
-    world.loop.run()
+    world.load_all()
     if waits == "after a defect":
         for _ in range(2):
-            world.journal.broken()
-            world.loop.run()
+            world.fail_step()
     begun, reads = world.begun, world.log().reads
     assert world.journal.refusal
     world.store.results.clear()
@@ -278,8 +289,8 @@ def test_what_waits_to_be_read_anew_is_left_once_it_stops(waits: str) -> None:
     assert (world.begun, world.loaded, world.log().reads) == (begun, begun, reads)
 
 
-class Said:
-    """What is logged of loading: the event, and its values."""
+class LogLines:
+    """The log lines about loading: the event, and its values."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lines: list[tuple[str, dict[str, object]]] = []
@@ -287,8 +298,8 @@ class Said:
             monkeypatch.setattr(f"broker.groups.shards.log.{level}", lambda event, **values: self.lines.append((event, values)))
 
 
-def test_what_was_loaded_is_said_with_its_time_and_that_it_began_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = Said(monkeypatch)
+def test_the_begin_and_end_of_loading_are_logged_with_duration(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = LogLines(monkeypatch)
     world = World(3, load=False)
     world.log(0).stored.append(commits("g", 3))
     world.log(1).stored += [commits("h", 2), commits("i", 1)]
@@ -306,7 +317,7 @@ def test_what_was_loaded_is_said_with_its_time_and_that_it_began_and_ended(monke
     said.lines.clear()
     world.shards.journals[2].broken()
     world.loop.run()
-    assert (world.begun, world.loaded, said.lines) == (2, 2, [])  # nothing was read
+    assert (world.begun, world.loaded, said.lines) == (2, 2, [])  # no record was read
     world.shards.journals[1].broken()
     world.loop.run()
     assert said.lines == [("offsets loaded", {"partitions": 1, "groups": 2, "offsets": 3, "ms": 0})]
@@ -320,14 +331,13 @@ def test_what_was_loaded_is_said_with_its_time_and_that_it_began_and_ended(monke
         (Unreadable("Input/output error", False), "in 15 s"),
     ],
 )
-def test_what_cannot_be_read_is_said_with_the_reason_and_when_it_is_tried_again(
+def test_a_load_failure_is_logged_with_its_reason_and_retry_time(
     monkeypatch: pytest.MonkeyPatch, result: HeldBy | Unreadable, again: str
 ) -> None:
-    said = Said(monkeypatch)
+    said = LogLines(monkeypatch)
     world = World(1, load=False)
     world.store.results[LogId("__consumer_offsets", 0)] = result
-    world.shards.load_all()
-    world.loop.run()
+    world.load_all()
     reason = result.reason if isinstance(result, Unreadable) else "it is held by process 7"
     assert said.lines == [("partition of groups cannot be read", {"log": "__consumer_offsets-0", "reason": reason, "again": again})]
 
@@ -335,13 +345,12 @@ def test_what_cannot_be_read_is_said_with_the_reason_and_when_it_is_tried_again(
 @pytest.mark.parametrize(
     ("damage", "again"), [(DAMAGE, False), (ProtocolError("a key of version -1"), False), (ZeroDivisionError("a defect"), False), (OSError(5, "I/O"), True)]
 )
-def test_only_a_disk_that_does_not_read_is_asked_again_by_itself(damage: Exception, again: bool) -> None:
+def test_only_read_errors_are_retried_automatically(damage: Exception, again: bool) -> None:
     world = World(1, load=False)
     world.log().stored.append(commits("g", 3))
     world.log().damage = damage
     defects = DEFECTS.count
-    world.shards.load_all()
-    world.loop.run()
+    world.load_all()
     assert world.log().reads == 1
     assert DEFECTS.count == defects + isinstance(damage, ZeroDivisionError)
     assert DEFECTS.count == defects or ", an offsets partition failed to load: ZeroDivisionError: a defect" in DEFECTS.last
@@ -358,9 +367,8 @@ def test_a_defect_at_the_end_of_a_load_refuses_the_partition_for_a_while(monkeyp
         monkeypatch.undo()
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr(world.told, "write_change", raising)
-    world.shards.load_all()
-    world.loop.run()
+    monkeypatch.setattr(world.recorded_notes, "write_change", raising)
+    world.load_all()
     assert DEFECTS.count == defects + 1
     assert ", an offsets partition failed to load: ZeroDivisionError: planted" in DEFECTS.last
     assert state(world) == [NOT_OURS, SERVING]
@@ -369,7 +377,7 @@ def test_a_defect_at_the_end_of_a_load_refuses_the_partition_for_a_while(monkeyp
     assert state(world) == [SERVING, SERVING]
 
 
-def test_how_many_members_there_are_is_counted_over_all_partitions() -> None:
+def test_loaded_members_are_counted_over_all_partitions() -> None:
     world = World(3)
     assert world.shards.members == 0
     for number in range(3):
@@ -378,7 +386,7 @@ def test_how_many_members_there_are_is_counted_over_all_partitions() -> None:
     assert world.shards.members == 5
 
 
-def test_a_defect_of_who_hears_that_all_is_loaded_is_one_and_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_in_the_callback_of_loading_is_counted_and_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(2)
     defects = DEFECTS.count
 
@@ -387,8 +395,7 @@ def test_a_defect_of_who_hears_that_all_is_loaded_is_one_and_stops_nothing(monke
         raise ZeroDivisionError("planted")
 
     monkeypatch.setattr(world.shards, "_loaded", raising)
-    world.journal.broken()
-    world.loop.run()
+    world.fail_step()
     assert (DEFECTS.count, state(world)) == (defects + 1, [SERVING, SERVING])
     world.shards.journals[1].broken()
     world.loop.run()

@@ -1,20 +1,19 @@
-"""Notes on their way to __coordinator_notes, on logs that do what the test says."""
+"""Writing of notes to __coordinator_notes, over scripted logs."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from broker.groups.change_log import LINES_A_SECOND
-from broker.groups.group_journal import GroupJournal
 from broker.groups.notes import GATHER_MS, NOTES_AT_ONCE, NOTES_WAITING_MAX, RETRY_MS
 from coordinator import Note
 from coordinator.notes import Coordinator, Kind
 from coordinator.states import State
 from protocol.messages.coordinator_notes import CoordinatorChange, RoundEnd
 from storage import AppendFailed, HeldBy, LogId, Unreadable
-from tests.support.notes import NoteDesk, Partition, change, ended
+from tests.support.notes import NoteDesk, change, ended, loaded_partition
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def desk() -> NoteDesk:
     return NoteDesk()
 
 
-def test_nothing_is_written_on_the_way_and_everything_a_moment_later(desk: NoteDesk) -> None:
+def test_notes_are_written_in_the_background(desk: NoteDesk) -> None:
     desk.tell(change("a"), ended("a"), offset=41)
     desk.tell(change("b"), offset=44)
     desk.passes(GATHER_MS - 1)
@@ -50,7 +49,7 @@ def test_each_partition_has_a_log_of_its_own_from_its_first_note_on(desk: NoteDe
     assert [header.seq for _, header, _ in desk.written(4)] == [0]
 
 
-def test_a_log_is_opened_once_for_whoever_wants_to_read_it(desk: NoteDesk) -> None:
+def test_a_log_is_opened_once_for_several_readers(desk: NoteDesk) -> None:
     desk.notes.open(3)
     desk.notes.open(3)
     assert desk.store.acquired == [LogId("__coordinator_notes", 3)]
@@ -60,7 +59,7 @@ def test_a_log_is_opened_once_for_whoever_wants_to_read_it(desk: NoteDesk) -> No
     assert len(desk.written(3)) == 1
 
 
-def test_a_log_that_cannot_be_read_is_not_asked_for_again_with_each_request(desk: NoteDesk) -> None:
+def test_an_unreadable_notes_log_is_not_reopened_for_each_request(desk: NoteDesk) -> None:
     desk.store.results[LogId("__coordinator_notes", 3)] = Unreadable("damaged", True)
     desk.notes.open(3)
     desk.notes.open(3)
@@ -70,7 +69,7 @@ def test_a_log_that_cannot_be_read_is_not_asked_for_again_with_each_request(desk
     assert len(desk.store.acquired) == 2
 
 
-def test_numbers_begin_anew_with_each_epoch(desk: NoteDesk) -> None:
+def test_numbers_restart_with_each_epoch(desk: NoteDesk) -> None:
     desk.tell(change(), change())
     desk.tell(change(), epoch=5)
     desk.passes()
@@ -79,13 +78,13 @@ def test_numbers_begin_anew_with_each_epoch(desk: NoteDesk) -> None:
     assert [(header.coordinator_epoch, header.seq) for _, header, _ in desk.written()] == [(4, 0), (4, 1), (5, 0), (5, 1)]
 
 
-def test_what_a_group_was_not_allowed_to_tell_is_counted(desk: NoteDesk) -> None:
+def test_notes_over_a_groups_budget_are_counted(desk: NoteDesk) -> None:
     desk.tell(change(dropped=9))
     desk.passes()
     assert desk.written()[0][1].dropped == 9
 
 
-def test_a_log_that_refuses_loses_notes_says_so_once_and_counts_them(desk: NoteDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notes_lost_by_a_failed_append_are_counted_and_logged_once(desk: NoteDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr("broker.groups.notes.log.warning", lambda event, **values: said.append(event))
     desk.tell(change())
@@ -97,11 +96,11 @@ def test_a_log_that_refuses_loses_notes_says_so_once_and_counts_them(desk: NoteD
     desk.tell(change(dropped=2))
     desk.passes()
     assert said == ["notes are lost"]
-    # Numbers without a gap: what is missing is in `dropped`.
+    # Numbers without a gap: lost notes are counted in `dropped`.
     assert [(header.seq, header.dropped) for _, header, _ in desk.written()] == [(0, 0), (1, 4 + 2)]
 
 
-def test_a_log_that_has_to_be_repaired_is_and_takes_notes_again(desk: NoteDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_notes_log_is_repaired_and_written_again(desk: NoteDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.tell(change())
     desk.passes()
     usable = False
@@ -120,12 +119,12 @@ def test_a_log_that_has_to_be_repaired_is_and_takes_notes_again(desk: NoteDesk, 
 
 
 @pytest.mark.parametrize("result", [HeldBy("process 7"), Unreadable("damaged", True)])
-def test_a_log_that_is_not_ours_loses_notes_and_is_asked_for_again(desk: NoteDesk, result: HeldBy | Unreadable) -> None:
+def test_a_fenced_notes_log_loses_notes_and_is_acquired_again(desk: NoteDesk, result: HeldBy | Unreadable) -> None:
     id = LogId("__coordinator_notes", 0)
     desk.store.results[id] = result
     desk.tell(change())
     desk.passes()
-    assert not desk.loop.timers  # what is lost waits for nothing
+    assert not desk.loop.timers  # lost notes wait for nothing
     desk.tell(change())
     desk.passes(RETRY_MS // 2)
     assert desk.store.acquired == [id]
@@ -134,7 +133,7 @@ def test_a_log_that_is_not_ours_loses_notes_and_is_asked_for_again(desk: NoteDes
     assert [(header.seq, header.dropped) for _, header, _ in desk.written()] == [(0, 1)]
 
 
-def test_many_notes_are_written_some_at_a_time(desk: NoteDesk) -> None:
+def test_many_notes_are_written_in_parts(desk: NoteDesk) -> None:
     desk.tell(*[change()] * (3 * NOTES_AT_ONCE))
     desk.passes()
     assert len(desk.written()) == NOTES_AT_ONCE
@@ -151,7 +150,7 @@ def test_large_notes_are_several_batches(desk: NoteDesk) -> None:
     assert [len(facts) for facts in desk.log().stored] == [4, 4]
 
 
-def test_what_waits_has_a_bound(desk: NoteDesk) -> None:
+def test_waiting_notes_are_limited(desk: NoteDesk) -> None:
     desk.store.waiting = True
     for _ in range(NOTES_WAITING_MAX // 100):
         desk.tell(*[ended()] * 100)
@@ -168,7 +167,7 @@ def test_what_waits_has_a_bound(desk: NoteDesk) -> None:
     assert len(desk.written()) == NOTES_WAITING_MAX + 1
 
 
-def test_the_last_notes_are_written_at_the_end(desk: NoteDesk) -> None:
+def test_the_last_notes_are_written_at_the_stop(desk: NoteDesk) -> None:
     desk.tell(change())
     desk.passes()
     desk.tell(*[change()] * (NOTES_AT_ONCE + 1))
@@ -180,7 +179,7 @@ def test_the_last_notes_are_written_at_the_end(desk: NoteDesk) -> None:
     assert not [timer for timer in desk.loop.timers if not timer.cancelled]
 
 
-def test_the_end_waits_for_logs_that_are_not_open_yet(desk: NoteDesk) -> None:
+def test_the_stop_waits_for_notes_logs_that_are_opening(desk: NoteDesk) -> None:
     desk.store.waiting = True
     desk.tell(change())
     desk.tell(change(), partition=1)
@@ -193,8 +192,8 @@ def test_the_end_waits_for_logs_that_are_not_open_yet(desk: NoteDesk) -> None:
     assert (len(desk.written()), ended) == (1, [True])
 
 
-def test_no_empty_batch_is_written_at_the_end_where_a_log_is_new(desk: NoteDesk) -> None:
-    """The log is acquired at once, and writes what waits before whoever asked for it does."""
+def test_no_empty_batch_is_written_to_a_new_notes_log_at_the_stop(desk: NoteDesk) -> None:
+    """The log is acquired at once and writes waiting notes before its requester does."""
     desk.tell(change())
     desk.notes.close(lambda: None)
     assert len(desk.log().pending) == 1
@@ -202,7 +201,7 @@ def test_no_empty_batch_is_written_at_the_end_where_a_log_is_new(desk: NoteDesk)
     assert len(desk.written()) == 1
 
 
-def test_after_the_end_no_log_is_opened(desk: NoteDesk) -> None:
+def test_no_notes_log_is_opened_after_the_stop(desk: NoteDesk) -> None:
     ended: list[bool] = []
     desk.notes.close(lambda: ended.append(True))
     assert ended == [True]
@@ -211,7 +210,7 @@ def test_after_the_end_no_log_is_opened(desk: NoteDesk) -> None:
     assert (desk.store.acquired, desk.loop.timers) == ([], [])
 
 
-def test_after_a_crash_logs_are_looked_at_one_after_the_other(desk: NoteDesk) -> None:
+def test_notes_logs_are_opened_one_at_a_time_after_a_crash(desk: NoteDesk) -> None:
     desk.store.waiting = True
     desk.store.results[LogId("__coordinator_notes", 5)] = Unreadable("damaged", True)
     desk.notes.check([3, 5, 7])
@@ -225,9 +224,9 @@ def test_after_a_crash_logs_are_looked_at_one_after_the_other(desk: NoteDesk) ->
     assert len(desk.store.acquired) == 3
 
 
-def test_what_happens_to_a_partition_is_a_note_without_a_group(desk: NoteDesk) -> None:
-    partition = cast(GroupJournal, Partition())
-    partition.shard.groups["g"].notes_dropped = 7  # nobody will tell of these any more
+def test_partition_events_are_notes_without_a_group(desk: NoteDesk) -> None:
+    partition = loaded_partition()
+    partition.shard.groups["g"].notes_dropped = 7  # these are never reported
     for what in (Coordinator.LOADED, Coordinator.SUSPENDED, Coordinator.RESUMED, Coordinator.UNLOADED):
         desk.notes.write_change(partition, what)
     desk.passes()
@@ -243,14 +242,14 @@ def test_what_happens_to_a_partition_is_a_note_without_a_group(desk: NoteDesk) -
     ]
 
 
-def test_of_a_partition_that_never_had_anything_in_it_nothing_is_told(desk: NoteDesk) -> None:
+def test_an_always_empty_partition_is_not_reported(desk: NoteDesk) -> None:
     for what in (Coordinator.LOADED, Coordinator.UNLOADED):
-        desk.notes.write_change(cast(GroupJournal, Partition(replayed=0)), what)
+        desk.notes.write_change(loaded_partition(replayed=0), what)
     desk.passes()
     assert desk.store.acquired == []
 
 
-def test_beyond_fifty_changes_a_second_they_are_counted_in_one_line(desk: NoteDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_fifty_state_changes_a_second_are_counted_in_one_line(desk: NoteDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str | tuple[int, int]] = []
     monkeypatch.setattr(
         "broker.groups.change_log.log.info",
@@ -266,7 +265,7 @@ def test_beyond_fifty_changes_a_second_they_are_counted_in_one_line(desk: NoteDe
     assert lines[LINES_A_SECOND:] == [(30, 1), "group"]
 
 
-def test_a_change_of_state_is_one_line_and_nothing_else_is(desk: NoteDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_state_changes_are_logged_one_line_each(desk: NoteDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[dict[str, Any]] = []
     monkeypatch.setattr("broker.groups.change_log.log.info", lambda event, **values: lines.append({"event": event} | values))
     desk.tell(change(), ended())

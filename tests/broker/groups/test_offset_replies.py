@@ -67,7 +67,7 @@ def test_a_commit_reply_has_the_bytes_of_the_generated_message(topics: list[tupl
         assert reply.encode(version) == expected.encode(version)
 
 
-def test_a_name_that_no_reply_can_hold_is_an_error_of_encoding() -> None:
+def test_a_name_too_long_for_a_reply_raises_encode_error() -> None:
     for version in FETCHES:
         with pytest.raises(ProtocolError):
             Fetched([("g", [("n" * 32_768, [], [], 0)], 0)]).encode(version)

@@ -1,4 +1,4 @@
-"""Groups of a started broker, over sockets: members that wait for each other, and what a restart leaves of them."""
+"""Groups of a started broker, over sockets: members that wait for each other, and their state after a restart."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 
 def join_together(group: str, members: list[Client]) -> list[JoinGroupResponse]:
-    """All join as static members m0, m1, ...; the replies in their order."""
+    """All join as static members m0, m1, ...; returns their replies in order."""
     requests = [joining(group, instance=f"m{number}") for number in range(len(members))]
     for member, request in zip(members, requests, strict=True):
         member.send(request, 9)
@@ -42,9 +42,9 @@ def join_together(group: str, members: list[Client]) -> list[JoinGroupResponse]:
 
 
 def share_out(group: str, members: list[Client], joined: list[JoinGroupResponse]) -> list[SyncGroupResponse]:
-    """The leader assigns to each its own id; followers ask first."""
+    """The leader assigns each member its own id; followers sync first."""
     leader = next(number for number, one in enumerate(joined) if one.members)
-    assigned = {one.member_id: one.member_id.encode() for one in joined[leader].members}
+    assigned = {member.member_id: member.member_id.encode() for member in joined[leader].members}
     order = sorted(range(len(members)), key=lambda number: number == leader)
     requests = {}
     for number in order:
@@ -57,7 +57,7 @@ def share_out(group: str, members: list[Client], joined: list[JoinGroupResponse]
 
 def test_the_apis_of_groups_are_offered_in_the_versions_served(running: Broker) -> None:
     with Client(running.port) as client:
-        offered = {one.api_key: (one.min_version, one.max_version) for one in client.ask(ApiVersionsRequest("tests", "1"), 4).api_keys}
+        offered = {api_key.api_key: (api_key.min_version, api_key.max_version) for api_key in client.ask(ApiVersionsRequest("tests", "1"), 4).api_keys}
         assert {key: offered.get(key) for key in GROUP_APIS} == GROUP_APIS
         (found,) = client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4).coordinators
         assert (found.error_code, found.port) == (0, running.port)
@@ -74,15 +74,15 @@ def test_members_of_ten_connections_share_a_group_and_leave_it(running: Broker) 
             for _ in range(3):
                 assert member.ask(HeartbeatRequest("ten", 1, one.member_id), 4).error_code == 0
         (group,) = members[0].ask(DescribeGroupsRequest(["ten"]), 5).groups
-        assert (group.group_state, {one.client_host for one in group.members}) == ("Stable", {"/127.0.0.1"})
+        assert (group.group_state, {member.client_host for member in group.members}) == ("Stable", {"/127.0.0.1"})
         gone = members[0].ask(LeaveGroupRequest("ten", [MemberIdentity("", f"m{number}") for number in range(10)]), 5)
-        assert {one.error_code for one in gone.members} == {0}
-        assert [one.group_state for one in members[0].ask(ListGroupsRequest(["empty"]), 5).groups if one.group_id == "ten"] == ["Empty"]
+        assert {member.error_code for member in gone.members} == {0}
+        assert [group.group_state for group in members[0].ask(ListGroupsRequest(["empty"]), 5).groups if group.group_id == "ten"] == ["Empty"]
 
 
-@pytest.mark.once  # the system more than Python
+@pytest.mark.once  # no dependence on the Python version
 @pytest.mark.parametrize("flush", ["always", "never"])
-def test_what_was_acknowledged_survives_kill_9(tmp_path: Path, flush: str) -> None:
+def test_acknowledged_requests_survive_kill_9(tmp_path: Path, flush: str) -> None:
     settings = (f"offsets.flush={flush}", "group.initial.rebalance.delay.ms=0", "offsets.topic.num.partitions=3")
     arguments = ("--listen", "127.0.0.1:0", "--data", str(tmp_path), *[part for setting in settings for part in ("--set", setting)])
     groups = [f"g{number}" for number in range(6)]
@@ -100,15 +100,15 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path, flush: str) -> No
         for group in groups:
             assert client.ask(HeartbeatRequest(group, 1, ids[group], "m0"), 4).error_code == 0
         replies = client.ask(OffsetFetchRequest([OffsetFetchRequestGroup(group, topics=None) for group in groups]), 8).groups
-        assert [(one.group_id, one.error_code, one.topics[0].partitions[0].committed_offset) for one in replies] == [(group, 0, 5) for group in groups]
-        # A restarted process takes its seat without disturbing anybody.
+        assert [(reply.group_id, reply.error_code, reply.topics[0].partitions[0].committed_offset) for reply in replies] == [(group, 0, 5) for group in groups]
+        # A restarted process takes its seat without a rebalance.
         again = client.ask(joining("g0", instance="m0"), 9)
         assert (again.error_code, again.generation_id, again.skip_assignment) == (0, 1, True)
         assert client.ask(HeartbeatRequest("g0", 1, ids["g0"], "m0"), 4).error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
 def await_loaded(client: Client, groups: list[str]) -> None:
-    """A partition that is loading says so; what is served then is whole."""
+    """Wait until no partition is loading."""
     while client.ask(ListGroupsRequest(), 5).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         pass
-    assert {one.group_id for one in client.ask(ListGroupsRequest(), 5).groups} >= set(groups)
+    assert {group.group_id for group in client.ask(ListGroupsRequest(), 5).groups} >= set(groups)

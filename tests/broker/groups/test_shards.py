@@ -1,4 +1,4 @@
-"""Where groups live, and ids that nobody else has."""
+"""Partitions of groups, and unique ids."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tests.support.group_logs import CONFIG, World
 from tests.support.journals import LATE_MS
 
 
-def test_a_group_lives_where_kafka_would_look_for_it() -> None:
+def test_a_group_is_stored_in_kafkas_partition_for_it() -> None:
     shards = World(50).shards
     for group in ("orders", "", "groups of grün", "x" * 1000, "\U0001f600"):
         assert shards.of(group).partition == partition_of(group, 50)
         assert shards.of(group) is shards.of(group)
 
 
-@pytest.mark.plain  # what compiled code calls cannot be counted
-def test_where_a_group_lives_is_computed_once_while_few_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names are the clients': of those that are kept neither the number nor the length has no end."""
+@pytest.mark.plain  # calls of compiled code cannot be counted
+def test_the_partition_of_a_group_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients choose the names, so their number and length must be limited."""
     computed: list[str] = []
 
     def counted(name: str, count: int) -> int:
@@ -43,11 +43,11 @@ def test_where_a_group_lives_is_computed_once_while_few_are_asked_for(monkeypatc
     longest, longer = "n" * PLACE_NAME_MAX, "n" * (PLACE_NAME_MAX + 1)
     assert asked("a", "b", longest) == ["a", "b", longest]
     assert asked("a", "b", longest, longer, longer) == [longer, longer]
-    assert asked("c") == ["c"]  # one too many: it begins anew
+    assert asked("c") == ["c"]  # above the limit the cache starts over
     assert asked("c", "a", "b", "c", "a", "b") == ["a", "b"]
 
 
-def test_no_more_places_are_kept_than_there_may_be() -> None:
+def test_the_partition_cache_is_limited() -> None:
     shards = World(3).shards
     for number in range(PLACES_MAX + 1):
         shards.of(f"{number}")
@@ -81,16 +81,16 @@ def test_fresh_ids_take_every_byte_once() -> None:
     assert all(re.fullmatch(r"[0-9a-f-]{36}", id) for id in first)
 
 
-def test_members_get_fresh_ids_where_nothing_else_is_said() -> None:
+def test_members_get_fresh_ids_by_default() -> None:
     world = World()
-    shards = Shards(1, CONFIG, world.store, world.turn, world.loop, LATE_MS, world.told, lambda: None)  # type: ignore[arg-type]
+    shards = Shards(1, CONFIG, world.store, world.turn, world.loop, LATE_MS, world.recorded_notes, lambda: None)  # type: ignore[arg-type]
     shards.load_all()
     world.shards = shards
     waiter = world.join(instance=None)
     assert re.fullmatch(r"client-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", waiter.member_id)
 
 
-def test_the_core_gets_the_settings_of_groups() -> None:
+def test_the_coordinator_gets_the_group_settings() -> None:
     settings = {
         "group.min.session.timeout.ms": "101",
         "group.max.session.timeout.ms": "202",
@@ -103,4 +103,4 @@ def test_the_core_gets_the_settings_of_groups() -> None:
     }
     config = load_config(data=["/data"], settings=[f"{name}={value}" for name, value in settings.items()], environ={})
     assert group_config(config) == GroupConfig(101, 202, 303, 404, 505, 6 * 60_000, 707, 808)
-    assert group_config(load_config(data=["/data"], environ={})) == GroupConfig()  # its defaults are those of the settings
+    assert group_config(load_config(data=["/data"], environ={})) == GroupConfig()  # the defaults of the settings

@@ -38,7 +38,7 @@ def written(reader: int) -> str:
     return os.read(reader, 1 << 16).decode()
 
 
-def test_away_from_a_terminal_each_line_is_an_object(pipe: tuple[int, int]) -> None:
+def test_without_a_terminal_each_log_line_is_a_json_object(pipe: tuple[int, int]) -> None:
     logs.configure("info", "auto", fd=pipe[1], environ={})
     logs.log.info("member joined", group="checkout", generation=3)
     line = json.loads(written(pipe[0]))
@@ -46,7 +46,7 @@ def test_away_from_a_terminal_each_line_is_an_object(pipe: tuple[int, int]) -> N
     assert line == {"level": "info", "event": "member joined", "group": "checkout", "generation": 3}
 
 
-def test_on_a_terminal_lines_are_coloured_and_for_people(terminal: tuple[int, int]) -> None:
+def test_on_a_terminal_log_lines_are_coloured_text(terminal: tuple[int, int]) -> None:
     logs.configure("info", "auto", fd=terminal[1], environ={"TERM": "xterm"})
     logs.log.warning("member left", group="checkout", reason="its session ended")
     text = written(terminal[0])
@@ -56,13 +56,13 @@ def test_on_a_terminal_lines_are_coloured_and_for_people(terminal: tuple[int, in
 
 
 @pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_who_wants_no_colour_gets_none(terminal: tuple[int, int], environ: dict[str, str]) -> None:
+def test_colours_can_be_switched_off(terminal: tuple[int, int], environ: dict[str, str]) -> None:
     logs.configure("info", "auto", fd=terminal[1], environ=environ)
     logs.log.info("ready")
     assert re.fullmatch(r"\S+Z info    ready\r\n", written(terminal[0]))
 
 
-def test_an_empty_no_color_means_nothing(terminal: tuple[int, int]) -> None:
+def test_an_empty_no_color_has_no_effect(terminal: tuple[int, int]) -> None:
     logs.configure("info", "console", fd=terminal[1], environ={"NO_COLOR": "", "TERM": "xterm"})
     logs.log.info("ready")
     assert "\x1b[" in written(terminal[0])
@@ -95,7 +95,7 @@ def test_only_the_chosen_level_and_above_is_written(pipe: tuple[int, int]) -> No
     assert [json.loads(line)["event"] for line in written(pipe[0]).splitlines()] == ["warning", "error", "critical"]
 
 
-def test_whether_frames_are_shown_is_known_before_they_are_put_together(pipe: tuple[int, int]) -> None:
+def test_frames_are_formatted_only_if_logged(pipe: tuple[int, int]) -> None:
     assert not logs.debug_enabled()
     logs.configure("debug", "json", fd=pipe[1])
     assert logs.debug_enabled()
@@ -103,7 +103,7 @@ def test_whether_frames_are_shown_is_known_before_they_are_put_together(pipe: tu
     assert not logs.debug_enabled()
 
 
-def test_lines_go_where_the_latest_configuration_says(pipe: tuple[int, int]) -> None:
+def test_log_lines_go_to_the_latest_configured_output(pipe: tuple[int, int]) -> None:
     log = logs.log
     logs.configure("info", "json", fd=pipe[1])
     log.info("one", group="g")
@@ -129,7 +129,7 @@ def test_an_exception_comes_with_its_traceback(pipe: tuple[int, int], form: str)
 
 
 @pytest.mark.parametrize("form", ["console", "json"])
-def test_whatever_is_logged_a_line_comes_out(pipe: tuple[int, int], form: str) -> None:
+def test_any_value_is_logged_as_one_line(pipe: tuple[int, int], form: str) -> None:
     cycle: list[Any] = []
     cycle.append(cycle)
     logs.configure("info", form, fd=pipe[1], environ={})
@@ -137,7 +137,7 @@ def test_whatever_is_logged_a_line_comes_out(pipe: tuple[int, int], form: str) -
     assert "odd" in written(pipe[0])
 
 
-def test_libraries_and_warnings_go_the_same_way(pipe: tuple[int, int]) -> None:
+def test_library_logs_and_warnings_use_the_same_output(pipe: tuple[int, int]) -> None:
     logs.configure("info", "json", fd=pipe[1])
     logging.getLogger("asyncio").warning("slow %s", "callback")
     logging.getLogger("asyncio").debug("not shown")
@@ -153,7 +153,7 @@ def test_libraries_and_warnings_go_the_same_way(pipe: tuple[int, int]) -> None:
     assert old["where"].startswith(__file__)
 
 
-def test_after_closing_libraries_are_let_go(pipe: tuple[int, int]) -> None:
+def test_library_logging_is_restored_after_closing(pipe: tuple[int, int]) -> None:
     before = (list(logging.getLogger().handlers), warnings.showwarning)
     logs.configure("info", "json", fd=pipe[1])
     logs.close()

@@ -32,7 +32,7 @@ def line(event: str = "closed", **fields: Any) -> dict[str, Any]:
     return {"event": event, **fields}
 
 
-def test_the_first_is_written_and_the_others_are_counted(repeats: Repeats, moment: Moment) -> None:
+def test_the_first_line_is_written_and_repeats_are_counted(repeats: Repeats, moment: Moment) -> None:
     assert [repeats.repeated("warning", line(peer="a")) for _ in range(4)] == [False, True, True, True]
     assert repeats.overdue() == []
     moment.now += 1
@@ -45,21 +45,21 @@ def test_lines_that_differ_are_all_written(repeats: Repeats) -> None:
     assert not any(repeats.repeated(level, details) for level, details in different)
 
 
-def test_information_is_never_counted(repeats: Repeats) -> None:
+def test_info_lines_are_never_suppressed(repeats: Repeats) -> None:
     assert not any(repeats.repeated("info", line()) for _ in range(3))
     assert repeats.wait_seconds() is None
 
 
-def test_what_goes_on_is_told_less_and_less_often(repeats: Repeats, moment: Moment) -> None:
-    told = 0
+def test_a_repeated_line_is_written_at_growing_intervals(repeats: Repeats, moment: Moment) -> None:
+    written = 0
     for _ in range(36_000):
         repeats.repeated("error", line())
         moment.now += 0.1
-        told += len(repeats.overdue())
-    assert told == 6 + (3_600 - 63) // SECONDS_MAX
+        written += len(repeats.overdue())
+    assert written == 6 + (3_600 - 63) // SECONDS_MAX
 
 
-def test_what_has_ended_is_followed_no_more(repeats: Repeats, moment: Moment) -> None:
+def test_a_line_that_stopped_repeating_is_forgotten(repeats: Repeats, moment: Moment) -> None:
     repeats.repeated("error", line())
     assert repeats.wait_seconds() == 1
     moment.now += 1
@@ -68,7 +68,7 @@ def test_what_has_ended_is_followed_no_more(repeats: Repeats, moment: Moment) ->
     assert not repeats.repeated("error", line())
 
 
-def test_of_exceptions_the_place_counts_and_not_the_words(repeats: Repeats) -> None:
+def test_exceptions_are_compared_by_location_not_message(repeats: Repeats) -> None:
     def heard(text: str, kind: type[Exception]) -> bool:
         try:
             raise kind(text)
@@ -78,13 +78,13 @@ def test_of_exceptions_the_place_counts_and_not_the_words(repeats: Repeats) -> N
     assert [heard("one", ValueError), heard("two", ValueError), heard("one", KeyError)] == [False, True, False]
 
 
-def test_how_many_are_followed_has_a_bound(repeats: Repeats) -> None:
+def test_the_number_of_tracked_lines_is_limited(repeats: Repeats) -> None:
     assert not any(repeats.repeated("warning", line(number=number)) for number in range(2 * FOLLOWED_MAX))
     assert repeats.repeated("warning", line(number=FOLLOWED_MAX - 1))
     assert not repeats.repeated("warning", line(number=FOLLOWED_MAX))
 
 
-def test_at_the_end_the_count_is_written(repeats: Repeats) -> None:
+def test_pending_counts_are_written_at_the_end(repeats: Repeats) -> None:
     for _ in range(3):
         repeats.repeated("warning", line())
     (counted,) = repeats.overdue(at_end=True)

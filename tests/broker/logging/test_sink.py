@@ -25,7 +25,7 @@ def dropped_line(count: int) -> bytes:
 def pipe() -> Iterator[tuple[int, int]]:
     reader, writer = os.pipe()
     yield reader, writer
-    # The thread of a stuck sink must be gone before its descriptor is: the number will be somebody else's.
+    # The thread of a stuck sink must end before its descriptor is closed: the number will be reused.
     with suppress(OSError):
         os.close(reader)
     for thread in threading.enumerate():
@@ -37,7 +37,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 def drain(reader: int) -> bytes:
-    """Until the last writer closes."""
+    """Read until the last writer closes."""
     text = b""
     while piece := os.read(reader, 1 << 16):
         text += piece
@@ -59,7 +59,7 @@ def test_lines_come_out_whole_and_in_order(pipe: tuple[int, int]) -> None:
 
 
 def fill(writer: int) -> int:
-    """Nothing more goes into the pipe; the number of bytes in it."""
+    """Fill the pipe completely; returns the number of bytes in it."""
     size = 0
     os.set_blocking(writer, False)
     with suppress(BlockingIOError):
@@ -69,7 +69,7 @@ def fill(writer: int) -> int:
     return size
 
 
-def test_a_pipe_that_nobody_reads_costs_lines_and_no_time(pipe: tuple[int, int]) -> None:
+def test_a_pipe_without_a_reader_drops_lines_without_blocking(pipe: tuple[int, int]) -> None:
     filled = fill(pipe[1])
     sink = LineSink(pipe[1], dropped_line, queue_bytes_max=10_000)
     slowest = 0.0
@@ -79,8 +79,8 @@ def test_a_pipe_that_nobody_reads_costs_lines_and_no_time(pipe: tuple[int, int])
         slowest = max(slowest, time.perf_counter() - start)
     assert slowest < 1
     dropped = sink.dropped
-    assert 1000 - (10_000 + 4096) // 100 <= dropped < 1000  # what is queued and what is being written
-    # Once somebody reads again they hear of it, and logging goes on.
+    assert 1000 - (10_000 + 4096) // 100 <= dropped < 1000  # the queued line and the line being written
+    # Once the pipe is read again, the reader gets the count, and logging continues.
     collected: list[bytes] = []
     reader = threading.Thread(target=lambda: collected.append(drain(pipe[0])), daemon=True)
     reader.start()
@@ -89,13 +89,13 @@ def test_a_pipe_that_nobody_reads_costs_lines_and_no_time(pipe: tuple[int, int])
     assert sink.close(10)
     os.close(pipe[1])
     reader.join(10)
-    *lines, told, after = collected[0][filled:].splitlines()
-    assert (told, after) == (b"%d dropped" % dropped, b"after")
+    *lines, summary, after = collected[0][filled:].splitlines()
+    assert (summary, after) == (b"%d dropped" % dropped, b"after")
     assert len(lines) == 1000 - dropped
     assert sink.dropped == dropped
 
 
-def test_the_end_waits_for_a_stuck_pipe_only_so_long(pipe: tuple[int, int]) -> None:
+def test_the_end_waits_a_limited_time_for_a_stuck_pipe(pipe: tuple[int, int]) -> None:
     sink = LineSink(pipe[1], dropped_line)
     for _ in range(3000):
         sink.write(LINE)
@@ -105,10 +105,10 @@ def test_the_end_waits_for_a_stuck_pipe_only_so_long(pipe: tuple[int, int]) -> N
     dropped = sink.dropped
     assert dropped > 2000
     sink.write(LINE)
-    assert sink.dropped == dropped + 1  # closed: nothing is taken any more
+    assert sink.dropped == dropped + 1  # closed: no line is accepted
 
 
-def test_a_reader_that_is_gone_stops_nobody(pipe: tuple[int, int]) -> None:
+def test_a_closed_reader_does_not_stop_the_broker(pipe: tuple[int, int]) -> None:
     sink = LineSink(pipe[1], dropped_line)
     os.close(pipe[0])
     sink.write(LINE)
@@ -118,7 +118,7 @@ def test_a_reader_that_is_gone_stops_nobody(pipe: tuple[int, int]) -> None:
     assert sink.dropped == 2
 
 
-def test_a_descriptor_that_somebody_made_non_blocking_is_waited_for(pipe: tuple[int, int]) -> None:
+def test_a_full_non_blocking_descriptor_is_waited_for(pipe: tuple[int, int]) -> None:
     os.set_blocking(pipe[1], False)
     sink = LineSink(pipe[1], dropped_line)
     for _ in range(3000):
@@ -132,7 +132,7 @@ def test_a_descriptor_that_somebody_made_non_blocking_is_waited_for(pipe: tuple[
     assert collected == [LINE * 3000]
 
 
-def test_a_process_ends_although_nobody_reads_its_log() -> None:
+def test_a_process_ends_though_its_log_is_not_read() -> None:
     code = """
 from broker.logging import logs
 from broker.logging.logs import log
@@ -153,7 +153,7 @@ logs.close()
         process.communicate()
 
 
-def test_a_signal_that_the_main_thread_holds_back_is_not_given_to_the_thread_that_writes() -> None:
+def test_a_signal_blocked_in_the_main_thread_is_blocked_in_the_writer_thread() -> None:
     code = """
 import os, signal, time
 from broker.logging.sink import LineSink

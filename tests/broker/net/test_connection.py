@@ -1,4 +1,4 @@
-"""One connection on a hand-made transport: order, bounds, and what waits."""
+"""One connection on a hand-made transport: order, limits and waiting requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_frame_in_single_bytes_is_one_request(bench: Bench) -> None:
     assert bench.seen == [b"echo 1"]
 
 
-def test_frames_behind_a_parked_reply_wait_and_go_on_when_it_is_answered(bench: Bench) -> None:
+def test_frames_after_a_parked_request_wait_for_its_reply(bench: Bench) -> None:
     bench.arrives(b"park", b"echo 1", b"park", b"echo 2")
     assert bench.seen == [b"park"]
     bench.connection.send(b"parked")
@@ -40,7 +40,7 @@ def test_frames_behind_a_parked_reply_wait_and_go_on_when_it_is_answered(bench: 
     assert bench.wire.written == b"parkedecho 1againecho 2"
 
 
-def test_what_arrives_behind_a_parked_reply_is_bounded(bench: Bench) -> None:
+def test_bytes_received_after_a_parked_request_are_limited(bench: Bench) -> None:
     bench.arrives(b"park")
     for _ in range(5):
         bench.arrives(b"echo" + b"." * 300)
@@ -51,12 +51,12 @@ def test_what_arrives_behind_a_parked_reply_is_bounded(bench: Bench) -> None:
     assert len(bench.seen) == 6
 
 
-def test_empty_frames_that_wait_are_bounded_too(bench: Bench) -> None:
+def test_waiting_empty_frames_are_limited(bench: Bench) -> None:
     bench.arrives(b"park", *[b""] * (WAITING_MAX // 60))
     assert not bench.wire.reading
 
 
-def test_a_peer_that_does_not_read_is_no_longer_read_from_nor_worked_for(bench: Bench) -> None:
+def test_a_peer_that_does_not_read_replies_is_paused(bench: Bench) -> None:
     bench.answer = lambda frame: b"r" * 4_000
     for number in range(20):
         if bench.wire.reading:
@@ -78,7 +78,7 @@ def test_many_requests_in_one_chunk_stop_at_the_bound_of_unread_replies(bench: B
     assert len(bench.wire.written) <= UNREAD_MAX + 65_536 + 4_000
 
 
-def test_nonsense_closes_the_connection_after_what_was_answered(bench: Bench) -> None:
+def test_a_malformed_frame_closes_the_connection_after_earlier_replies(bench: Bench) -> None:
     bench.arrives(b"echo 1", b"nonsense", b"echo 2")
     assert bench.wire.written == b"echo 1"
     assert not bench.wire.open
@@ -101,7 +101,7 @@ def test_a_negative_length_closes_the_connection(bench: Bench) -> None:
     assert not bench.wire.open
 
 
-def test_a_reply_to_a_connection_that_is_gone_is_dropped(bench: Bench) -> None:
+def test_a_reply_to_a_closed_connection_is_dropped(bench: Bench) -> None:
     bench.arrives(b"park")
     bench.connection.connection_lost(ConnectionResetError())
     bench.connection.send(b"parked")
@@ -109,7 +109,7 @@ def test_a_reply_to_a_connection_that_is_gone_is_dropped(bench: Bench) -> None:
     assert bench.wire.written == b""
 
 
-def test_while_the_broker_stops_what_is_parked_is_answered_and_nothing_new_begins(bench: Bench) -> None:
+def test_a_stopping_broker_answers_parked_requests_and_starts_no_new_ones(bench: Bench) -> None:
     bench.arrives(b"park", b"echo 1")
     bench.connection.begin_nothing_more()
     bench.arrives(b"echo 2")
@@ -119,14 +119,14 @@ def test_while_the_broker_stops_what_is_parked_is_answered_and_nothing_new_begin
     assert bench.seen == [b"park"]
 
 
-def test_while_the_broker_stops_nothing_is_left_unread_in_the_socket(bench: Bench) -> None:
+def test_a_stopping_broker_drains_the_socket(bench: Bench) -> None:
     bench.arrives(b"park", *[b"echo" + b"." * 300] * 5)
     assert not bench.wire.reading
     bench.connection.begin_nothing_more()
     assert bench.wire.reading
 
 
-def test_while_the_broker_stops_a_connection_ends_when_its_replies_are_out(bench: Bench) -> None:
+def test_a_stopping_broker_closes_a_connection_after_its_last_reply(bench: Bench) -> None:
     bench.arrives(b"echo 1")
     bench.connection.begin_nothing_more()
     bench.connection.close_when_sent()
@@ -136,7 +136,7 @@ def test_while_the_broker_stops_a_connection_ends_when_its_replies_are_out(bench
     assert not bench.wire.open
 
 
-def test_a_chunk_of_many_requests_leaves_turns_to_others(bench: Bench) -> None:
+def test_a_chunk_of_many_requests_does_not_block_other_connections(bench: Bench) -> None:
     bench.arrives(*[b"echo %d" % number for number in range(100)])
     shares = [len(bench.seen)]
     while bench.later:
@@ -145,7 +145,7 @@ def test_a_chunk_of_many_requests_leaves_turns_to_others(bench: Bench) -> None:
     assert shares == [32, 64, 96, 100]
 
 
-def test_large_replies_leave_turns_to_others_sooner(bench: Bench) -> None:
+def test_large_replies_yield_to_other_connections_sooner(bench: Bench) -> None:
     bench.wire.set_write_buffer_limits(1 << 30)
     bench.answer = lambda frame: b"r" * 30_000
     bench.arrives(*[b"%d" % number for number in range(10)])

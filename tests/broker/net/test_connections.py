@@ -1,4 +1,4 @@
-"""Which connections are closed where another one needs the room."""
+"""The connections that are closed to make room for others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.runtime.clock import Clock
 
 
 class Peer:
-    """As much of a connection as is asked."""
+    """The parts of a connection that are asked."""
 
     peer = "127.0.0.1"
 
@@ -38,7 +38,8 @@ def connections() -> Connections:
     return Connections(clock, -1)
 
 
-def test_the_one_that_is_idle_for_longest_makes_room_and_a_silent_one_sooner(connections: Connections) -> None:
+@pytest.mark.plain
+def test_the_longest_idle_connection_is_closed_first_and_silent_ones_sooner(connections: Connections) -> None:
     now = 1_000_000
     spoke = [Peer(connections, 0, now - IDLE_MS - number) for number in range(3)]
     silent = Peer(connections, now - SILENT_MS)
@@ -47,14 +48,15 @@ def test_the_one_that_is_idle_for_longest_makes_room_and_a_silent_one_sooner(con
     busy = Peer(connections, 0, busy=True)
     closed = []
     while connections.make_room(now):
-        assert connections.make_room(now) == 0  # that one is still being closed
+        assert connections.make_room(now) == 0  # that connection is still being closed
         (peer,) = [peer for peer in (*spoke, silent, young, spoke_at_once, busy) if peer.reason == MADE_ROOM and peer not in closed]
         closed.append(peer)
         peer.ends()
     assert closed == [spoke[2], spoke[1], silent]
 
 
-def test_of_many_some_make_room_at_once(connections: Connections) -> None:
+@pytest.mark.plain
+def test_several_connections_are_closed_at_once_among_many(connections: Connections) -> None:
     peers = [Peer(connections, 0) for _ in range(640)]
     assert connections.make_room(10_000) == 10
     for peer in [peer for peer in peers if peer.closed]:

@@ -1,4 +1,4 @@
-"""Hostile bytes to a running broker: the connection they come on closes with a logged reason, and nobody else notices."""
+"""Hostile bytes to a running broker: their connection is closed with a logged reason, and other clients notice nothing."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.running import Broker, Client, broker
 from tests.support.peers import EVERY_TOPIC, LOOPS, NO_TOPIC, answered, bytes_of, clients, defects, entries, eventually, on, reasons
+
+pytestmark = pytest.mark.once  # bytes and sockets
 
 TOO_LONG = "socket.request.max.bytes"
 TLS_HELLO = bytes.fromhex("1603010200010001fc0303") + bytes(range(64))
@@ -51,7 +53,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[Broker]:
         (frame(b""), "a request of 0 bytes has no room"),
         (frame(b"nonsense"), "a request of 8 bytes has no room"),
         (frame(head(3, 12)[:10] + b"\xff"), "Metadata"),
-        (frame(head(4, 7)), "API key 4"),  # of brokers among themselves
+        (frame(head(4, 7)), "API key 4"),  # between brokers
         (frame(head(999, 0)), "API key 999"),
         (frame(head(-1, 0)), "API key -1"),
         (frame(head(3, 99)), "Metadata version 99"),
@@ -68,7 +70,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[Broker]:
     ],
     ids=lambda value: value if isinstance(value, str) else value[:12].hex(),
 )
-def test_each_kind_of_nonsense_closes_its_connection_with_a_reason(running: Broker, data: bytes, reason: str) -> None:
+def test_each_kind_of_malformed_frame_closes_its_connection_with_a_reason(running: Broker, data: bytes, reason: str) -> None:
     known = len(reasons(running))
     with clients(2, running.port) as (other, hostile):
         hostile.socket.sendall(data)
@@ -79,17 +81,17 @@ def test_each_kind_of_nonsense_closes_its_connection_with_a_reason(running: Brok
         assert answered(other)
 
 
-def test_what_came_before_the_nonsense_is_answered(running: Broker) -> None:
+def test_requests_before_a_malformed_frame_are_answered(running: Broker) -> None:
     known = len(reasons(running))
     with Client(running.port) as hostile:
         hostile.socket.sendall(NO_TOPIC + NO_TOPIC + frame(b"nonsense") + NO_TOPIC)
         for _ in range(2):
             assert hostile.receive(MetadataRequest([]), 12).brokers
         assert hostile.closed()
-    assert eventually(lambda: len(reasons(running)) > known)  # or the next test takes the line for its own
+    assert eventually(lambda: len(reasons(running)) > known)  # or the next test would find this line
 
 
-def test_a_frame_that_never_ends_waits_without_costing_what_it_announces(running: Broker) -> None:
+def test_an_incomplete_frame_uses_only_the_memory_of_received_bytes(running: Broker) -> None:
     before = running.memory_kib()
     with clients(50, running.port) as liars:
         for client in liars:
@@ -99,11 +101,11 @@ def test_a_frame_that_never_ends_waits_without_costing_what_it_announces(running
         assert running.memory_kib() - before < 4 * 1024
 
 
-# The storm
+# Many hostile frames
 
 
 def valid_requests() -> list[bytes]:
-    """Requests of every API served, old and new in form, as they go over the wire."""
+    """Requests of every API served, in old and new formats, as sent over the wire."""
     config = CreatableTopicConfig("cleanup.policy", "compact")
     topics = [CreatableTopic(f"hostile-{number}", 3, 1, [], [config]) for number in range(3)]
     names = [MetadataRequestTopic(name="some-topic"), MetadataRequestTopic(name="another")]
@@ -118,7 +120,7 @@ def valid_requests() -> list[bytes]:
 
 
 def hostile_bytes(seed: int, count: int) -> Iterator[bytes]:
-    """Every truncation of every valid request, then `count` in all of what chance makes of them."""
+    """Every truncation of every valid request, then `count` random changes of them."""
     valid = valid_requests()
     truncated = [frame(request[4:end]) for request in valid for end in range(4, len(request))]
     yield from truncated
@@ -129,16 +131,16 @@ def hostile_bytes(seed: int, count: int) -> Iterator[bytes]:
 
 def changed(data: bytearray, random: Random) -> bytes:
     kind = random.randrange(8)
-    if kind == 0:  # bits flipped anywhere, the length in front included
+    if kind == 0:  # bits flipped anywhere, including the length prefix
         for _ in range(random.randint(1, 8)):
             data[random.randrange(len(data))] ^= 1 << random.randrange(8)
-    elif kind == 1:  # bits flipped behind the length
+    elif kind == 1:  # bits flipped after the length prefix
         for _ in range(random.randint(1, 8)):
             data[random.randrange(4, len(data))] ^= 1 << random.randrange(8)
-    elif kind == 2:  # a length or a count that lies: four bytes somewhere
+    elif kind == 2:  # a false length or count: four bytes anywhere
         at = random.randrange(4, len(data) - 3)
         data[at : at + 4] = pack(">i", random.choice((-1, -2, 1 << 30, (1 << 31) - 1, -(1 << 31), 100_000)))
-    elif kind == 3:  # a varint that lies
+    elif kind == 3:  # a false varint
         at = random.randrange(4, len(data))
         data[at : at + 1] = random.choice((b"\xff" * 4 + b"\x0f", b"\xff" * 9 + b"\x01", b"\xff" * 12, b"\0", b"\x01"))
         data[:4] = pack(">i", len(data) - 4)
@@ -148,7 +150,7 @@ def changed(data: bytearray, random: Random) -> bytes:
         at, end = sorted(random.randrange(4, len(data)) for _ in range(2))
         data[at:end] = data[at:end] * random.choice((0, 2, 5))
         data[:4] = pack(">i", len(data) - 4)
-    elif kind == 6:  # nothing but chance
+    elif kind == 6:  # random bytes
         return frame(random.randbytes(random.randrange(200)))
     else:
         return random.randbytes(random.randrange(1, 200))
@@ -156,7 +158,7 @@ def changed(data: bytearray, random: Random) -> bytes:
 
 
 def throw(port: int, data: bytes) -> None:
-    """Send it, say that there is no more, and wait until the broker is done with it."""
+    """Send it, end the stream, and wait until the broker is done with it."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as sock, contextlib.suppress(ConnectionError):
         sock.sendall(data)
         sock.shutdown(socket.SHUT_WR)
@@ -165,7 +167,7 @@ def throw(port: int, data: bytes) -> None:
 
 
 class Bystander(threading.Thread):
-    """Asks for metadata all along, on one connection; how long each answer took."""
+    """Asks for metadata continuously on one connection, and records the time of each reply."""
 
     def __init__(self, port: int) -> None:
         super().__init__()
@@ -214,10 +216,9 @@ def test_thousands_of_hostile_frames_change_nothing(loop: str, count: int) -> No
         assert started.stop() == 0
 
 
-@pytest.mark.once  # the system more than Python
 @pytest.mark.parametrize("loop", LOOPS)
-def test_peers_that_vanish_in_the_middle_leave_nothing_behind(loop: str) -> None:
-    """Resets instead of orderly ends, at every point of a request and of its reply."""
+def test_peers_that_disconnect_midway_leave_no_state(loop: str) -> None:
+    """Resets instead of orderly closes, at every point of a request and of its reply."""
     with broker(*on(loop)) as started, Client(started.port) as other:
         for number in range(1_000):
             sock = socket.create_connection(("127.0.0.1", started.port), timeout=10)

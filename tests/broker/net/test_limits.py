@@ -1,4 +1,4 @@
-"""What a peer can make the broker keep or do has a bound, and each bound is met here."""
+"""Every resource that a peer can make the broker use is limited, and each limit is reached here."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ from tests.support.peers import (
     send_until_stuck,
 )
 
-pytestmark = pytest.mark.once  # the system more than Python
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc, and uses addresses that only Linux has on loopback")
 
-# What the kernel takes for one connection in both directions, whatever the broker does.
+# Kernel buffers of one connection in both directions, whatever the broker does.
 KERNEL_BYTES = 16 << 20
 GREEDY_BYTES = 64 << 20
 
 
-# How many
+# Number of connections
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -66,7 +66,7 @@ def test_beyond_max_connections_peers_wait_until_one_leaves(loop: str) -> None:
 
 
 @linux_only
-def test_one_address_has_its_own_limit_and_its_exceptions() -> None:
+def test_connections_are_limited_per_address_with_overrides() -> None:
     settings = ("max.connections.per.ip=3", "max.connections.per.ip.overrides=127.0.0.2:1,127.0.0.3:4")
     with broker(*on("auto", *settings, "listeners=PLAINTEXT://0.0.0.0:0", "advertised.listeners=PLAINTEXT://127.0.0.1:0")) as started:
         for source, allowed in (("127.0.0.1", 3), ("127.0.0.2", 1), ("127.0.0.3", 4), ("127.0.0.4", 3)):
@@ -104,7 +104,7 @@ def test_two_thousand_connections_at_once_are_answered(loop: str) -> None:
         assert defects(started) == []
 
 
-# How large
+# Sizes
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -124,18 +124,18 @@ def test_a_request_of_the_largest_size_is_answered_and_one_byte_more_closes(loop
 
 
 def padded(size: int) -> bytes:
-    """A request for a topic whose name makes it exactly that large, not counting its length in front."""
+    """A request for a topic with a name that makes it exactly that large, without its length prefix."""
     empty = bytes_of(MetadataRequest([MetadataRequestTopic(name="")], False), 8)
     return bytes_of(MetadataRequest([MetadataRequestTopic(name="x" * (size + 4 - len(empty)))], False), 8)
 
 
-def test_a_request_as_large_as_is_usual_in_large_clusters_is_answered() -> None:
+def test_a_large_ordinary_request_is_answered() -> None:
     names = [MetadataRequestTopic(name=f"some-topic-with-a-longer-name-{number}") for number in range(5_000)]
     with broker(*on("auto")) as started, Client(started.port) as client:
         assert len(client.ask(MetadataRequest(names, False), 12).topics) == 5_000
 
 
-# How long
+# Times
 
 
 @pytest.mark.parametrize("elements", [100_000, 100_001])
@@ -162,7 +162,7 @@ def test_elements_inside_elements_count_too() -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_who_is_silent_for_too_long_is_closed_and_who_is_not_is_not(loop: str) -> None:
+def test_only_idle_connections_are_closed(loop: str) -> None:
     with broker(*on(loop, "connections.max.idle.ms=400")) as started, clients(3, started.port) as (silent, talking, half):
         half.socket.sendall(NO_TOPIC[:9])
         ended = threading.Thread(target=lambda: (silent.closed(), half.closed()))
@@ -177,7 +177,7 @@ def test_who_is_silent_for_too_long_is_closed_and_who_is_not_is_not(loop: str) -
     assert reasons(started) == ["idle for more than 400 ms (connections.max.idle.ms)"] * 2
 
 
-def test_waiting_for_a_held_reply_is_not_idleness(tmp_path: Path) -> None:
+def test_a_connection_waiting_for_a_held_reply_is_not_idle(tmp_path: Path) -> None:
     disk = SlowDisk(tmp_path)
     arguments = kept_in(tmp_path / "data", "connections.max.idle.ms=300")
     with broker(*arguments, **disk.environment) as started, clients(2, started.port) as (held, first), ExitStack() as stack:
@@ -185,13 +185,13 @@ def test_waiting_for_a_held_reply_is_not_idleness(tmp_path: Path) -> None:
         disk.stick()
         held.send(create("held"), 7)
         assert first.closed()
-        assert stack.enter_context(Client(started.port)).closed()  # twice as long as may be waited in idleness
+        assert stack.enter_context(Client(started.port)).closed()  # twice the idle limit
         disk.go_on()
         assert held.receive(create("held"), 7).topics[0].error_code == 0
 
 
 class Sleeper:
-    """As much of a host as a connection needs to exist."""
+    """The parts of a host that a connection needs."""
 
     def __init__(self) -> None:
         self.nanoseconds = 0
@@ -204,13 +204,13 @@ class Sleeper:
         return connection
 
     def passes(self, milliseconds: int, connections: Connections) -> list[str]:
-        """Who was closed when so much time had gone by."""
+        """The connections closed after so much time."""
         self.nanoseconds += milliseconds * 1_000_000
         connections.advance(self.clock.tick())
         return [connection.peer for connection in connections.live if connection.closed]
 
 
-def test_idleness_is_measured_from_the_last_bytes_and_never_while_a_reply_is_owed() -> None:
+def test_idle_time_counts_from_the_last_bytes_and_not_while_a_reply_is_due() -> None:
     sleeper = Sleeper()
     connections = Connections(sleeper.clock, 1_000)
     silent, owed = sleeper.connection(connections, "silent"), sleeper.connection(connections, "owed")
@@ -225,35 +225,35 @@ def test_idleness_is_measured_from_the_last_bytes_and_never_while_a_reply_is_owe
     assert silent.reason.startswith("idle")
 
 
-def test_idleness_below_0_is_never_too_long() -> None:
+def test_a_negative_idle_limit_disables_closing() -> None:
     sleeper = Sleeper()
     connections = Connections(sleeper.clock, -1)
     sleeper.connection(connections, "silent")
     assert connections.wake_at > 1 << 60
 
 
-# How much
+# Memory
 
 
 @linux_only
 @pytest.mark.alone
 @pytest.mark.parametrize("loop", LOOPS)
-def test_who_never_reads_costs_a_bounded_amount_of_memory(loop: str) -> None:
+def test_a_client_that_never_reads_costs_a_bounded_amount_of_memory(loop: str) -> None:
     with broker(*on(loop)) as started, clients(4, started.port) as (other, *greedy):
-        other.ask(create("large", 2_000), 7)  # a reply of all topics is now 50 KB and more
+        other.ask(create("large", 2_000), 7)  # a reply of all topics is now 50 KB or more
         assert answered(other)
         before = started.memory_kib()
         for client in greedy:
             assert send_until_stuck(client.socket, EVERY_TOPIC * 100, GREEDY_BYTES, quiet=0.1) < KERNEL_BYTES
             assert answered(other)
         assert eventually(lambda: at_rest(started), 20), "it goes on working for those who do not read"
-        # 1 MiB of replies and 1 MiB of requests each, what may come beyond before it is noticed, and the allocator's share.
+        # 1 MiB of replies and 1 MiB of requests each, bytes received before the limit is noticed, and the allocator's share.
         assert started.memory_kib() - before < len(greedy) * 4096
         assert answered(other)
 
 
 def at_rest(started: Broker) -> bool:
-    """Whether the broker does nothing, for a moment."""
+    """Whether the broker uses no processor time for a moment."""
     used = cpu_seconds(started)
     time.sleep(0.1)
     return cpu_seconds(started) - used < 0.02
@@ -261,7 +261,7 @@ def at_rest(started: Broker) -> bool:
 
 @linux_only
 @pytest.mark.parametrize("loop", LOOPS)
-def test_requests_behind_an_unanswered_one_are_bounded_and_answered_in_order(tmp_path: Path, loop: str) -> None:
+def test_requests_after_an_unanswered_request_are_limited_and_answered_in_order(tmp_path: Path, loop: str) -> None:
     disk = SlowDisk(tmp_path)
     with broker(*kept_in(tmp_path / "data", f"event.loop={loop}"), **disk.environment) as started, Client(started.port) as client:
         client.ask(create("at-once"), 7)
@@ -279,7 +279,7 @@ def test_requests_behind_an_unanswered_one_are_bounded_and_answered_in_order(tmp
 
 @pytest.mark.alone
 @pytest.mark.parametrize("loop", LOOPS)
-def test_who_sends_and_reads_as_fast_as_possible_leaves_turns_to_others(loop: str) -> None:
+def test_a_client_at_full_speed_does_not_block_other_connections(loop: str) -> None:
     """Thousands of requests in one chunk, each reply read at once: neither other clients nor a signal wait for all of them."""
     with broker(*on(loop)) as started, clients(2, started.port) as (greedy, other):
         other.ask(create("large", 300), 7)

@@ -1,4 +1,4 @@
-"""Replies that leave in pieces: at the peer's pace, taking turns, and with what was asked behind them waiting."""
+"""Replies sent in pieces: at the peer's pace, in turns with other connections, with later requests waiting."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.support.connections import UNREAD_MAX, WAITING_MAX, Bench, Wire
 
 
 class Slow(Wire):
-    """A transport whose peer takes what is written when it is told to."""
+    """A transport whose peer reads only when told to."""
 
     def __init__(self) -> None:
         super().__init__()
         self.low = 0
-        self.takes = 1 << 40  # how much more the kernel takes at once
+        self.takes = 1 << 40  # how many more bytes the kernel takes at once
         self.pieces: list[int] = []
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -55,6 +55,9 @@ class Long:
         self.left -= size
         return [self.letter, self.letter * (size - 1)] if size > 1 else [self.letter]
 
+    def send(self, socket: int, bytes_max: int) -> int:
+        raise AssertionError("there is no socket")
+
     def close(self) -> None:
         self.closed += 1
 
@@ -79,7 +82,7 @@ class Desk(Bench):
         return connection, self.wired(connection)
 
     def end_turn(self) -> None:
-        self.later[:] = dict.fromkeys(self.later)  # a turn ends once for each
+        self.later[:] = dict.fromkeys(self.later)  # the end of the turn runs once for each
         super().end_turn()
 
     def turns(self) -> int:
@@ -95,7 +98,7 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_a_long_reply_leaves_in_one_piece_a_turn(desk: Desk) -> None:
+def test_a_long_reply_is_sent_one_piece_per_turn(desk: Desk) -> None:
     desk.arrives(b"fetch")
     reply = Long(3 * PIECE_BYTES + 5)
     desk.connection.send_in_pieces(reply)
@@ -107,7 +110,7 @@ def test_a_long_reply_leaves_in_one_piece_a_turn(desk: Desk) -> None:
     assert (desk.slow.high, desk.slow.low) == (UNREAD_MAX, UNREAD_MAX // 2), "the limits are those of before"
 
 
-def test_requests_behind_a_long_reply_wait_for_its_end(desk: Desk) -> None:
+def test_requests_after_a_long_reply_wait_for_its_end(desk: Desk) -> None:
     desk.arrives(b"fetch", b"echo 1")
     desk.connection.send_in_pieces(Long(2 * PIECE_BYTES))
     desk.arrives(b"echo 2")
@@ -118,7 +121,7 @@ def test_requests_behind_a_long_reply_wait_for_its_end(desk: Desk) -> None:
     assert desk.slow.written == b"x" * 2 * PIECE_BYTES + b"echo 1echo 2"
 
 
-def test_what_was_answered_before_leaves_before_it(desk: Desk) -> None:
+def test_earlier_replies_leave_before_a_long_reply(desk: Desk) -> None:
     desk.arrives(b"echo 1", b"fetch")
     desk.arrives()
     desk.connection.send_in_pieces(Long(3))
@@ -126,7 +129,7 @@ def test_what_was_answered_before_leaves_before_it(desk: Desk) -> None:
     assert desk.slow.written == b"echo 1xxx"
 
 
-def test_no_piece_is_made_while_the_peer_has_not_taken_the_one_before(desk: Desk) -> None:
+def test_no_piece_is_built_before_the_peer_took_the_previous_piece(desk: Desk) -> None:
     desk.slow.takes = PIECE_BYTES // 2
     desk.arrives(b"fetch")
     reply = Long(2 * PIECE_BYTES)
@@ -140,7 +143,7 @@ def test_no_piece_is_made_while_the_peer_has_not_taken_the_one_before(desk: Desk
     assert reply.closed == 1
 
 
-def test_a_long_reply_to_who_has_not_read_the_reply_before_begins_when_that_is_read(desk: Desk) -> None:
+def test_a_long_reply_begins_after_the_previous_reply_was_read(desk: Desk) -> None:
     desk.slow.takes = 0
     desk.answer = lambda frame: bytes(UNREAD_MAX + 1) if frame == b"much" else None
     desk.arrives(b"fetch")
@@ -153,7 +156,7 @@ def test_a_long_reply_to_who_has_not_read_the_reply_before_begins_when_that_is_r
     assert desk.slow.written == b"xxxxxxx"
 
 
-def test_who_has_not_taken_the_last_piece_is_not_worked_for_until_it_has(desk: Desk) -> None:
+def test_the_next_request_waits_for_the_last_piece_of_a_long_reply(desk: Desk) -> None:
     desk.slow.takes = 0
     desk.arrives(b"fetch", b"echo 1")
     desk.connection.send_in_pieces(Long(PIECE_BYTES))
@@ -187,7 +190,7 @@ def test_short_ends_of_long_replies_share_a_turn(desk: Desk) -> None:
     assert [wire.pieces for _, wire in others] == [[100]] * 3
 
 
-def test_a_reply_whose_rest_cannot_be_had_ends_its_connection(desk: Desk) -> None:
+def test_a_long_reply_that_fails_midway_closes_its_connection(desk: Desk) -> None:
     desk.arrives(b"fetch")
     reply = Long(2 * PIECE_BYTES, lost_at=PIECE_BYTES)
     desk.connection.send_in_pieces(reply)
@@ -198,7 +201,7 @@ def test_a_reply_whose_rest_cannot_be_had_ends_its_connection(desk: Desk) -> Non
     assert reply.closed == 1
 
 
-def test_a_connection_that_ends_lets_go_of_its_long_reply(desk: Desk) -> None:
+def test_a_closed_connection_releases_its_long_reply(desk: Desk) -> None:
     desk.arrives(b"fetch")
     reply = Long(9 * PIECE_BYTES)
     desk.connection.send_in_pieces(reply)
@@ -209,7 +212,7 @@ def test_a_connection_that_ends_lets_go_of_its_long_reply(desk: Desk) -> None:
     assert len(desk.slow.pieces) == 1
 
 
-def test_a_long_reply_to_a_connection_that_is_gone_is_let_go_of(desk: Desk) -> None:
+def test_a_long_reply_to_a_closed_connection_is_released(desk: Desk) -> None:
     desk.arrives(b"fetch")
     desk.connection.connection_lost(None)
     reply = Long(9)
@@ -218,7 +221,7 @@ def test_a_long_reply_to_a_connection_that_is_gone_is_let_go_of(desk: Desk) -> N
     assert desk.turns() == 0
 
 
-def test_an_orderly_end_waits_for_the_rest_of_a_long_reply(desk: Desk) -> None:
+def test_an_orderly_close_waits_for_the_rest_of_a_long_reply(desk: Desk) -> None:
     desk.arrives(b"fetch")
     desk.connection.send_in_pieces(Long(2 * PIECE_BYTES))
     desk.connection.close_when_sent()
@@ -229,7 +232,7 @@ def test_an_orderly_end_waits_for_the_rest_of_a_long_reply(desk: Desk) -> None:
     assert len(desk.slow.written) == 2 * PIECE_BYTES
 
 
-def test_what_comes_behind_a_long_reply_is_bounded(desk: Desk) -> None:
+def test_bytes_received_after_a_long_reply_began_are_limited(desk: Desk) -> None:
     desk.arrives(b"fetch")
     desk.slow.takes = PIECE_BYTES // 2
     desk.connection.send_in_pieces(Long(2 * PIECE_BYTES))
@@ -242,7 +245,7 @@ def test_what_comes_behind_a_long_reply_is_bounded(desk: Desk) -> None:
     desk.connection.leave = None
 
 
-def test_who_keeps_something_for_a_request_hears_that_its_connection_ended(desk: Desk) -> None:
+def test_the_end_of_a_connection_is_reported_to_its_waiting_requests(desk: Desk) -> None:
     left: list[str] = []
     desk.arrives(b"fetch")
     desk.connection.leave = lambda: left.append("left")

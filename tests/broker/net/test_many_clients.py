@@ -1,4 +1,4 @@
-"""Many clients at once, over sockets, of a broker that is served in the loop of the test."""
+"""Many clients at once, over sockets, of a broker in the test's event loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class Member:
-    """A consumer: joins until it is told, and syncs."""
+    """A consumer: joins until it is in a generation, and syncs."""
 
     def __init__(self, client: AsyncClient, instance: str | None = None) -> None:
         self.client = client
@@ -41,14 +41,14 @@ class Member:
                 continue
             assert reply.error_code == 0
             self.id, self.generation = reply.member_id, reply.generation_id
-            given = {one.member_id: one.member_id.encode() for one in reply.members}
-            told = await self.client.ask(syncing(self.id, self.generation, given, self.instance), 5)
-            if not told.error_code:
-                return bytes(told.assignment)
-            assert told.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+            given = {member.member_id: member.member_id.encode() for member in reply.members}
+            reply = await self.client.ask(syncing(self.id, self.generation, given, self.instance), 5)
+            if not reply.error_code:
+                return bytes(reply.assignment)
+            assert reply.error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
     async def live(self) -> None:
-        """Until it is cancelled: heartbeats, and a rebalance whenever they call for one."""
+        """Until cancelled: heartbeats, and a rejoin whenever they ask for it."""
         while True:
             reply = await self.client.ask(HeartbeatRequest("g", self.generation, self.id, self.instance), 4)
             if reply.error_code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION):
@@ -65,7 +65,7 @@ async def topic(served: Served) -> None:
     assert reply.topics[0].error_code == 0
 
 
-async def test_members_that_come_one_after_the_other_end_in_one_generation(served: Served) -> None:
+async def test_members_that_join_one_by_one_end_in_one_generation(served: Served) -> None:
     living: list[asyncio.Task[None]] = []
     some = await members(served, 4)
     for member in some:
@@ -82,7 +82,7 @@ async def test_members_that_come_one_after_the_other_end_in_one_generation(serve
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_replies_of_one_chunk_leave_in_the_order_of_their_requests(served: Served, seed: int) -> None:
-    """Whatever is remembered of them by then, and whatever they wait for."""
+    """Whatever has been learned by then, and whatever the requests wait for."""
     await topic(served)
     random = Random(seed)
     (member,) = await members(served, 1, static=True)
@@ -102,7 +102,7 @@ async def test_replies_of_one_chunk_leave_in_the_order_of_their_requests(served:
             assert getattr(await member.client.reply(), "error_code", 0) == 0
 
 
-async def test_what_was_answered_is_there_after_a_restart(served: Served) -> None:
+async def test_answered_requests_survive_a_restart(served: Served) -> None:
     await topic(served)
     some = await members(served, 3)
     requests = [commit("", number, (number,), generation=-1) for number in range(3)]
@@ -113,14 +113,14 @@ async def test_what_was_answered_is_there_after_a_restart(served: Served) -> Non
     reply = await client.ask(fetching(9, [0, 1, 2]), 9)
     while reply.groups[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         reply = await client.ask(fetching(9, [0, 1, 2]), 9)
-    found = {one.partition_index: one.committed_offset for topic in reply.groups[0].topics for one in topic.partitions}
+    found = {partition.partition_index: partition.committed_offset for topic in reply.groups[0].topics for partition in topic.partitions}
     assert found == {0: 0, 1: 2, 2: 4}  # `commit` adds the partition
 
 
-async def test_a_member_that_waits_for_others_is_answered_when_the_broker_stops(served: Served) -> None:
+async def test_a_parked_member_is_answered_when_the_broker_stops(served: Served) -> None:
     first, second = await members(served, 2)
     await first.rebalance()
-    second.client.send((joining(), 3))  # calls back the first, which does not come
+    second.client.send((joining(), 3))  # makes the first rejoin, which does not come
     waiting = asyncio.create_task(second.client.reply())
     while not any(journal.shard.groups.get("g") and journal.shard.groups["g"].parked_joins for journal in served.server.broker.shards.journals):
         await asyncio.sleep(0)
@@ -129,7 +129,7 @@ async def test_a_member_that_waits_for_others_is_answered_when_the_broker_stops(
     await stopping
 
 
-async def test_a_client_that_goes_in_the_middle_of_a_request_is_no_trouble_to_others(served: Served) -> None:
+async def test_a_client_disconnecting_within_a_request_does_not_affect_others(served: Served) -> None:
     first, second = await members(served, 2)
     assert await first.rebalance()
     whole = second.client.frame(joining(), 3)

@@ -1,4 +1,4 @@
-"""The memory of requests that have not arrived in full is bounded over all connections, and whoever sends on comes to the end."""
+"""The memory of incomplete requests is limited over all connections, and a client that keeps sending can complete its request."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from tests.support.connections import Bench
 from tests.support.lasting import create_topic
 from tests.support.peers import LOOPS, answered, defects, eventually, on, reasons
 
+pytestmark = pytest.mark.once  # limits over sockets and random sizes
+
 MIB = 1 << 20
 
 
@@ -34,7 +36,7 @@ class Peer:
         self.reason = reason
 
 
-def test_what_has_arrived_counts_and_is_given_back() -> None:
+def test_received_partial_bytes_are_counted_and_released() -> None:
     partial = PartialRequests(1_000)
     one, other = Peer(partial), Peer(partial)
     one.has(10)
@@ -45,7 +47,7 @@ def test_what_has_arrived_counts_and_is_given_back() -> None:
     assert (partial.bytes, dict(partial.sizes)) == (20, {other: 20})
 
 
-def test_of_the_large_ones_those_end_that_were_heard_from_longest_ago() -> None:
+def test_the_longest_silent_large_partial_requests_are_closed_first() -> None:
     partial = PartialRequests(1_000)
     small, idle, idler, busy, newest = (Peer(partial, at) for at in (1, 3, 2, 4, 5))
     for peer, size in ((small, 10), (idle, 300), (idler, 300), (busy, 300), (newest, 91)):
@@ -55,7 +57,7 @@ def test_of_the_large_ones_those_end_that_were_heard_from_longest_ago() -> None:
     assert partial.bytes == 701
 
 
-def test_who_sends_on_comes_to_the_end_of_a_request_as_large_as_the_bound() -> None:
+def test_a_request_of_the_limit_size_can_be_completed() -> None:
     partial = PartialRequests(1_000)
     held = [Peer(partial, at) for at in range(9)]
     for peer in held:
@@ -68,7 +70,7 @@ def test_who_sends_on_comes_to_the_end_of_a_request_as_large_as_the_bound() -> N
     assert all(peer.reason for peer in held)
 
 
-def test_small_ones_end_too_where_nothing_else_is_left() -> None:
+def test_small_partial_requests_are_closed_if_no_large_ones_are_left() -> None:
     partial = PartialRequests(1_000)
     many = [Peer(partial, at) for at in range(90)]
     for peer in many:
@@ -82,7 +84,7 @@ def test_small_ones_end_too_where_nothing_else_is_left() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_bound_holds_whatever_comes(seed: int) -> None:
+def test_the_bound_holds_for_random_requests(seed: int) -> None:
     random = Random(seed)
     partial = PartialRequests(10_000)
     peers = [Peer(partial) for _ in range(50)]
@@ -93,7 +95,7 @@ def test_the_bound_holds_whatever_comes(seed: int) -> None:
         assert partial.bytes == sum(partial.sizes.values()) <= 10_000
 
 
-def test_a_connection_that_ends_gives_back_what_it_held() -> None:
+def test_a_closed_connection_releases_its_partial_bytes() -> None:
     ends: tuple[Callable[[Bench], None], ...] = (
         lambda bench: bench.connection.close("why"),
         lambda bench: bench.connection.abort("why"),
@@ -117,7 +119,7 @@ def test_a_framer_that_was_cleared_begins_with_a_length() -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_many_connections_with_a_part_of_a_large_request_are_bounded(loop: str) -> None:
+def test_partial_large_requests_of_many_connections_are_limited(loop: str) -> None:
     settings = ("socket.request.max.bytes=8388608", "connections.partial.requests.max.bytes=33554432", "message.max.bytes=7340032")
     with broker(*on(loop, *settings)) as ours:
         create_topic(ours.port, "t", 1)

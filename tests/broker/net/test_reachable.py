@@ -1,4 +1,4 @@
-"""Where a broker listens, and what it tells clients to connect to."""
+"""Where a broker listens, and the addresses that it advertises to clients."""
 
 from __future__ import annotations
 
@@ -16,25 +16,17 @@ from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest
 from tests.running import Broker, Client, broker
-from tests.support.peers import answered, kept_in
+from tests.support.peers import answered, has_ipv6, kept_in
 
 NAMED = "PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.2:0,OUTSIDE://127.0.0.1:0"
 TOLD = "INSIDE://broker.inside.invalid:9094,OUTSIDE://[2001:db8::7]:0"
 
 
-def ipv6_here() -> bool:
-    try:
-        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-    except OSError:
-        return False
-    return True
+needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 
 
-needs_ipv6 = pytest.mark.skipif(not ipv6_here(), reason="this machine has no IPv6")
-
-
-def told(started: Broker, name: str) -> set[tuple[str, int]]:
-    """The addresses that every request about brokers answers with, asked at one listener."""
+def advertised(started: Broker, name: str) -> set[tuple[str, int]]:
+    """The addresses in the replies of every request about brokers, asked at one listener."""
     host, port = started.listeners[name]
     with Client(port, host) as client:
         metadata = client.ask(MetadataRequest([]), 12).brokers
@@ -51,40 +43,40 @@ def named() -> Iterator[Broker]:
         yield started
 
 
-def test_each_listener_has_its_line_with_its_real_port(named: Broker) -> None:
+def test_each_listener_is_printed_with_its_real_port(named: Broker) -> None:
     assert {name: host for name, (host, _) in named.listeners.items()} == {"PLAINTEXT": "127.0.0.1", "INSIDE": "127.0.0.2", "OUTSIDE": "127.0.0.1"}
     assert len({port for _, port in named.listeners.values()} - {0}) == 3
 
 
-def test_a_listener_that_advertises_nothing_is_told_as_it_is(named: Broker) -> None:
-    assert told(named, "PLAINTEXT") == {named.listeners["PLAINTEXT"]}
+def test_a_listener_without_an_advertised_address_advertises_its_own(named: Broker) -> None:
+    assert advertised(named, "PLAINTEXT") == {named.listeners["PLAINTEXT"]}
 
 
 def test_an_advertised_name_is_passed_on_unresolved(named: Broker) -> None:
-    assert told(named, "INSIDE") == {("broker.inside.invalid", 9094)}
+    assert advertised(named, "INSIDE") == {("broker.inside.invalid", 9094)}
 
 
 def test_an_advertised_port_of_0_is_the_port_listened_on_and_a_literal_has_no_brackets(named: Broker) -> None:
-    assert told(named, "OUTSIDE") == {("2001:db8::7", named.listeners["OUTSIDE"][1])}
+    assert advertised(named, "OUTSIDE") == {("2001:db8::7", named.listeners["OUTSIDE"][1])}
 
 
-@pytest.mark.once  # the system more than Python
-def test_a_wildcard_with_something_to_advertise_listens_and_advertises_just_that() -> None:
+@pytest.mark.once  # no dependence on the Python version
+def test_a_wildcard_listener_advertises_only_its_advertised_address() -> None:
     with broker("--profile", "test", "--listen", "0.0.0.0:0", "--advertise", "kafka.example.invalid:19092") as started:
         assert started.listeners["PLAINTEXT"][0] == "0.0.0.0"
         started.listeners["PLAINTEXT"] = ("127.0.0.1", started.port)
-        assert told(started, "PLAINTEXT") == {("kafka.example.invalid", 19092)}
+        assert advertised(started, "PLAINTEXT") == {("kafka.example.invalid", 19092)}
         assert "whoever reaches the port may do everything" in started.await_line("0.0.0.0:0 can be reached")
 
 
-@pytest.mark.once  # the system more than Python
+@pytest.mark.once  # no dependence on the Python version
 @needs_ipv6
-def test_an_ipv6_literal_is_listened_on_and_told(tmp_path: Path) -> None:
+def test_an_ipv6_literal_is_listened_on_and_advertised(tmp_path: Path) -> None:
     with broker("--listen", "[::1]:0", "--data", str(tmp_path)) as started:
-        assert told(started, "PLAINTEXT") == {("::1", started.port)}
+        assert advertised(started, "PLAINTEXT") == {("::1", started.port)}
 
 
-@pytest.mark.once  # the system more than Python
+@pytest.mark.once  # no dependence on the Python version
 @needs_ipv6
 def test_an_empty_host_is_every_address_of_both_families() -> None:
     with broker("--profile", "test", "--listen", ":0", "--advertise", "here.invalid:0") as started:
@@ -93,20 +85,20 @@ def test_an_empty_host_is_every_address_of_both_families() -> None:
                 assert [(node.host, node.port) for node in client.ask(MetadataRequest([]), 12).brokers] == [("here.invalid", started.port)]
 
 
-@pytest.mark.once  # the system more than Python
+@pytest.mark.once  # no dependence on the Python version
 @needs_ipv6
 def test_listeners_of_both_families_may_share_a_port(tmp_path: Path) -> None:
     with broker(*kept_in(tmp_path)) as first:
         port = first.port
     with broker("--data", str(tmp_path), "--set", f"listeners=OLD://127.0.0.1:{port},NEW://[::1]:{port}", listeners=2) as started:
-        assert told(started, "OLD") == {("127.0.0.1", port)}
-        assert told(started, "NEW") == {("::1", port)}
+        assert advertised(started, "OLD") == {("127.0.0.1", port)}
+        assert advertised(started, "NEW") == {("::1", port)}
 
 
-@pytest.mark.once  # the system more than Python
-def test_localhost_is_told_as_localhost_and_answers_on_all_its_addresses() -> None:
+@pytest.mark.once  # no dependence on the Python version
+def test_localhost_is_advertised_as_localhost_and_answers_on_all_its_addresses() -> None:
     with broker("--profile", "test", "--listen", "localhost:0") as started:
-        assert told(started, "PLAINTEXT") == {("localhost", started.port)}
+        assert advertised(started, "PLAINTEXT") == {("localhost", started.port)}
         found = {where[0] for *_, where in socket.getaddrinfo("localhost", started.port, type=socket.SOCK_STREAM)}
         for address in found:
             with Client(started.port, str(address)) as client:
@@ -128,7 +120,7 @@ def stands_for(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
     monkeypatch.setattr("broker.net.sockets.socket.getaddrinfo", resolve)
 
 
-def opened(sockets: list[socket.socket]) -> set[tuple[str, int]]:
+def bound_addresses(sockets: list[socket.socket]) -> set[tuple[str, int]]:
     found = {sock.getsockname()[:2] for sock in sockets}
     for sock in sockets:
         sock.close()
@@ -136,30 +128,30 @@ def opened(sockets: list[socket.socket]) -> set[tuple[str, int]]:
 
 
 @needs_ipv6
-def test_a_name_listens_on_every_address_that_it_stands_for_on_one_port(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_name_listens_on_all_its_addresses_on_one_port(monkeypatch: pytest.MonkeyPatch) -> None:
     stands_for(monkeypatch, "127.0.0.1", "::1", "127.0.0.2", "127.0.0.1")
     sockets, port = open_sockets(listener(), 16)
-    assert opened(sockets) == {("127.0.0.1", port), ("::1", port), ("127.0.0.2", port)}
+    assert bound_addresses(sockets) == {("127.0.0.1", port), ("::1", port), ("127.0.0.2", port)}
 
 
-def test_an_address_of_a_name_that_this_machine_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_of_a_host_name_foreign_to_this_machine_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     stands_for(monkeypatch, "2001:db8::1", "127.0.0.1")
     sockets, port = open_sockets(listener(), 16)
-    assert opened(sockets) == {("127.0.0.1", port)}
+    assert bound_addresses(sockets) == {("127.0.0.1", port)}
 
 
-def test_one_taken_address_of_a_name_is_a_taken_port(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_taken_on_one_address_of_a_host_name_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     stands_for(monkeypatch, "127.0.0.1", "127.0.0.2")
     with socket.create_server(("127.0.0.2", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(StartError, match="taken") as refused:
             open_sockets(listener(port), 16)
         assert refused.value.code == ExitCode.LISTEN
-        socket.create_server(("127.0.0.1", port)).close()  # what was opened before it is closed again
+        socket.create_server(("127.0.0.1", port)).close()  # sockets opened before are closed again
 
 
-def test_a_free_port_is_one_that_is_free_on_every_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The port that the first address gets may be taken on the second: then another one is tried."""
+def test_a_free_port_is_free_on_all_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The port found on the first address may be taken on the second: then another port is tried."""
     stands_for(monkeypatch, "127.0.0.1", "127.0.0.2")
     bind = socket.socket.bind
     refusals = [errno.EADDRINUSE] * 3
@@ -172,4 +164,4 @@ def test_a_free_port_is_one_that_is_free_on_every_address(monkeypatch: pytest.Mo
     monkeypatch.setattr("broker.net.sockets.socket.socket.bind", taken_at_first)
     sockets, port = open_sockets(listener(), 16)
     assert refusals == []
-    assert opened(sockets) == {("127.0.0.1", port), ("127.0.0.2", port)}
+    assert bound_addresses(sockets) == {("127.0.0.1", port), ("127.0.0.2", port)}

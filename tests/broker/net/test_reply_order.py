@@ -1,4 +1,4 @@
-"""Replies come back in the order of the requests, however each of them was made: over real sockets, all kinds in one chunk."""
+"""Replies come in the order of the requests, by whatever path each was made: over real sockets, all kinds in one chunk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from tests.support.lasting import create_topic
 from tests.support.peers import defects, on
 from tests.support.seats import BATCH, LARGE, NO_REPLY, TOPIC, Seat, producing
 
-SEATS = 8  # chunks on their way at a time
+pytestmark = pytest.mark.once  # no dependence on the Python version
+
+SEATS = 8  # chunks in flight at a time
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +52,7 @@ KINDS = (
 
 
 def out_of_order(seats: list[Seat], chunks: Sequence[Sequence[str]], *, anew: bool = False, split: bool = False) -> list[object]:
-    """The chunks whose replies did not come in order."""
+    """The chunks whose replies came out of order."""
     wrong: list[object] = []
     for at in range(0, len(chunks), len(seats)):
         some = list(zip(seats, chunks[at : at + len(seats)], strict=False))
@@ -65,25 +67,25 @@ def out_of_order(seats: list[Seat], chunks: Sequence[Sequence[str]], *, anew: bo
     return wrong
 
 
-def test_every_pair_of_kinds_in_one_chunk(seats: list[Seat]) -> None:
+def test_replies_are_ordered_for_every_pair_of_requests_in_one_chunk(seats: list[Seat]) -> None:
     assert out_of_order(seats, list(product(KINDS, repeat=2))) == []
 
 
-def test_every_three_kinds_in_one_chunk(seats: list[Seat]) -> None:
+def test_replies_are_ordered_for_every_triple_of_requests_in_one_chunk(seats: list[Seat]) -> None:
     assert out_of_order(seats, list(product(KINDS, repeat=3))) == []
 
 
-def test_chunks_that_end_within_a_request(seats: list[Seat]) -> None:
+def test_replies_are_ordered_for_chunks_ending_within_a_request(seats: list[Seat]) -> None:
     chunks = [[seats[0].random.choice(KINDS) for _ in range(4)] for _ in range(400)]
     assert out_of_order(seats, chunks, split=True) == []
 
 
-def test_more_requests_than_one_turn_works(seats: list[Seat]) -> None:
+def test_replies_are_ordered_for_more_requests_than_one_turn_processes(seats: list[Seat]) -> None:
     chunks = [[seats[0].random.choice(KINDS) for _ in range(100)] for _ in range(40)]
     assert out_of_order(seats, chunks) == []
 
 
-def test_every_pair_of_kinds_where_nothing_is_remembered(seats: list[Seat]) -> None:
+def test_replies_are_ordered_for_every_pair_without_fast_paths(seats: list[Seat]) -> None:
     try:
         assert out_of_order(seats, list(product(KINDS, repeat=2)), anew=True) == []
     finally:
@@ -92,7 +94,7 @@ def test_every_pair_of_kinds_where_nothing_is_remembered(seats: list[Seat]) -> N
 
 
 @pytest.mark.clients
-def test_every_three_kinds_where_nothing_is_remembered(seats: list[Seat]) -> None:
+def test_replies_are_ordered_for_every_triple_without_fast_paths(seats: list[Seat]) -> None:
     try:
         assert out_of_order(seats, list(product(KINDS, repeat=3)), anew=True) == []
     finally:
@@ -107,7 +109,7 @@ OVERLONG = b"\x80\x80\x80\x80\x80\x80\x01"  # a varint of more than five bytes
 
 
 def spoiled(random: Random, frame: bytes) -> bytes:
-    """The request with something wrong in it; it keeps its size, or says its new one, or a wrong one."""
+    """The request with a defect; its length prefix is kept, adjusted, or wrong."""
     body = bytearray(frame[4:])
     at = random.randrange(8 if random.random() < 0.8 else 0, len(body))
     match random.randrange(6):
@@ -128,7 +130,7 @@ def spoiled(random: Random, frame: bytes) -> bytes:
 
 
 def survive(seats: list[Seat], random: Random, kind: str) -> None:
-    """A malformed request behind and in front of others; whoever sent it may be closed, nobody else may notice."""
+    """A malformed request between others: only the connection that sent it may be closed."""
     culprit, *others = seats
     frame = culprit.chunk([kind])
     wrong = spoiled(random, frame) if random.random() < 0.9 else spoiled(random, spoiled(random, frame))
@@ -147,7 +149,7 @@ def survive(seats: list[Seat], random: Random, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", REMEMBERED)
-def test_a_malformed_request_is_noticed_by_nobody_else(ours: Broker, seats: list[Seat], kind: str) -> None:
+def test_a_malformed_request_does_not_affect_other_connections(ours: Broker, seats: list[Seat], kind: str) -> None:
     random = Random(kind)
     culprit = seats[0]
     for _ in range(40):
@@ -159,8 +161,8 @@ def test_a_malformed_request_is_noticed_by_nobody_else(ours: Broker, seats: list
     assert defects(ours) == []
 
 
-def test_an_overlong_varint_in_a_remembered_produce_is_noticed_by_nobody_else(ours: Broker, seats: list[Seat]) -> None:
-    """Its turn comes with others behind it: at the end of a turn, for it had more requests than one turn works."""
+def test_an_overlong_varint_in_a_repeated_produce_does_not_affect_other_connections(ours: Broker, seats: list[Seat]) -> None:
+    """It is processed at the end of a turn, together with later requests, as there are more than one turn processes."""
     culprit, *others = seats
     for _ in range(3):
         culprit.send(["produce"])

@@ -1,6 +1,6 @@
-"""Every field of a request at its extremes: the engine behind groups.py, topics.py, fetch.py and produce.py.
+"""Requests with each field at its extremes: the engine behind groups.py, topics.py, fetch.py and produce.py.
 
-Each of them has its cases, asks a real Kafka and writes down what it answers; the tests beside them compare the broker's answers.
+Each of them has its cases, sends them to a real Kafka and records its replies; the tests beside them compare the broker's replies.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 from struct import pack
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from protocol.apis import APIS
 from protocol.errors import EncodeError
@@ -29,13 +29,27 @@ NOTHING, CLOSED = "no reply", "closed"
 NO_ID = bytes(16)
 UNKNOWN_ID = bytes(range(16))
 
-# The way to a field: names, and positions in lists.
+# The path to a field: names, and positions in lists.
 Way = tuple[str | int, ...]
+PlaceT = TypeVar("PlaceT")
 Change = Callable[[Any, int], bytes]  # the request and a version -> the body, with the field changed
 
 
+class ChangedRequest(NamedTuple, Generic[PlaceT]):
+    """A case: a request to a place, perhaps with one field changed."""
+
+    name: str
+    request: Callable[[PlaceT], Any]
+    version: int
+    change: Change | None = None
+
+    def body(self, place: PlaceT) -> bytes:
+        request = self.request(place)
+        return bytes(request.encode(self.version)) if self.change is None else self.change(request, self.version)
+
+
 def fields(part: Part, way: Way = ()) -> Iterator[tuple[Way, str]]:
-    """Every field of a message, of what stands in it, and of the first of each list in it, with the kind of its value."""
+    """Every field of a message and of the first element of each list in it, with the type of its value."""
     for name in fields_of(type(part)):
         value = getattr(part, name)
         at = (*way, name)
@@ -53,7 +67,7 @@ def fields(part: Part, way: Way = ()) -> Iterator[tuple[Way, str]]:
             yield at, "str" if value is None else type(value).__name__
 
 
-# What may be extreme about a value.
+# Extreme values.
 
 
 def changed(request: Any, way: Way, value: Any) -> Any:
@@ -76,7 +90,7 @@ def to(way: Way, value: Any) -> Change:
 
 
 def to_bytes(way: Way, data: Callable[[bytes], bytes | None], flexible: bool, width: int = 2) -> Change:
-    """Bytes that no message of ours would write, made of those that are there; their length is an int16 or int32."""
+    """Bytes that our encoder would not write, derived from the encoded message; their length is an int16 or int32."""
 
     def sized(data: bytes | None) -> bytes:
         if flexible:
@@ -97,7 +111,7 @@ def to_bytes(way: Way, data: Callable[[bytes], bytes | None], flexible: bool, wi
 
 
 def no_list(way: Way, flexible: bool) -> Change:
-    """Null in place of the list: its count is the first that differs between one element and two."""
+    """Null in place of the list: its count is the first byte that differs between a list of one and of two elements."""
 
     def change(request: Any, version: int) -> bytes:
         none = bytes(changed(request, way, []).encode(version))
@@ -111,7 +125,7 @@ def no_list(way: Way, flexible: bool) -> Change:
 
 
 def texts(way: Way, flexible: bool) -> dict[str, Change]:
-    """Each begins with what is there, so that a case's group stays its own."""
+    """Each begins with the original text, so that a case's group stays its own."""
     found = {
         "empty": to(way, ""),
         "null": to_bytes(way, lambda value: None, flexible),
@@ -133,7 +147,7 @@ def numbers(way: Way, flexible: bool) -> dict[str, Change]:
 
 
 def widest(request: Any, version: int, way: Way, sign: int) -> bytes:
-    """The extreme of as many bits as the field has."""
+    """The extreme value for as many bits as the field has."""
     for bits in (63, 31, 15):
         try:
             return bytes(changed(request, way, -(1 << bits) if sign < 0 else (1 << bits) - 1).encode(version))
@@ -167,7 +181,7 @@ def lists(way: Way, flexible: bool) -> dict[str, Change]:
 
 
 def different(item: Any, number: int) -> Any:
-    """The same item by another name: its first text, or a partition's index, is changed."""
+    """The same item under another name: its first text, or a partition's index, is changed."""
     if isinstance(item, Part):
         item = copy.copy(item)
         names = fields_of(type(item))
@@ -197,12 +211,12 @@ class Extreme(NamedTuple):
 
     name: str
     change: Change
-    cheap: Change  # says as much about whether the field exists in this version, in no time
+    cheap: Change  # tests equally whether the field exists in this version, without the cost
     many: bool
 
 
 def extremes(request: Any, title: str, version: int, changes_of: dict[str, Changes] = CHANGES) -> Iterator[Extreme]:
-    """Every field of this request at each of its extremes, where that changes its bytes."""
+    """Every field of this request at each of its extremes, if that changes its bytes."""
     usual = request.encode(version)
     for way, kind in fields(request):
         changes = changes_of[kind](way, version >= request.FLEXIBLE_FROM)
@@ -214,18 +228,18 @@ def extremes(request: Any, title: str, version: int, changes_of: dict[str, Chang
                 yield Extreme(f"{title} v{version} {where}: {name}", change, cheap, many)
 
 
-# What is asked, and what is written down of the answer.
+# Requests and recorded replies.
 
 
 def framed(key: int, version: int, body: bytes, client_id: bytes | None = b"c") -> bytes:
-    """A request behind its length; `client_id` need not be one that our codec would write."""
+    """A request with its length and header; `client_id` need not be valid for our encoder."""
     flexible = key in APIS and version >= APIS[key].flexible_from
     head = pack(">hhih", key, version, 7, -1 if client_id is None else len(client_id)) + (client_id or b"")
     return head + b"\0" * flexible + body
 
 
 def answer_frame(client: Client, request: bytes) -> bytes | str:
-    """The frame that answers, or why there is none."""
+    """The reply frame, or the reason why there is none."""
     try:
         client.send_frame(request)
         return client.frame()
@@ -240,7 +254,7 @@ def decoded(key: int, version: int, frame: bytes) -> Any:
 
 
 def readable(text: str) -> str:
-    """Java and Python count differently what cannot be read."""
+    """Replace undecodable bytes, which Java and Python count differently."""
     return re.sub("\ufffd+", "\ufffd", text)
 
 
@@ -257,7 +271,7 @@ def shortened(items: list[Any]) -> list[Any]:
 
 
 def known_answers(file: Path) -> dict[str, Any]:
-    """What Kafka was asked before; nothing, where everything is asked again."""
+    """The replies recorded earlier; none, if all cases are sent again."""
     return {} if sys.argv[1:] == ["all"] else json.loads(file.read_text())
 
 

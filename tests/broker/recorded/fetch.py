@@ -1,6 +1,6 @@
-"""Every field of Fetch, ListOffsets and OffsetForLeaderEpoch at its extremes, and what Apache Kafka answers to that.
+"""Fetch, ListOffsets and OffsetForLeaderEpoch with every field at its extremes, and the replies of Apache Kafka.
 
-`python -m tests.broker.recorded.fetch` asks a real Kafka and writes its answers to fetch.json, to which ours are
+`python -m tests.broker.recorded.fetch` sends them to a real Kafka and records its replies in fetch.json, to which ours are
 compared without Java. Kafka is started three times over the same logs, so that they have leader epochs 0, 2 and 4.
 """
 
@@ -30,7 +30,7 @@ from protocol.messages.fetch import (
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.broker.recorded.extremes import Change, answer_frame, decoded, extremes, framed, short_text
+from tests.broker.recorded.extremes import ChangedRequest, answer_frame, decoded, extremes, framed, short_text
 from tests.kafka_process import kafka_folder, running_kafka
 from tests.running import Client
 
@@ -44,7 +44,7 @@ UNKNOWN_ID = b"\7" * 16
 TIME = 1_700_000_000_000
 
 
-# What is there.
+# Stored records.
 
 
 def batch(*times: int, padding: int = 10) -> bytes:
@@ -53,7 +53,7 @@ def batch(*times: int, padding: int = 10) -> bytes:
 
 SMALL = (batch(0, 10), batch(30, 20), batch(25, 30), batch(5, 6), batch(40, 40), batch(35, 36))
 LARGE = tuple(batch(number, padding=40_000) for number in range(3))
-# By topic and partition, what is appended in each epoch.
+# By topic and partition, the batches appended in each epoch.
 APPENDED: dict[str, list[list[tuple[bytes, ...]]]] = {
     "full": [[SMALL, (), ()], [(), (), ()], [LARGE, (), ()]],
     "aged": [[SMALL[:2], SMALL[2:4], ()]],
@@ -62,7 +62,7 @@ APPENDED: dict[str, list[list[tuple[bytes, ...]]]] = {
     "untimed": [[(batch(-TIME - 1, -TIME - 1),), (batch(1, 2),), ()]],
     "deleted": [[(), (), ()]],
 }
-TRIMMED = {"trimmed": 5, "emptied": 4}  # where they begin in the end; the first amid a batch
+TRIMMED = {"trimmed": 5, "emptied": 4}  # the final log starts; the first is inside a batch
 
 
 class Place(NamedTuple):
@@ -75,18 +75,10 @@ DRY = Place({name: bytes([number + 1]) * 16 for number, name in enumerate(APPEND
 Request = Callable[[Place], Any]
 
 
-class Case(NamedTuple):
-    name: str
-    request: Request
-    version: int
-    change: Change | None = None
-
-    def body(self, place: Place) -> bytes:
-        request = self.request(place)
-        return bytes(request.encode(self.version)) if self.change is None else self.change(request, self.version)
+Case = ChangedRequest[Place]
 
 
-# What is asked where nothing is extreme.
+# Requests without an extreme field.
 
 
 def fetch(place: Place) -> Any:
@@ -152,11 +144,11 @@ def cases(request: Request, version: int, newest: int) -> Iterator[Case]:
     yield Case(f"{title} v{version}", request, version)
     for extreme in extremes(request(DRY), title, version):
         if extreme.many and (version != newest or request is list_by_time or (request is not fetch and extreme.name.endswith("alike"))):
-            continue  # it takes long, and says the same in every version; Kafka is busy for minutes with epochs of the same topic
+            continue  # slow, and the same in every version; Kafka is busy for minutes with epochs of the same topic
         yield Case(extreme.name, request, version, extreme.change)
 
 
-# What the change of one field cannot say.
+# Cases beyond the change of one field.
 
 
 def fetches() -> Iterator[Case]:
@@ -240,7 +232,7 @@ def always(request: Any) -> Request:
 def listings() -> Iterator[Case]:
     def listing(name: str, *topics: tuple[str, list[tuple[int, int, int]]], versions: tuple[int, ...] = (10,), level: int = 0, replica: int = -1) -> Iterator[Case]:
         for version in versions:
-            asked = [ListOffsetsTopic(topic, [ListOffsetsPartition(*one) for one in parts]) for topic, parts in topics]
+            asked = [ListOffsetsTopic(topic, [ListOffsetsPartition(*part) for part in parts]) for topic, parts in topics]
             yield Case(f"listing v{version}: {name}", always(ListOffsetsRequest(replica, level, asked, 500)), version)
 
     logs = [(name, index) for name, parts in APPENDED.items() for index in range(len(parts))]
@@ -269,7 +261,7 @@ def listings() -> Iterator[Case]:
 
 def epoch_questions() -> Iterator[Case]:
     def question(name: str, *topics: tuple[str, list[tuple[int, int, int]]], version: int = 4) -> Case:
-        asked = [OffsetForLeaderTopic(topic, [OffsetForLeaderPartition(*one) for one in parts]) for topic, parts in topics]
+        asked = [OffsetForLeaderTopic(topic, [OffsetForLeaderPartition(*part) for part in parts]) for topic, parts in topics]
         return Case(f"epoch v{version}: {name}", always(OffsetForLeaderEpochRequest(-2, asked)), version)
 
     for epoch in (-(1 << 31), -2, -1, 0, 1, 2, 3, 4, 5, (1 << 31) - 1):
@@ -281,14 +273,14 @@ def epoch_questions() -> Iterator[Case]:
     yield question("nothing")
 
 
-# Writing down.
+# Recording.
 
 
 def plain(value: Any, place: Place) -> Any:
-    """As JSON has it; what was made has a name, records are told by their offsets, long texts and lists are shortened."""
+    """As JSON values; generated ids are replaced by names, records by their offsets, long texts and lists are shortened."""
     if isinstance(value, Part):
         names = [name for name in fields_of(type(value)) if name not in ("throttle_time_ms", "host", "port", "rack")]
-        return {name: told(name, getattr(value, name), place) for name in names}
+        return {name: field_as_json(name, getattr(value, name), place) for name in names}
     if isinstance(value, list):
         return shortened([plain(item, place) for item in value])
     if isinstance(value, bytes):
@@ -299,7 +291,7 @@ def plain(value: Any, place: Place) -> Any:
     return value
 
 
-def told(name: str, value: Any, place: Place) -> Any:
+def field_as_json(name: str, value: Any, place: Place) -> Any:
     if name == "records" and value:
         return [[header.base_offset, header.next_offset - 1] for header in iterate(value, 0, whole(value))]
     if name == "records":
@@ -314,7 +306,7 @@ def told(name: str, value: Any, place: Place) -> Any:
 
 
 def whole(records: bytes) -> int:
-    """Where the last whole batch ends: Kafka cuts at its limit, which readers know."""
+    """The end of the last whole batch: Kafka cuts batches at its limit, as readers know."""
     at = 0
     while len(records) - at >= 61 and (behind := at + 12 + int.from_bytes(records[at + 8 : at + 12], "big")) <= len(records):
         at = behind
@@ -322,24 +314,24 @@ def whole(records: bytes) -> int:
 
 
 def shortened(items: list[Any]) -> list[Any]:
-    """Of a long list how often what stands in it, but for its numbers."""
+    """A long list as counts of its elements, ignoring their numbers."""
     if len(items) <= 8:
         return items
     alike = json.loads(re.sub(r"\b\d+", "0", json.dumps(items)))
     return [f"{len(list(group))} times {re.sub(r'[0-9]+', '#', json.dumps(item))}" for item, group in groupby(alike)]
 
 
-class Asked(Protocol):
-    """Somebody who answers."""
+class Server(Protocol):
+    """A server that answers requests."""
 
     place: Place
 
     def reply_to(self, key: int, version: int, body: bytes) -> bytes | str:
-        """The frame behind its length, or why there is none."""
+        """The reply frame without its length, or the reason why there is none."""
         ...
 
 
-def answer_of(asked: Asked, case: Case) -> Any:
+def answer_of(asked: Server, case: Case) -> Any:
     key: int = case.request(DRY).API_KEY
     frame = asked.reply_to(key, case.version, case.body(asked.place))
     if isinstance(frame, str):
@@ -347,7 +339,7 @@ def answer_of(asked: Asked, case: Case) -> Any:
     return json.loads(json.dumps(plain(decoded(key, case.version, frame), asked.place)))
 
 
-# Asking Kafka.
+# Requests to Kafka.
 
 
 class Kafka:
@@ -379,7 +371,7 @@ class Kafka:
                     self._until_known(request, 9, lambda reply: reply.responses[0].partition_responses[0].error_code)
 
     def settle(self) -> None:
-        """Every partition has its leader; logs are trimmed and a topic is deleted."""
+        """Wait until every partition has its leader; then trim logs and delete a topic."""
         for name, parts in APPENDED.items():
             for index in range(len(parts)):
                 request = OffsetForLeaderEpochRequest(-2, [OffsetForLeaderTopic(name, [OffsetForLeaderPartition(index, EPOCHS[-1], 0)])])
@@ -426,7 +418,7 @@ def main() -> None:
 
 
 def kafkas_answers() -> dict[str, Any]:
-    """By the names of cases; what is answered alike is written once."""
+    """Replies by case name; equal replies are stored once."""
     return {name: answer for answer, names in json.loads(ANSWERS.read_text()) for name in names}
 
 

@@ -1,7 +1,7 @@
-"""Every field of every group request at its extremes, and what Apache Kafka answers to that.
+"""Every group request with every field at its extremes, and the replies of Apache Kafka.
 
-`python -m tests.broker.recorded.groups all` asks a real Kafka and writes its answers to groups.json, to which the broker's are
-compared; it takes some minutes. Without `all` only new cases are asked. Each case has a group of its own; all groups are in one partition of the offsets topic, hence in one shard.
+`python -m tests.broker.recorded.groups all` sends them to a real Kafka and records its replies in groups.json, to which the broker's are
+compared; it takes some minutes. Without `all` only new cases are sent. Each case has a group of its own; all groups are in one partition of the offsets topic, hence in one shard.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.
 TOPIC = "extremes"
 PARTITIONS = 3
 KNOWN_SECONDS = 20
-SILENCE_SECONDS = 15  # Kafka is quiet for longer only where it will never answer
+SILENCE_SECONDS = 15  # a longer silence of Kafka means that it will never answer
 
 
 class Place(NamedTuple):
@@ -71,7 +71,7 @@ class Place(NamedTuple):
 
 DRY = Place("group", "member")
 
-# What is asked where nothing is extreme.
+# Requests without an extreme field.
 
 
 def join(place: Place) -> Any:
@@ -125,7 +125,7 @@ def find(place: Place) -> Any:
 
 Request = Callable[[Place], Any]
 
-# The newest version and those in which a field is encoded in another way, or stands elsewhere.
+# The newest version, and those that encode or place a field differently.
 ASKED: list[tuple[Request, tuple[int, ...]]] = [
     (join, (9, 5, 0)),
     (sync, (5, 3)),
@@ -140,7 +140,7 @@ ASKED: list[tuple[Request, tuple[int, ...]]] = [
     (find, (6, 3, 2)),
 ]
 
-# What is found afterwards of a group that nothing has happened to.
+# The expected state of an unchanged group.
 UNTOUCHED = [
     ["Stable", 1],
     [
@@ -173,7 +173,7 @@ def every_case() -> Iterator[Case]:
     for name, client_id in {"null": None, "empty": b"", "of the greatest length": b"c" * LONGEST, "not UTF-8": b"c\xff\xfe"}.items():
         yield Case(f"join v9 client id: {name}", join, 9, lambda place: join(place).encode(9), client_id)
     yield Case("commit v9: more than a batch", commit, 9, lambda place: much_committed(place).encode(9))
-    yield Case("join v9: two MiB that nobody reads", join, 9, lambda place: much_said(place).encode(9))
+    yield Case("join v9: two MiB that nobody reads", join, 9, lambda place: large_metadata(place).encode(9))
 
 
 def much_committed(place: Place) -> Any:
@@ -182,8 +182,8 @@ def much_committed(place: Place) -> Any:
     return request
 
 
-def much_said(place: Place) -> Any:
-    """Only metadata of consumers is looked at."""
+def large_metadata(place: Place) -> Any:
+    """Only metadata of consumers is parsed."""
     request = join(place)
     request.protocol_type = "connect"
     request.protocols[0].metadata = bytes(2 << 20)
@@ -194,7 +194,7 @@ def cases(request: Request, version: int, newest: int) -> Iterator[Case]:
     title = request.__name__
     yield Case(f"{title} v{version}", request, version, lambda place: request(place).encode(version))
     for extreme in extremes(request(DRY), title, version, CHANGES | {"bytes": blobs}):
-        if version == newest or not extreme.many:  # ten thousand take long, and say the same in every version
+        if version == newest or not extreme.many:  # ten thousand take long, and give the same reply in every version
             yield Case(extreme.name, request, version, body_of(request, extreme.change, version))
 
 
@@ -202,11 +202,11 @@ def body_of(request: Request, change: Change, version: int) -> Callable[[Place],
     return lambda place: change(request(place), version)
 
 
-# Asking.
+# Requests.
 
 
 class Peer:
-    """A broker that is asked; each case on a connection of its own, for many end with it."""
+    """A broker that gets requests; each case on its own connection, as many cases close it."""
 
     def __init__(self, port: int, seconds: float) -> None:
         self.port = port
@@ -243,7 +243,7 @@ class Peer:
         return place
 
     def ask(self, case: Case) -> dict[str, Any]:
-        """The answer to the case, and what is seen of its group afterwards."""
+        """The reply to the case, and the state of its group afterwards."""
         self._cases += 1
         group = f"x{self._cases:05}"
         with Client(self.port) as client:
@@ -256,7 +256,7 @@ class Peer:
         with Client(self.port) as client:
             client.socket.settimeout(self.seconds)
             try:
-                answer["then"] = list(AFTERWARDS.get(case.request, what_is_there)(client, case, place, reply))
+                answer["then"] = list(AFTERWARDS.get(case.request, group_state)(client, case, place, reply))
             except OSError as error:
                 answer["then"] = NOTHING if isinstance(error, TimeoutError) else CLOSED
         if answer["then"] == UNTOUCHED:
@@ -269,7 +269,7 @@ class Peer:
         return frame if isinstance(frame, str) else decoded(case.key, case.version, frame)
 
 
-def what_is_there(client: Client, case: Case, place: Place, reply: Any) -> Iterator[Any]:
+def group_state(client: Client, case: Case, place: Place, reply: Any) -> Iterator[Any]:
     """The group's state, its members and its offsets."""
     described = client.ask(DescribeGroupsRequest([place.group]), 5).groups[0]
     yield [described.group_state, len(described.members)]
@@ -280,7 +280,7 @@ def what_is_there(client: Client, case: Case, place: Place, reply: Any) -> Itera
 
 
 def joined(client: Client, case: Case, place: Place, reply: Any) -> Iterator[Any]:
-    """What becomes of a member that joined so: it joins with its id, brings its assignment and is described."""
+    """Join with the received member id, sync and describe: the result for a member that sent this JoinGroup."""
     unreadable = case.name.endswith("half a surrogate")  # sent again it is another text
     if isinstance(reply, str) or unreadable or reply.error_code not in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
         return
@@ -292,7 +292,7 @@ def joined(client: Client, case: Case, place: Place, reply: Any) -> Iterator[Any
         if reply.error_code:
             return
     if request.rebalance_timeout_ms <= 0 and case.version:
-        return  # whoever has no time to bring its assignment may be removed before it does
+        return  # a member without time to sync may be removed before it does
     type, name = request.protocol_type, reply.protocol_name
     assignments = [SyncGroupRequestAssignment(reply.member_id, b"all")]
     instance = request.group_instance_id
@@ -304,11 +304,11 @@ def joined(client: Client, case: Case, place: Place, reply: Any) -> Iterator[Any
 AFTERWARDS: dict[Request, Callable[[Client, Case, Place, Any], Iterator[Any]]] = {join: joined}
 
 
-# Writing down.
+# Recording.
 
 
 def plain(value: Any, place: Place) -> Any:
-    """As JSON has it; ids that were made are named, long texts and long lists are shortened."""
+    """As JSON values; generated ids are replaced by names, long texts and long lists are shortened."""
     if isinstance(value, Part):
         names = [name for name in fields_of(type(value)) if name not in ("throttle_time_ms", "port", "error_message")]
         return {name: plain(getattr(value, name), place) for name in names}
@@ -331,8 +331,8 @@ def is_of_others(item: Any, place: Place) -> bool:
     return type(item).__name__ == "ListedGroup" and item.group_id != place.group
 
 
-def wounds(case: Case) -> bool:
-    """Whether Kafka's whole partition is slow to answer after that, or never does again."""
+def breaks_partition(case: Case) -> bool:
+    """Whether Kafka's whole partition becomes slow or stops answering after this case."""
     return case.request in (join, delete_offsets) and case.name.endswith(("alike", "twice the same"))
 
 
@@ -347,12 +347,12 @@ def ask_kafka(cases: list[Case], answers: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Ask Kafka, and write down its answers: to what it was not asked yet, or with `all` to everything."""
+    """Send the new cases to Kafka, or with `all` every case, and record its replies."""
     answers = known_answers(ANSWERS)
     cases = [case for case in every_case() if case.name not in answers]
-    ask_kafka([case for case in cases if not wounds(case)], answers)
+    ask_kafka([case for case in cases if not breaks_partition(case)], answers)
     for case in cases:
-        if wounds(case):
+        if breaks_partition(case):
             ask_kafka([case], answers)
     write_answers(ANSWERS, answers)
 

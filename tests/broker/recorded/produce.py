@@ -1,7 +1,7 @@
-"""Every field of Produce, of a record batch and of InitProducerId at its extremes, and what Apache Kafka answers to that.
+"""Produce, record batches and InitProducerId with every field at its extremes, and the replies of Apache Kafka.
 
-`python -m tests.broker.recorded.produce all` asks a real Kafka and writes its answers to produce.json, to which
-the broker's are compared; without `all` only new cases are asked. Each case has a partition of its own, so that what it
+`python -m tests.broker.recorded.produce all` sends them to a real Kafka and records its replies in produce.json, to which
+the broker's are compared; without `all` only new cases are sent. Each case has a partition of its own, so that what it
 left in the log stands alone. Moments are written down by how far they are from now.
 """
 
@@ -36,7 +36,7 @@ SILENCE_SECONDS: Final = 10
 SETTINGS: Final = {"auto.create.topics.enable": "false", "offsets.topic.num.partitions": "1"}
 
 
-# Asking.
+# Requests.
 
 
 class Place(NamedTuple):
@@ -63,11 +63,11 @@ def topics_to_create(number_of: dict[str, Place]) -> list[CreatableTopic]:
     ]
 
 
-# Writing down.
+# Recording.
 
 
 def moment(value: int, now: int) -> int | str:
-    """How far from now, where that is what a number of milliseconds says."""
+    """The distance from now, if the number is a time in milliseconds."""
     if abs(value - now + INT64[1]) < 3000:
         return "<now - the greatest>"
     for name, offset in {
@@ -84,12 +84,12 @@ def moment(value: int, now: int) -> int | str:
     return value
 
 
-def told(value: Any, now: int) -> Any:
+def as_json(value: Any, now: int) -> Any:
     if isinstance(value, Part):
         names = [name for name in fields_of(type(value)) if name != "throttle_time_ms"]
-        return {name: told(getattr(value, name), now) for name in names if not is_default(value, name)}
+        return {name: as_json(getattr(value, name), now) for name in names if not is_default(value, name)}
     if isinstance(value, list):
-        items = [told(item, now) for item in sorted(value, key=order)]
+        items = [as_json(item, now) for item in sorted(value, key=order)]
         return items if len(items) <= 12 else [*items[:3], f"{len(items)} in all", *items[-2:]]
     if isinstance(value, int):
         return moment(value, now)
@@ -100,24 +100,24 @@ def told(value: Any, now: int) -> Any:
 
 
 def is_default(part: Part, name: str) -> bool:
-    """Left out of what is written down: what stands in nearly every answer."""
+    """Values omitted from the recording, as nearly every reply has them."""
     usual: dict[str, Any] = {"record_errors": [], "error_message": None, "current_leader": None, "node_endpoints": [], "log_append_time_ms": -1}
     return name in usual and getattr(part, name) == usual[name]
 
 
 def order(item: Any) -> Any:
-    """Kafka answers partitions in the order of a hash table."""
+    """Sort partitions, which Kafka answers in the order of a hash table."""
     return getattr(item, "name", ""), getattr(item, "index", getattr(item, "batch_index", 0))
 
 
 def answered(case: Case, reply: Any, now: int) -> Any:
     if case.key == InitProducerIdRequest.API_KEY and reply.producer_id >= 0:
         reply.producer_id = 1_000_000
-    return told(reply, now)
+    return as_json(reply, now)
 
 
 def stored(data: bytes, now: int) -> list[Any]:
-    """What a partition holds."""
+    """The contents of a partition."""
     found: list[Any] = []
     at = 0
     while len(data) - at >= HEADER.size:
@@ -136,7 +136,7 @@ def shown(data: bytes, at: int, now: int) -> Any:
         all_records = records(data, at)
     except ProtocolError:
         return "unreadable"
-    listed = [as_text(one, now) for one in all_records]
+    listed = [as_text(record, now) for record in all_records]
     return listed if len(listed) <= 5 else [*listed[:2], f"{len(listed)} in all", listed[-1]]
 
 
@@ -147,7 +147,7 @@ def as_text(one: Record, now: int) -> str:
 
 
 class Asking:
-    """A real Kafka that is asked case by case, each on a connection of its own."""
+    """A real Kafka that gets each case on its own connection."""
 
     def __init__(self, port: int) -> None:
         self.port = port

@@ -1,4 +1,4 @@
-"""Every field of Produce, of a record batch and of InitProducerId at its extremes: the requests. produce.py asks them."""
+"""Produce, record batches and InitProducerId with every field at its extremes: the requests. produce.py sends them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.produce_batches import (
 
 INTERNAL: Final = "__consumer_offsets"
 
-# What a topic may be told that matters here; a case's topic is named after one of these.
+# The relevant topic settings; a case's topic is named after one of these.
 KINDS: Final[dict[str, dict[str, str]]] = {
     "plain": {},
     "compact": {"cleanup.policy": "compact"},
@@ -59,7 +59,7 @@ class Case(NamedTuple):
     name: str
     kind: str
     version: int
-    requests: tuple[Body, ...]  # one after the other; each answer counts
+    requests: tuple[Body, ...]  # one after the other; each reply counts
     key: int = ProduceRequest.API_KEY
 
 

@@ -1,5 +1,5 @@
-"""What Apache Kafka, with one broker, answers to tools that move copies and leaders: `python -m tests.broker.recorded.replica_answers` writes
-replica_answers.json, the answers of a broker that allows everything and of one that allows nothing of the cluster as a whole.
+"""Replies of Apache Kafka, with one broker, to reassignment and election tools: `python -m tests.broker.recorded.replica_answers` writes
+replica_answers.json, for an authorizer that allows everything and one that allows nothing on the cluster.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def reassigning(partitions: dict[str, list[int]] | None) -> Callable[[str], Any]
 
 
 def move(*dirs: tuple[str, str, list[int]]) -> Callable[[str], Any]:
-    """To folders: `{}` is the data directory."""
+    """Move replicas to folders: `{}` is the data directory."""
     return lambda folder: AlterReplicaLogDirsRequest(
         [AlterReplicaLogDir(path.format(folder), [AlterReplicaLogDirTopic(topic, indices)]) for path, topic, indices in dirs]
     )
@@ -121,7 +121,7 @@ QUESTIONS: dict[str, Question] = {
     "quorum of no partition": (quorum(("__cluster_metadata", [])), 1),
 }
 DENIED = "who asks may not"
-STANDARD = {  # Kafka's texts where the broker has its own
+STANDARD = {  # error messages of Kafka that differ from ours
     "Leader election not needed for topic partition.": ErrorCode.ELECTION_NOT_NEEDED,
     "This server does not host this topic-partition.": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     "Cluster authorization failed.": ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -132,15 +132,15 @@ OFFSETS = ("high_watermark", "log_end_offset", "leader_epoch", "last_fetch_times
 
 def plain(value: Any, name: str = "") -> Any:
     if name in ("replica_directory_id", "listeners"):
-        return "known"  # Kafka's directories have ids, its controllers listeners of their own
+        return "known"  # Kafka's directories have ids, its controllers separate listeners
     if isinstance(value, Part):
         return {name: plain(getattr(value, name), name) for name in fields_of(type(value)) if name != "throttle_time_ms"}
     if isinstance(value, list):
         return sorted([plain(one) for one in value], key=json.dumps)
-    if name in OFFSETS:  # of Kafka's metadata log, where other things stand
+    if name in OFFSETS:  # fields of Kafka's metadata log, with other values
         return "known" if value >= 0 else "unknown"
     if isinstance(value, str) and value.endswith("permission."):
-        return DENIED  # Kafka prints objects of its own
+        return DENIED  # Kafka prints its internal objects
     return value
 
 

@@ -1,6 +1,6 @@
-"""Every field of Fetch, ListOffsets and OffsetForLeaderEpoch at its extremes: Kafka's answer to each.
+"""Fetch, ListOffsets and OffsetForLeaderEpoch with every field at its extremes: our replies equal Kafka's.
 
-fetch.py has the cases, fetch.json what Kafka answers; the differences that are meant stand here.
+fetch.py has the cases, fetch.json Kafka's replies; intended differences are listed here.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ from tests.support.fetch_desk import Consumer, FetchDesk
 from tests.support.headers import encode_request
 from tests.support.topic_logs import disk_log
 
-pytestmark = pytest.mark.once  # Kafka's answers, to one Python for all
-
 KAFKAS = kafkas_answers()
 
 
 class Deviation(NamedTuple):
-    """A difference that is meant: in the answers to these cases (a pattern) ours is made so, of the match and of Kafka's."""
+    """An intended difference: for these cases (a pattern) our reply is computed from the match and Kafka's reply."""
 
     cases: str
     why: str
@@ -117,7 +115,7 @@ def cases() -> dict[str, Case]:
     return {case.name: case for case in every_case()}
 
 
-def test_every_answer_is_kafkas(ours: Ours, cases: dict[str, Case]) -> None:
+def test_fetch_replies_equal_kafkas(ours: Ours, cases: dict[str, Case]) -> None:
     different = []
     for name, case in cases.items():
         answer = answer_of(ours, case)
@@ -131,6 +129,6 @@ def test_every_answer_is_kafkas(ours: Ours, cases: dict[str, Case]) -> None:
     assert not different, f"{len(different)} answers are not what they should be:\n" + "\n".join(different[:20])
 
 
-def test_every_case_was_asked_of_kafka_and_every_deviation_is_met(cases: dict[str, Case]) -> None:
+def test_every_case_is_recorded_and_every_deviation_occurs(cases: dict[str, Case]) -> None:
     assert cases.keys() == KAFKAS.keys(), "python -m tests.broker.recorded.fetch asks again"
     assert [one.cases for one in DEVIATIONS if not any(re.fullmatch(one.cases, name) for name in cases)] == []

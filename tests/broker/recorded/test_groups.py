@@ -1,6 +1,6 @@
-"""Every field of every group request at its extremes: Kafka's answer to each, and never a partition that stops working.
+"""Every group request with every field at its extremes: our replies equal Kafka's, and no partition stops working.
 
-groups.py has the cases, groups.json what Kafka answers; the differences that are meant stand here.
+groups.py has the cases, groups.json Kafka's replies; intended differences are listed here.
 """
 
 from __future__ import annotations
@@ -21,14 +21,12 @@ from tests.broker.recorded.groups import ANSWERS, SETTINGS, Case, Peer, every_ca
 from tests.running import Broker, Client, broker
 from tests.support.peers import defects
 
-pytestmark = pytest.mark.once  # Kafka's answers, to one Python for all
-
 REPLY_SECONDS = 10
 KAFKAS: dict[str, Any] = json.loads(ANSWERS.read_text())
 
 
 class Deviation(NamedTuple):
-    """Differences that are meant: in the answers to these cases (a pattern), where ours is this."""
+    """Intended differences: for these cases (a pattern) our reply is this."""
 
     cases: str
     why: str
@@ -76,7 +74,7 @@ def cases() -> dict[str, Case]:
 
 
 @pytest.mark.parametrize("name", KAFKAS)
-def test_the_answer_is_kafkas_and_the_partition_goes_on(peer: Peer, cases: dict[str, Case], name: str) -> None:
+def test_the_reply_equals_kafkas_and_the_partition_keeps_serving(peer: Peer, cases: dict[str, Case], name: str) -> None:
     case = cases[name]
     answer = json.loads(json.dumps(peer.ask(case)))
     assert answer["answer"] != NOTHING, "a lost reply"
@@ -92,18 +90,18 @@ def test_the_answer_is_kafkas_and_the_partition_goes_on(peer: Peer, cases: dict[
 
 
 def an_ordinary_group_works(peer: Peer, case: Case) -> None:
-    """In the same partition: a member joins, syncs, commits, beats and leaves, and its group is deleted."""
+    """In the same partition: a member joins, syncs, commits, heartbeats and leaves, and its group is deleted."""
     group = f"ordinary after {case.name}"[:200]
     with Client(peer.port) as client:
         place = peer.settle(client, group, join)
         assert client.ask(HeartbeatRequest(group, 1, place.member, "instance"), 4).error_code == 0
         (fetched,) = client.ask(OffsetFetchRequest([OffsetFetchRequestGroup(group, None, -1, None)]), 9).groups
-        assert [one.committed_offset for topic in fetched.topics for one in topic.partitions] == [11]
+        assert [partition.committed_offset for topic in fetched.topics for partition in topic.partitions] == [11]
         left = client.ask(LeaveGroupRequest(group, [MemberIdentity(place.member, "instance")]), 5)
         assert (left.error_code, left.members[0].error_code) == (0, 0)
         assert client.ask(DeleteGroupsRequest([group]), 2).results[0].error_code == 0
 
 
-def test_every_case_was_asked_of_kafka_and_every_deviation_is_met(cases: dict[str, Case]) -> None:
+def test_every_case_is_recorded_and_every_deviation_occurs(cases: dict[str, Case]) -> None:
     assert cases.keys() == KAFKAS.keys(), "python -m tests.broker.recorded.groups asks what is new"
     assert [one.cases for one in DEVIATIONS if not any(re.fullmatch(one.cases, name) for name in cases)] == []

@@ -1,6 +1,6 @@
-"""Every field of Produce, of a record batch and of InitProducerId at its extremes: Kafka's answer to each, and what it stores.
+"""Produce, record batches and InitProducerId with every field at its extremes: our replies and stored batches equal Kafka's.
 
-produce_cases.py has the cases, produce.json what Kafka answers; the differences that are meant stand here.
+produce_cases.py has the cases, produce.json Kafka's replies; intended differences are listed here.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from tests.broker.recorded.produce_cases import Case, every_case, families
 from tests.support.produce_batches import plain_batch
 from tests.support.produce_desk import Caller, Desk
 
-pytestmark = pytest.mark.once  # Kafka's answers, to one Python for all
+pytestmark = pytest.mark.plain  # no dependence on the Python version
 
 NAMES = [case.name for case in every_case()]
 KAFKAS: dict[str, Any] = json.loads(ANSWERS.read_text())
 PLACES = places()
-TOPICS = {topic.name: (topic.num_partitions, {one.name: one.value or "" for one in topic.configs}) for topic in topics_to_create(PLACES)}
+TOPICS = {topic.name: (topic.num_partitions, {config.name: config.value or "" for config in topic.configs}) for topic in topics_to_create(PLACES)}
 DESK = Desk(TOPICS | {"ordinary": (1, {})})
 
 
 class Deviation(NamedTuple):
-    """Differences that are meant: in the answers to these cases (a pattern), where ours have this error."""
+    """Intended differences: for these cases (a pattern) our reply has this error."""
 
     cases: str
     why: str
@@ -86,7 +86,7 @@ def ask(case: Case, desk: Desk, caller: Caller) -> dict[str, Any]:
 
 
 def difference(name: str, found: dict[str, Any]) -> str:
-    """What is wrong about the answers to a case; nothing, mostly."""
+    """The difference in the replies to a case; mostly none."""
     found = json.loads(json.dumps(found))
     deviation = next((one for one in DEVIATIONS if re.fullmatch(one.cases, name)), None)
     if deviation is None:
@@ -98,7 +98,7 @@ def difference(name: str, found: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("family", families())
-def test_the_answers_are_kafkas_and_so_is_what_is_stored(family: str) -> None:
+def test_produce_replies_and_stored_batches_equal_kafkas(family: str) -> None:
     wrong = []
     for case in families()[family]():
         wrong.append(difference(case.name, ask(case, DESK, DESK.caller())))
@@ -107,19 +107,19 @@ def test_the_answers_are_kafkas_and_so_is_what_is_stored(family: str) -> None:
 
 
 def ordinary(caller: Caller) -> None:
-    """Whatever came before: what a producer sends is stored."""
+    """Afterwards an ordinary batch is still stored."""
     partition = DESK.partitions.find("ordinary", 0)
     assert partition is not None
     before = partition.end_offset
     request = ProduceRequest(None, -1, 1000, [TopicProduceData("ordinary", [PartitionProduceData(0, plain_batch())])])
-    for number in range(3):  # the last one is read by its shape
+    for number in range(3):  # the last one matches a template
         (topic,) = caller.ask(request, 9).responses
         (part,) = topic.partition_responses
         assert (part.error_code, part.base_offset) == (0, before + number)
 
 
-def test_what_can_be_read_by_its_shape_is_answered_and_stored_alike() -> None:
-    """Every case once more, on connections on which two requests of the same topic and version came before."""
+def test_templated_produce_requests_are_answered_and_stored_equally() -> None:
+    """Every case once more, on connections that sent two requests of the same topic and version before."""
     desk = Desk({name: (partitions + 1, settings) for name, (partitions, settings) in TOPICS.items()})
     callers: dict[tuple[str, int], LearnedCaller] = {}
     wrong = []
@@ -137,7 +137,7 @@ def test_what_can_be_read_by_its_shape_is_answered_and_stored_alike() -> None:
 
 
 class LearnedCaller(Caller):
-    """`undecoded`: how many requests were answered by shape since that was asked last."""
+    """`undecoded`: the number of requests answered by a template since the last call."""
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
@@ -164,7 +164,7 @@ class LearnedCaller(Caller):
 def learned(desk: Desk, case: Case) -> LearnedCaller:
     caller = LearnedCaller(desk)
     spare = TOPICS[case.kind][0]
-    data = plain_batch(base_timestamp=-1, max_timestamp=-1)  # every topic takes it
+    data = plain_batch(base_timestamp=-1, max_timestamp=-1)  # every topic accepts it
     for _ in range(2):
         request = ProduceRequest(None, -1, 1500, [TopicProduceData(case.kind, [PartitionProduceData(spare, data)])])
         (topic,) = caller.ask(request, case.version).responses
@@ -173,6 +173,6 @@ def learned(desk: Desk, case: Case) -> LearnedCaller:
     return caller
 
 
-def test_every_case_was_asked_of_kafka_and_every_deviation_is_met() -> None:
+def test_every_case_is_recorded_and_every_deviation_occurs() -> None:
     assert set(NAMES) == KAFKAS.keys(), "python -m tests.broker.recorded.produce asks what is new"
     assert [one.cases for one in DEVIATIONS if not any(re.fullmatch(one.cases, name) for name in NAMES)] == []

@@ -1,4 +1,4 @@
-"""What the extremes of topics ask: each API where nothing is extreme, and what a change of one field cannot say."""
+"""The cases of topics.py: each API without an extreme field, and cases beyond the change of one field."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from protocol.messages.list_config_resources import ListConfigResourcesRequest
 from tests.broker.recorded.extremes import NO_ID, UNKNOWN_ID
 
 PARTITIONS = 3
@@ -29,7 +30,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 class Place(NamedTuple):
-    """One case's own topic, of three partitions; a name that begins with it is nobody else's."""
+    """One case's own topic, of three partitions; no other topic has its name as a prefix."""
 
     topic: str
     id: bytes
@@ -39,7 +40,7 @@ DRY = Place("topic", b"0123456789abcdef")
 Request = Callable[[Place], Any]
 
 
-# Where nothing is extreme.
+# Requests without an extreme field.
 
 
 def create(place: Place) -> Any:
@@ -97,7 +98,7 @@ def change(place: Place) -> Any:
     )
 
 
-# The newest version and those in which a field is encoded in another way, or stands elsewhere.
+# The newest version, and those that encode or place a field differently.
 ASKED: list[tuple[Request, tuple[int, ...]]] = [
     (create, (7, 4, 2)),
     (create_assigned, (7,)),
@@ -113,12 +114,24 @@ ASKED: list[tuple[Request, tuple[int, ...]]] = [
 ]
 
 
-# What a change of one field does not say: (name, the newest version, the request).
+# Cases beyond the change of one field: (name, the newest version, the request).
 Special = tuple[str, int, Request]
 
 
 def special_cases() -> Iterator[Special]:
-    for maker in (creating, growing, deleting, deleting_records, describing_partitions, describing_log_dirs, describing, altering, changing, of_the_offsets_topic):
+    for maker in (
+        creating,
+        growing,
+        deleting,
+        deleting_records,
+        describing_partitions,
+        describing_log_dirs,
+        describing,
+        altering,
+        changing,
+        listing_configs,
+        of_the_offsets_topic,
+    ):
         for name, version, request in maker():
             yield f"{maker.__name__}: {name}", version, request
 
@@ -358,6 +371,15 @@ def describing() -> Iterator[Special]:
     yield "a group, without synonyms", 4, asking((GROUP, "g", None), synonyms=False)
 
 
+def listing_configs() -> Iterator[Special]:
+    def asking(kinds: list[int]) -> Request:
+        return lambda place: ListConfigResourcesRequest(kinds)
+
+    for kinds in ([BROKER], [BROKER_LOGGER, BROKER], [BROKER, BROKER], [CLIENT_METRICS], [GROUP], [GROUP, 1], [0], [-1], [127]):
+        yield f"types {kinds}", 1, asking(kinds)
+    yield "client metrics, v0", 0, asking([])
+
+
 VALUES: list[tuple[str, str | None]] = [
     ("retention.ms", None),
     ("retention.ms", ""),
@@ -409,7 +431,7 @@ def altering() -> Iterator[Special]:
 
 
 def resources(asking: Any, setting: Callable[[str, str | None], Any]) -> Iterator[Special]:
-    """Who may be asked to change: alike for both APIs."""
+    """The config resources to change, for both APIs."""
     for name in (*NAMES, "nowhere"):
         yield f"the topic {named(name)}", 1, asking((TOPIC, name, [setting("segment.ms", "5")]))
     for type in (-128, -1, 0, 1, 3, 5, 64, 127):
@@ -471,7 +493,7 @@ def changing() -> Iterator[Special]:
 
 
 def of_the_offsets_topic() -> Iterator[Special]:
-    """The last ones: Kafka lets everybody do everything with it."""
+    """The last cases: Kafka lets every client change it."""
     name = "__consumer_offsets"
     keys = ["cleanup.policy", "compression.type", "segment.bytes"]
     yield "describe it", 4, lambda place: DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, keys)], True, False)

@@ -1,6 +1,6 @@
-"""Who may not do something with topics, and what Apache Kafka answers: `python -m tests.broker.recorded.topic_rights` writes topic_rights.json.
+"""Unauthorized topic requests, and the replies of Apache Kafka: `python -m tests.broker.recorded.topic_rights` writes topic_rights.json.
 
-Rights are in the names: "no-create-x" may not be created. Of the cluster as a whole nobody may do anything.
+Rights are in the names: "no-create-x" may not be created. No client has rights to the cluster.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Every field of every request about topics and their settings at its extremes, and what Apache Kafka answers to that.
+"""Every request about topics and their settings with every field at its extremes, and the replies of Apache Kafka.
 
-`python -m tests.broker.recorded.topics all` asks a real Kafka and writes its answers to topics.json, to which the
-broker's are compared. Without `all` only new cases are asked. Each case has a topic of its own.
+`python -m tests.broker.recorded.topics all` sends them to a real Kafka and records its replies in topics.json, to which the
+broker's are compared. Without `all` only new cases are sent. Each case has a topic of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from broker.internal_topics import CONSUMER_OFFSETS
 from protocol.batch import build_facts
@@ -28,7 +28,7 @@ from tests.broker.recorded.extremes import (
     NO_ID,
     NOTHING,
     UNKNOWN_ID,
-    Change,
+    ChangedRequest,
     answer_frame,
     decoded,
     extremes,
@@ -56,11 +56,11 @@ from tests.running import Client
 ANSWERS = Path(__file__).with_name("topics.json")
 SETTINGS = {"offsets.topic.num.partitions": "1", "auto.create.topics.enable": "false"}
 KNOWN_SECONDS = 20
-SILENCE_SECONDS = 4  # Kafka is quiet for longer only where it will never answer
-LATER_SECONDS = 0.2  # until Kafka's broker has seen what its controller changed
-READING = ("describe", "describing", "configs", "log_dirs", "of_the_offsets_topic: describe", "of_the_offsets_topic: its")
-RECORDS = 6  # in the first partition of each case that is about records, in three batches
-LEADERS = (6, 3, 5)  # what Kafka answers until a new topic's leader is there
+SILENCE_SECONDS = 4  # a longer silence of Kafka means that it will never answer
+LATER_SECONDS = 0.2  # until Kafka's broker has seen its controller's change
+READING = ("describe", "listing_configs", "describing", "configs", "log_dirs", "of_the_offsets_topic: describe", "of_the_offsets_topic: its")
+RECORDS = 6  # in the first partition of each case about records, in three batches
+LEADERS = (6, 3, 5)  # Kafka's errors until a new topic has a leader
 
 
 # Kafka is busy with these for minutes.
@@ -74,15 +74,7 @@ WOUNDING = {
 }
 
 
-class Case(NamedTuple):
-    name: str
-    request: Request
-    version: int
-    change: Change | None = None
-
-    def body(self, place: Place) -> bytes:
-        request = self.request(place)
-        return bytes(request.encode(self.version)) if self.change is None else self.change(request, self.version)
+Case = ChangedRequest[Place]
 
 
 def every_case() -> Iterator[Case]:
@@ -97,14 +89,14 @@ def cases(request: Request, version: int, newest: int) -> Iterator[Case]:
     title = request.__name__
     yield Case(f"{title} v{version}", request, version)
     for extreme in extremes(request(DRY), title, version):
-        if extreme.name in WOUNDING or (extreme.many and version != newest):  # ten thousand say the same in every version
+        if extreme.name in WOUNDING or (extreme.many and version != newest):  # ten thousand give the same reply in every version
             continue
         if is_readable(Case(extreme.name, request, version, extreme.cheap)):
             yield Case(extreme.name, request, version, extreme.change)
 
 
 def is_readable(case: Case) -> bool:
-    """What is not makes Kafka's broker ask its controller again and again; that connections end with it is told elsewhere."""
+    """Cases without unreadable bytes, which make Kafka's broker retry with its controller for ever; closed connections are tested elsewhere."""
     request = case.request(DRY)
     try:
         type(request).decode(case.body(DRY), 0, case.version)
@@ -113,11 +105,11 @@ def is_readable(case: Case) -> bool:
     return True
 
 
-# Asking.
+# Requests.
 
 
 class Peer:
-    """A broker that is asked; what it is told to change can be seen `later`, in seconds."""
+    """A broker that gets requests; its changes are visible `later`, in seconds."""
 
     def __init__(self, port: int, seconds: float, later: float = 0) -> None:
         self.port = port
@@ -154,12 +146,12 @@ class Peer:
         return Place(name, reply.topics[0].topic_id)
 
     def known(self, name: str) -> tuple[int, int]:
-        """The error of the topic, and how many partitions it has."""
+        """The error of the topic, and its number of partitions."""
         reply = self._client.ask(MetadataRequest([MetadataRequestTopic(name=name)], False), 12)
         return reply.topics[0].error_code, len(reply.topics[0].partitions)
 
     def fill(self, place: Place) -> None:
-        now = round(time.time() * 1000)  # for what is old goes
+        now = round(time.time() * 1000)  # until the old topics are gone
         for number in range(RECORDS // 2):
             batch = build_facts([(b"k%d" % number, b"v"), (b"l%d" % number, b"w")], now)
             request = ProduceRequest(None, -1, 5000, [TopicProduceData(place.topic, partition_data=[PartitionProduceData(0, batch)])])
@@ -175,14 +167,14 @@ class Peer:
         request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(place.topic, partitions)])
         until = time.monotonic() + KNOWN_SECONDS
         reply = self._client.ask(request, 5)
-        while any(one.error_code for one in reply.topics[0].partitions):
+        while any(partition.error_code for partition in reply.topics[0].partitions):
             assert time.monotonic() < until
             time.sleep(0.01)
             reply = self._client.ask(request, 5)
-        return [one.offset for one in sorted(reply.topics[0].partitions, key=lambda one: one.partition_index)]
+        return [partition.offset for partition in sorted(reply.topics[0].partitions, key=lambda one: one.partition_index)]
 
     def ask(self, case: Case) -> dict[str, Any]:
-        """The answer to the case, and what is seen of its topic afterwards."""
+        """The reply to the case, and the state of its topic afterwards."""
         if case.name.startswith(READING):  # all of them the same
             reply = self.reply_to(case, self._read)
             return {"answer": reply if isinstance(reply, str) else plain(reply, self._read)}
@@ -196,7 +188,7 @@ class Peer:
         reply = self.reply_to(case, place)
         answer = {"answer": reply if isinstance(reply, str) else plain(reply, place)}
         time.sleep(self.later)
-        then = list(self.what_is_there(f"{name}-new" if makes else name))
+        then = list(self.topic_state(f"{name}-new" if makes else name))
         if about_records and then[0] == [0, PARTITIONS]:
             then.append(self.first_offsets(place))
         if then != [[0, PARTITIONS], {"retention.ms": RETENTION_MS}]:
@@ -212,18 +204,18 @@ class Peer:
             return frame
         return decoded(key, case.version, frame)
 
-    def what_is_there(self, name: str) -> Iterator[Any]:
-        """Of the topic its error and how many partitions, and the settings of its own."""
+    def topic_state(self, name: str) -> Iterator[Any]:
+        """The topic's error, number of partitions, and own settings."""
         error, partitions = self.known(name)
         yield [error, partitions]
         if not error:
             result = self._client.ask(DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, None)]), 4).results[0]
-            yield {one.name: one.value for one in result.configs if one.config_source == 1}
+            yield {config.name: config.value for config in result.configs if config.config_source == 1}
 
 
-# Writing down.
+# Recording.
 
-# Where Kafka answers in any order.
+# Lists that Kafka answers in any order.
 UNORDERED = {
     "CreatableTopicResult",
     "CreatePartitionsTopicResult",
@@ -233,18 +225,19 @@ UNORDERED = {
     "DescribeLogDirsTopic",
     "DescribeLogDirsPartition",
     "DescribeConfigsResult",
+    "ConfigResource",
     "AlterConfigsResourceResponse",
 }
 
-# What differs from one time or machine to the next, or is told in words of our own.
+# Values that depend on the time or machine, and messages in our own words.
 SAID = {"error_message", "documentation"}
 SIZES = {"total_bytes", "usable_bytes"}
 
 
 def plain(value: Any, place: Place) -> Any:
-    """As JSON has it; ids that were made are named, long texts and long lists are shortened."""
+    """As JSON values; generated ids are replaced by names, long texts and long lists are shortened."""
     if isinstance(value, Part):
-        return {name: told(name, getattr(value, name), place) for name in fields_of(type(value)) if name != "throttle_time_ms"}
+        return {name: field_as_json(name, getattr(value, name), place) for name in fields_of(type(value)) if name != "throttle_time_ms"}
     if isinstance(value, list):
         items = [plain(item, place) for item in value if not is_of_others(item, place)]
         if items and type(value[0]).__name__ in ("DescribeConfigsResourceResult", "CreatableTopicConfigs"):
@@ -257,7 +250,7 @@ def plain(value: Any, place: Place) -> Any:
     return value
 
 
-def told(name: str, value: Any, place: Place) -> Any:
+def field_as_json(name: str, value: Any, place: Place) -> Any:
     if name in SAID:
         return "said" if value else value
     if name in SIZES:
@@ -268,13 +261,13 @@ def told(name: str, value: Any, place: Place) -> Any:
 
 
 def is_of_others(item: Any, place: Place) -> bool:
-    """A topic of another case, where all are listed."""
+    """A topic of another case, in lists of all topics."""
     listed = type(item).__name__ in ("DescribeLogDirsTopic", "DescribeTopicPartitionsResponseTopic")
     return listed and item.name.startswith("x_") and not item.name.startswith(place.topic)
 
 
 def ask_kafka(cases: list[Case], answers: dict[str, Any]) -> None:
-    """Takes the cases one after the other; where Kafka never answers again another one is started for the rest."""
+    """Send the cases one after the other; if Kafka stops answering, another is started for the rest."""
     with kafka(**{name.replace(".", "_"): value for name, value in SETTINGS.items()}) as port:
         peer = Peer(port, SILENCE_SECONDS, LATER_SECONDS)
         peer.prepare()
@@ -290,7 +283,7 @@ def ask_kafka(cases: list[Case], answers: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Ask Kafka, and write down its answers: to what it was not asked yet, or with `all` to everything."""
+    """Send the new cases to Kafka, or with `all` every case, and record its replies."""
     answers = known_answers(ANSWERS)
     cases = [case for case in every_case() if case.name not in answers]
     while cases:

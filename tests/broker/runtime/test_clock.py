@@ -13,7 +13,7 @@ SETTLE = 10 * MINUTE
 
 
 class Machine:
-    """Its wall clock, the monotonic one, and how long it slept, in milliseconds."""
+    """A machine's wall clock, monotonic clock and time slept, in milliseconds."""
 
     def __init__(self) -> None:
         self.wall = BEGIN
@@ -22,7 +22,7 @@ class Machine:
         self.clock = self.start()
 
     def start(self, last_use: int | None = None) -> Clock:
-        """The broker, with a new data directory or one that was in use."""
+        """Start the broker, with a new data directory or a used one."""
         self.clock = Clock(
             lambda: self.wall * 1_000_000,
             lambda: self.monotonic * 1_000_000,
@@ -34,7 +34,7 @@ class Machine:
         return self.clock
 
     def lives(self, ms: int, step: int = 1_000, drift: float = 0.0) -> None:
-        """Goes on, and is looked at now and then."""
+        """Let time pass, with regular checks of the clock."""
         while ms > 0:
             passed = min(ms, step)
             ms -= passed
@@ -57,7 +57,7 @@ def machine() -> Machine:
 
 
 def times(machine: Machine) -> tuple[int, int]:
-    """The time of deadlines since the start, and that of the records since then."""
+    """The time for deadlines and the time for records, both since the start."""
     machine.clock.deletion_ms()
     return machine.clock.now - 50_000, machine.clock.wall - BEGIN
 
@@ -83,7 +83,7 @@ def test_a_small_step_of_the_wall_clock_counts_at_once(machine: Machine, step: i
 def test_two_seconds_of_a_wrong_clock_delete_nothing(machine: Machine, days: int) -> None:
     machine.lives(MINUTE)
     machine.is_set(days * DAY)
-    assert machine.clock.deletion_ms() == NOT_YET  # at the first look
+    assert machine.clock.deletion_ms() == NOT_YET  # at the first check
     assert machine.clock.steady_ms == NOT_YET
     machine.lives(2_000)
     machine.is_set(-days * DAY)
@@ -94,7 +94,7 @@ def test_two_seconds_of_a_wrong_clock_delete_nothing(machine: Machine, days: int
     assert machine.clock.steady_ms == BEGIN + MINUTE + 2_000
 
 
-def test_a_clock_that_was_set_ahead_is_followed_at_once_and_counts_when_it_has_settled(machine: Machine) -> None:
+def test_a_clock_set_ahead_is_shown_at_once_and_trusted_after_the_wait(machine: Machine) -> None:
     machine.is_set(DAY)
     assert times(machine) == (0, DAY)
     machine.lives(SETTLE - 1)
@@ -103,8 +103,8 @@ def test_a_clock_that_was_set_ahead_is_followed_at_once_and_counts_when_it_has_s
     assert machine.clock.deletion_ms() == BEGIN + DAY + SETTLE
 
 
-def test_a_clock_that_was_set_back_is_followed_when_it_has_settled(machine: Machine) -> None:
-    """Otherwise what is stored meanwhile would be old when it is put right."""
+def test_a_clock_set_back_is_followed_after_the_wait(machine: Machine) -> None:
+    """Otherwise records stored in the meantime would be old after the correction."""
     machine.is_set(-DAY)
     machine.lives(1_000)
     assert times(machine) == (1_000, 1_000)
@@ -115,7 +115,7 @@ def test_a_clock_that_was_set_back_is_followed_when_it_has_settled(machine: Mach
     assert machine.clock.steady_ms == BEGIN - DAY
 
 
-def test_what_is_stored_after_a_clock_came_back_has_the_right_time(machine: Machine) -> None:
+def test_records_stored_after_a_clock_correction_have_the_right_time(machine: Machine) -> None:
     machine.is_set(8 * DAY)
     machine.lives(2_000)
     assert times(machine) == (2_000, 8 * DAY + 2_000)
@@ -123,7 +123,7 @@ def test_what_is_stored_after_a_clock_came_back_has_the_right_time(machine: Mach
     assert times(machine) == (2_000, 2_000)
 
 
-def test_a_further_step_begins_the_wait_anew(machine: Machine) -> None:
+def test_a_further_step_restarts_the_wait(machine: Machine) -> None:
     machine.is_set(DAY)
     machine.lives(SETTLE - 1_000)
     machine.is_set(2 * MINUTE)
@@ -136,7 +136,7 @@ def test_a_further_step_begins_the_wait_anew(machine: Machine) -> None:
     assert machine.clock.settled
 
 
-def test_steps_that_come_again_and_again_never_settle(machine: Machine) -> None:
+def test_repeated_clock_steps_never_settle(machine: Machine) -> None:
     for _ in range(5):
         machine.is_set(DAY)
         machine.lives(SETTLE // 2)
@@ -169,7 +169,7 @@ def test_a_slow_drift_adds_up_to_a_step(machine: Machine, drift: float) -> None:
     assert not machine.clock.settled
 
 
-def test_drift_during_the_wait_begins_it_anew_only_beyond_a_minute(machine: Machine) -> None:
+def test_drift_during_the_wait_restarts_it_only_beyond_a_minute(machine: Machine) -> None:
     machine.is_set(DAY)
     machine.lives(SETTLE, drift=0.09)
     assert machine.clock.settled
@@ -179,11 +179,11 @@ def test_drift_during_the_wait_begins_it_anew_only_beyond_a_minute(machine: Mach
 
 
 @pytest.mark.parametrize("slept", [30_000, 9 * DAY])
-def test_the_sleep_of_a_machine_is_no_step(machine: Machine, slept: int) -> None:
+def test_machine_sleep_is_no_clock_step(machine: Machine, slept: int) -> None:
     for _ in range(5):
         machine.lives(1_000)
         machine.sleeps(slept)
-    assert times(machine) == (5_000, 5_000 + 5 * slept)  # no deadline has come nearer
+    assert times(machine) == (5_000, 5_000 + 5 * slept)  # no deadline moved nearer
     assert machine.clock.deletion_ms() == BEGIN + 5_000 + 5 * slept
 
 
@@ -191,7 +191,7 @@ def test_a_clock_that_is_set_while_the_machine_sleeps_is_a_step(machine: Machine
     machine.sleeps(DAY)
     machine.wall += 2 * MINUTE
     assert machine.clock.deletion_ms() == NOT_YET
-    machine.sleeps(DAY)  # sleep neither ends the wait nor begins it anew
+    machine.sleeps(DAY)  # sleep neither ends nor restarts the wait
     machine.lives(SETTLE - 1)
     assert machine.clock.deletion_ms() == NOT_YET
     machine.lives(1)
@@ -229,7 +229,7 @@ def test_a_start_before_the_last_use_stores_nothing_older_than_that(machine: Mac
     clock = machine.start(BEGIN + DAY)
     machine.lives(1_000)
     assert clock.wall == BEGIN + DAY + 1_000
-    machine.is_set(DAY)  # put right: a step
+    machine.is_set(DAY)  # corrected: a step
     machine.lives(1_000)
     assert clock.wall == BEGIN + DAY + 2_000
     machine.lives(SETTLE)
@@ -243,7 +243,7 @@ def test_a_start_that_knows_no_last_use_waits_at_the_time_of_the_clock(machine: 
     assert clock.deletion_ms() == BEGIN + SETTLE
 
 
-def test_a_wait_of_0_lets_every_time_count_at_once(machine: Machine) -> None:
+def test_a_wait_of_0_trusts_every_time_at_once(machine: Machine) -> None:
     clock = machine.clock = Clock(lambda: machine.wall * 1_000_000, lambda: machine.monotonic * 1_000_000)
     machine.is_set(DAY)
     assert clock.deletion_ms() == BEGIN + DAY
@@ -251,7 +251,7 @@ def test_a_wait_of_0_lets_every_time_count_at_once(machine: Machine) -> None:
     assert clock.deletion_ms() == BEGIN - DAY
 
 
-def test_a_clock_from_before_or_beyond_all_calendars_can_be_told(machine: Machine) -> None:
+def test_a_time_outside_of_the_calendar_can_be_printed(machine: Machine) -> None:
     for wall in (-(1 << 60), 1 << 60):
         machine.wall = wall
         assert machine.clock.deletion_ms() == NOT_YET
@@ -264,13 +264,13 @@ def test_this_machine_has_a_clock_that_counts_its_sleep() -> None:
     assert 0 < first <= boot()
 
 
-def test_what_is_far_from_the_last_use_or_was_set_is_told_once(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_distant_or_stepped_clock_is_reported_once(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     machine.start(BEGIN - 8 * DAY)
     machine.lives(5_000)
     machine.is_set(-DAY)
     machine.lives(SETTLE)
-    told = [line for line in capsys.readouterr().out.splitlines() if "deletion by time" in line]
-    assert [("691200" in line, "86400" in line, "goes on" in line) for line in told] == [
+    lines = [line for line in capsys.readouterr().out.splitlines() if "deletion by time" in line]
+    assert [("691200" in line, "86400" in line, "goes on" in line) for line in lines] == [
         (True, False, False),
         (False, True, False),
         (False, False, True),

@@ -20,7 +20,7 @@ class Desk:
         self.collector = Collector(cast(asyncio.AbstractEventLoop, self.loop), lambda: self.members)
 
     def passes(self) -> bool:
-        """Whether anything was taken out of sight meanwhile."""
+        """Whether objects were frozen in the meantime."""
         keep = [[] for _ in range(10)]  # type: ignore[var-annotated]
         before = gc.get_freeze_count()
         self.loop.pass_ms(CHECK_MS)
@@ -33,11 +33,10 @@ def bench() -> Iterator[Desk]:
     made = Desk()
     yield made
     made.collector.close()
-    gc.unfreeze()
     gc.enable()
 
 
-def test_nothing_is_collected_while_partitions_load(bench: Desk) -> None:
+def test_no_garbage_collection_runs_while_partitions_load(bench: Desk) -> None:
     bench.collector.pause()
     assert not gc.isenabled()
     bench.loop.pass_ms(10 * CHECK_MS)
@@ -47,7 +46,7 @@ def test_nothing_is_collected_while_partitions_load(bench: Desk) -> None:
     assert gc.get_freeze_count() > 0
 
 
-def test_what_grows_by_much_is_taken_out_of_sight_again(bench: Desk) -> None:
+def test_objects_are_frozen_again_after_large_growth(bench: Desk) -> None:
     bench.members = 80_000
     bench.collector.resume()
     assert not bench.passes()
@@ -58,7 +57,7 @@ def test_what_grows_by_much_is_taken_out_of_sight_again(bench: Desk) -> None:
     assert not bench.passes()
 
 
-def test_a_few_members_more_are_no_reason(bench: Desk) -> None:
+def test_small_growth_freezes_nothing(bench: Desk) -> None:
     bench.collector.resume()
     bench.members = GROWTH_MEMBERS_MIN - 1
     assert not bench.passes()
@@ -66,14 +65,14 @@ def test_a_few_members_more_are_no_reason(bench: Desk) -> None:
     assert bench.passes()
 
 
-def test_while_something_loads_again_it_waits(bench: Desk) -> None:
+def test_freezing_waits_while_a_partition_reloads(bench: Desk) -> None:
     bench.collector.resume()
     bench.collector.pause()
     bench.members = 10 * GROWTH_MEMBERS_MIN
     assert not bench.passes()
 
 
-def test_it_looks_no_more_once_it_is_closed(bench: Desk) -> None:
+def test_a_closed_collector_checks_no_more(bench: Desk) -> None:
     bench.collector.resume()
     bench.collector.close()
     bench.members = 10 * GROWTH_MEMBERS_MIN

@@ -1,4 +1,4 @@
-"""What one connection, journal, actor or callback raises ends that one alone."""
+"""An exception in a connection, journal, actor or callback ends only that part."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.fake_loop import FakeLoop
 
 
 class Planted(Exception):
-    """What the tests raise where nothing should."""
+    """The exception planted by the tests."""
 
 
 class World:
@@ -46,13 +46,13 @@ def world() -> World:
 
 @pytest.fixture
 def planted() -> Callable[[], int]:
-    """How many defects were noted since."""
+    """The number of defects counted since."""
     before = DEFECTS.count
     return lambda: DEFECTS.count - before
 
 
 class Part:
-    """Work for the end of a turn, and something with a deadline; the calls named raise."""
+    """End-of-turn work and an actor with a deadline; the named calls raise."""
 
     name = "part"
     error = 0
@@ -86,7 +86,7 @@ class Part:
 
 
 @pytest.mark.parametrize("give", ["schedule_append", "schedule_end_turn"])
-def test_everybody_gets_the_end_of_the_turn_though_one_raises(world: World, planted: Callable[[], int], give: str) -> None:
+def test_all_end_of_turn_callbacks_run_even_if_one_raises(world: World, planted: Callable[[], int], give: str) -> None:
     first, bad, last = Part(), Part("end_turn"), Part()
     other = Part()
     for part in (first, bad, last):
@@ -101,7 +101,7 @@ def test_everybody_gets_the_end_of_the_turn_though_one_raises(world: World, plan
     assert first.called == ["end_turn"] * 2, "there are turns afterwards"
 
 
-def test_what_deals_with_a_fault_may_raise_too(world: World, planted: Callable[[], int]) -> None:
+def test_an_exception_in_a_fault_handler_is_contained(world: World, planted: Callable[[], int]) -> None:
     bad, last = Part("end_turn", "broken"), Part()
     world.turn.schedule_append(bad)
     world.turn.schedule_append(last)
@@ -110,7 +110,7 @@ def test_what_deals_with_a_fault_may_raise_too(world: World, planted: Callable[[
 
 
 @pytest.mark.parametrize("raising", ["advance", "wake_at"])
-def test_an_actor_that_raises_keeps_no_other_from_its_deadline(world: World, planted: Callable[[], int], raising: str) -> None:
+def test_an_actor_that_raises_does_not_delay_other_deadlines(world: World, planted: Callable[[], int], raising: str) -> None:
     bad, good = Part(), Part()
     bad.at = good.at = world.clock.now + 100
     good.period = 100
@@ -123,6 +123,7 @@ def test_an_actor_that_raises_keeps_no_other_from_its_deadline(world: World, pla
     assert bad.called.count("broken") == planted()
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("late", [False, True])
 def test_deadlines_go_on_after_the_clock_has_raised(
     world: World, planted: Callable[[], int], monkeypatch: pytest.MonkeyPatch, late: bool
@@ -136,7 +137,7 @@ def test_deadlines_go_on_after_the_clock_has_raised(
         raise Planted
 
     seconds = 0.101 + late
-    if late:  # its second reading: input is read first
+    if late:  # the second call: input is read first
         monkeypatch.setattr(Turn, "_advance", tick)
     else:
         monkeypatch.setattr(Clock, "tick", tick)
@@ -148,14 +149,14 @@ def test_deadlines_go_on_after_the_clock_has_raised(
     assert part.called.count("advance") >= 2
 
 
-def test_an_actor_that_raises_each_time_is_asked_less_and_less(world: World, planted: Callable[[], int]) -> None:
+def test_an_actor_that_always_raises_is_called_less_often(world: World, planted: Callable[[], int]) -> None:
     bad = Part("advance")
     bad.at = world.clock.now
     world.turn.attend(bad)
     seconds = 120
     for _ in range(seconds * 20):
         world.run(0.05, passes=1)
-        world.turn.wake_by(bad.at)  # as its callers do, who know of nothing
+        world.turn.wake_by(bad.at)  # like its callers, which know nothing of exceptions
     rests = 0
     spent = 0
     while spent < seconds * 1000:
@@ -196,7 +197,7 @@ class Writer:
         self.ended = True
 
 
-def test_a_long_reply_that_raises_ends_alone(world: World, planted: Callable[[], int]) -> None:
+def test_a_raising_long_reply_ends_only_its_connection(world: World, planted: Callable[[], int]) -> None:
     replies = LongReplies(world.turn)
     writers = [Writer(), Writer(True), Writer()]
     for writer in writers:
@@ -208,7 +209,7 @@ def test_a_long_reply_that_raises_ends_alone(world: World, planted: Callable[[],
 
 
 class Waiter:
-    """A connection and its fetch in one; `raising` names the call that does."""
+    """A connection and its fetch in one; `raising` is the call that raises."""
 
     def __init__(self, raising: str = "") -> None:
         self.raising = raising
@@ -230,15 +231,16 @@ class Waiter:
 
 
 class Place:
-    """A partition as far as waiting goes."""
+    """A partition, as far as waiting fetches need it."""
 
     def __init__(self) -> None:
         self.waiters: dict[Any, None] = {}
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("raising", ["enough", "complete"])
 @pytest.mark.parametrize("due", [False, True])
-def test_a_waiting_fetch_that_raises_ends_alone(world: World, planted: Callable[[], int], raising: str, due: bool) -> None:
+def test_a_raising_waiting_fetch_ends_only_its_connection(world: World, planted: Callable[[], int], raising: str, due: bool) -> None:
     fetches = Fetches(world.turn, world.clock)
     world.turn.attend(fetches)
     place: Any = Place()
@@ -285,7 +287,7 @@ class Reply:
 
 @pytest.mark.parametrize("at", range(3))
 @pytest.mark.parametrize("together", [False, True])
-def test_a_reply_that_raises_keeps_no_other_from_leaving(planted: Callable[[], int], at: int, together: bool) -> None:
+def test_a_raising_reply_does_not_hold_up_others(planted: Callable[[], int], at: int, together: bool) -> None:
     hold = Hold()
     replies = [Reply("release" if number == at else "") for number in range(3)]
     for reply in replies:
@@ -304,7 +306,7 @@ def test_a_reply_that_raises_keeps_no_other_from_leaving(planted: Callable[[], i
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_refusal_that_raises_keeps_no_other_from_leaving(planted: Callable[[], int], late: bool) -> None:
+def test_a_raising_refusal_does_not_hold_up_others(planted: Callable[[], int], late: bool) -> None:
     hold = Hold()
     replies = [Reply(), Reply("fail"), Reply()]
     for reply in replies:
@@ -320,7 +322,7 @@ def test_a_refusal_that_raises_keeps_no_other_from_leaving(planted: Callable[[],
     assert planted() == 1
 
 
-def test_a_contained_callback_is_followed_by_what_goes_on_without_it(planted: Callable[[], int]) -> None:
+def test_a_contained_failure_runs_its_continuation(planted: Callable[[], int]) -> None:
     heard: list[object] = []
 
     def raising(*arguments: object) -> None:
@@ -336,7 +338,7 @@ def test_a_contained_callback_is_followed_by_what_goes_on_without_it(planted: Ca
 
 
 class Listed:
-    """Partitions of which one cannot be told, and how far a round came."""
+    """Partitions of which one raises, and the progress of a round."""
 
     def __init__(self) -> None:
         self.raising = False
@@ -355,12 +357,12 @@ def next_round(loop: FakeLoop) -> None:
 
 
 @pytest.mark.parametrize("sliced", [False, True])
-def test_a_round_that_raises_is_over_and_the_next_one_comes(planted: Callable[[], int], monkeypatch: pytest.MonkeyPatch, sliced: bool) -> None:
+def test_a_raising_round_ends_and_the_next_is_scheduled(planted: Callable[[], int], monkeypatch: pytest.MonkeyPatch, sliced: bool) -> None:
     if sliced:
         monkeypatch.setattr("broker.topics.retention.SLICE_SECONDS", -1.0)
     loop, partitions = FakeLoop(), Listed()
     worked: list[Part] = []
-    Rounds(loop, partitions, 1_000, worked.append)  # type: ignore[arg-type]
+    Rounds(loop, partitions, 1_000, worked.append, lambda: loop.monotonic)  # type: ignore[arg-type]
     partitions.raising = True
     while partitions.rounds < 3:
         next_round(loop)
@@ -371,7 +373,7 @@ def test_a_round_that_raises_is_over_and_the_next_one_comes(planted: Callable[[]
     assert len(worked) >= 9
 
 
-def test_a_job_that_raises_for_one_partition_is_done_for_the_others(planted: Callable[[], int]) -> None:
+def test_a_job_raising_for_a_partition_continues_with_the_others(planted: Callable[[], int]) -> None:
     loop, partitions = FakeLoop(), Listed()
     worked: list[Part] = []
 
@@ -380,14 +382,14 @@ def test_a_job_that_raises_for_one_partition_is_done_for_the_others(planted: Cal
         if len(worked) == 2:
             raise Planted
 
-    Rounds(loop, partitions, 1_000, job)  # type: ignore[arg-type]
+    Rounds(loop, partitions, 1_000, job, lambda: loop.monotonic)  # type: ignore[arg-type]
     while len(worked) < 3:  # a slice ends early on a busy machine
         next_round(loop)
     assert planted() == 1
 
 
 def test_a_task_that_is_cancelled_before_it_begins_leaves_no_work_behind() -> None:
-    """Warnings are errors here: work that was made and never awaited would be one."""
+    """Warnings are errors here: a coroutine that is never awaited would cause one."""
     begun: list[int] = []
 
     async def work(number: int) -> None:
@@ -402,20 +404,20 @@ def test_a_task_that_is_cancelled_before_it_begins_leaves_no_work_behind() -> No
     assert begun == [2]
 
 
-def test_health_says_how_many_defects_there_were_and_which_was_the_last() -> None:
+def test_health_reports_the_number_of_defects_and_the_last() -> None:
     defects = Defects()
     assert (defects.count, defects.last, defects.text) == (0, "", "")
-    defects.note("a callback failed", ValueError("two\nlines and\t a tab"))
+    defects.record("a callback failed", ValueError("two\nlines and\t a tab"))
     assert re.fullmatch(r"defects: 1, last: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, a callback failed: ValueError: two lines and a tab", defects.text)
-    defects.note("once more", ZeroDivisionError("a bell \a rings"))
+    defects.record("once more", ZeroDivisionError("a bell \a rings"))
     assert defects.text.startswith("defects: 2, last: ")
     assert defects.text.endswith(", once more: ZeroDivisionError: a bell ? rings")
-    defects.note("long", ValueError("x" * 1_000))
+    defects.record("long", ValueError("x" * 1_000))
     assert defects.last.endswith(", long: ValueError: " + "x" * (200 - len("ValueError: ")))
 
 
 class Callbacks:
-    """What is called back, in each of the ways in which it is handed over."""
+    """Callbacks in each form in which the code registers them."""
 
     def method(self, *arguments: object) -> None:
         raise Planted
@@ -441,7 +443,7 @@ def test_a_callback_that_fails_is_named_however_it_is_wrapped(
     assert run(lambda: None) is True
 
 
-def test_a_callback_whose_func_is_a_word_is_named_by_its_class(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_callback_with_a_string_func_is_named_by_its_class(capsys: pytest.CaptureFixture[str]) -> None:
     class Node(Callbacks):
         func = "a name"
 
@@ -449,7 +451,7 @@ def test_a_callback_whose_func_is_a_word_is_named_by_its_class(capsys: pytest.Ca
     assert "Node" in capsys.readouterr().out.partition("callback=")[2].split("\n", 1)[0]
 
 
-def test_what_a_task_raises_is_noted_and_ends_nothing(planted: Callable[[], int]) -> None:
+def test_an_exception_in_a_task_is_counted_and_stops_nothing(planted: Callable[[], int]) -> None:
     async def work() -> None:
         raise Planted
 
@@ -457,13 +459,13 @@ def test_what_a_task_raises_is_noted_and_ends_nothing(planted: Callable[[], int]
     assert planted() == 1
 
 
-def test_what_cannot_be_told_that_it_is_broken_is_left_alone(planted: Callable[[], int]) -> None:
+def test_an_object_without_a_failure_callback_is_left_alone(planted: Callable[[], int]) -> None:
     broken(object(), "the end of a turn failed", Planted())
     assert planted() == 1
 
 
 class HandledBy:
-    """A loop's own handler of exceptions."""
+    """An event loop's own exception handler."""
 
     def __init__(self) -> None:
         self.heard: list[dict[str, Any]] = []
@@ -472,7 +474,7 @@ class HandledBy:
         self.heard.append(context)
 
 
-def test_what_reaches_the_loop_is_a_defect_unless_it_is_of_a_socket(planted: Callable[[], int], capsys: pytest.CaptureFixture[str]) -> None:
+def test_loop_exceptions_are_defects_unless_from_a_socket(planted: Callable[[], int], capsys: pytest.CaptureFixture[str]) -> None:
     loop = HandledBy()
     loops: list[dict[str, Any]] = [{"message": "no exception"}, {"exception": ConnectionResetError()}, {"exception": KeyboardInterrupt()}]
     for context in loops:

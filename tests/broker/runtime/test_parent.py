@@ -1,4 +1,4 @@
-"""A broker of a test run ends with the process that started it, however that one ended."""
+"""A broker of a test run ends with the process that started it, however that ended."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECONDS = 20
 
 
 class Orphan:
-    """A broker whose parent has been killed as soon as it listened."""
+    """A broker whose parent was killed as soon as it listened."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self._log = folder / "log"
@@ -47,7 +47,7 @@ class Orphan:
         status = Path(f"/proc/{self.pid}/status")
         try:
             os.kill(self.pid, 0)
-            return not Path("/proc/self").exists() or "\nState:\tZ" not in status.read_text()  # ended, and nobody has asked for its exit code
+            return not Path("/proc/self").exists() or "\nState:\tZ" not in status.read_text()  # ended, but its exit code was not collected
         except (ProcessLookupError, FileNotFoundError):
             return False
 
@@ -64,7 +64,7 @@ class Orphan:
         return self._log.read_text()
 
 
-def test_a_broker_of_a_killed_test_run_ends_in_order_and_takes_its_folder_with_it(tmp_path: Path) -> None:
+def test_a_broker_of_a_killed_test_run_stops_and_removes_its_folder(tmp_path: Path) -> None:
     orphan = Orphan(tmp_path, "--profile", "test")
     took = orphan.ended_after()
     assert "the process that started this one has ended" in orphan.log()
@@ -92,8 +92,8 @@ def test_the_flag_works_without_the_profile(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("started_by", [0, 1])
-def test_without_a_parent_there_is_nothing_to_watch(monkeypatch: pytest.MonkeyPatch, started_by: int) -> None:
-    """The first process of a container has none, and a daemon's is init from the beginning."""
+def test_without_a_parent_no_watch_is_started(monkeypatch: pytest.MonkeyPatch, started_by: int) -> None:
+    """The first process of a container has no parent, and a daemon's is init from the beginning."""
     monkeypatch.setattr(parent, "STARTED_BY", started_by)
     monkeypatch.setattr(os, "getppid", lambda: 4711)
     gone: list[dict[str, object]] = []
@@ -118,7 +118,7 @@ WRAPPED = PARENT.replace('[sys.executable, "-P", "-m", "tenure", "serve", *sys.a
 )
 
 
-def test_a_pipe_on_standard_input_tells_through_a_wrapper_that_outlives_the_test_run(tmp_path: Path) -> None:
+def test_a_closed_standard_input_pipe_stops_the_broker_behind_a_wrapper(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with subprocess.Popen(
         [sys.executable, "-c", WRAPPED, str(log), "--profile=test"], stdout=subprocess.PIPE, text=True, env=environment(TMPDIR=str(tmp_path))
@@ -139,7 +139,7 @@ def test_a_pipe_on_standard_input_tells_through_a_wrapper_that_outlives_the_test
 
 
 @pytest.mark.parametrize("source", ["/dev/null", "a file", "a pipe that is closed already", "a pipe with a line in it", "none"])
-def test_any_other_standard_input_means_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str) -> None:
+def test_other_kinds_of_standard_input_are_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str) -> None:
     (tmp_path / "file").touch()
     ends: tuple[int, ...] = os.pipe() if "pipe" in source else (os.open(os.devnull if source == "/dev/null" else tmp_path / "file", os.O_RDONLY),)
     if "closed" in source:

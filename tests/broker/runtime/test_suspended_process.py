@@ -1,4 +1,4 @@
-"""The process is stopped for longer than clients may be silent (SIGSTOP, a laptop that sleeps): what they sent counts."""
+"""The process is stopped for longer than a session (SIGSTOP, a sleeping laptop): requests sent in that time count."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.running import Broker, Client, broker
 from tests.support.peers import LOOPS, NO_TOPIC, answered, bytes_of, clients, create, defects, eventually, on, reasons
 
 pytestmark = [
-    pytest.mark.once,  # the system more than Python
+    pytest.mark.once,  # no dependence on the Python version
     pytest.mark.skipif(sys.platform != "linux", reason="asks /proc whether the process is stopped"),
 ]
 
@@ -27,7 +27,7 @@ def stopped(started: Broker) -> bool:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_whoever_sent_something_meanwhile_is_answered_and_whoever_did_not_is_closed(loop: str) -> None:
+def test_connections_with_requests_are_answered_and_silent_ones_closed(loop: str) -> None:
     with broker(*on(loop, f"connections.max.idle.ms={IDLE_MS}")) as started:
         with clients(20, started.port) as silent, clients(300, started.port) as talking, clients(20, started.port) as half:
             assert all(answered(client) for client in (*silent, *talking, *half))
@@ -52,7 +52,7 @@ def test_whoever_sent_something_meanwhile_is_answered_and_whoever_did_not_is_clo
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_whoever_connected_meanwhile_is_served(loop: str) -> None:
+def test_connections_opened_while_stopped_are_served(loop: str) -> None:
     with broker(*on(loop, f"connections.max.idle.ms={IDLE_MS}")) as started:
         started.signal(signal.SIGSTOP)
         assert eventually(lambda: stopped(started))
@@ -66,7 +66,7 @@ def test_whoever_connected_meanwhile_is_served(loop: str) -> None:
         assert reasons(started) == []
 
 
-def test_a_signal_that_came_while_it_was_stopped_ends_it_when_it_goes_on() -> None:
+def test_a_signal_sent_to_a_stopped_process_ends_it_when_continued() -> None:
     with broker("--profile", "test") as started, Client(started.port) as client:
         assert answered(client)
         started.signal(signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""The turn on a loop whose passes are made by hand: nothing here waits."""
+"""The turn, on a loop whose passes are made by hand: nothing here waits."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def test_a_busy_turn_reads_once_more_before_its_logs_are_written(turn: Turn, loo
     assert story == []
     loop.arrivals = [lambda: turn.schedule_append(journals[0])]
     loop.pass_once()
-    assert story == [journal.name for journal in journals]  # what comes now belongs to the next turn
+    assert story == [journal.name for journal in journals]  # later work belongs to the next turn
     loop.pass_once()
     assert story[len(journals) :] == ["0"]
 
 
-def test_the_end_of_a_turn_appends_before_it_answers_and_does_each_once(turn: Turn, loop: FakeLoop) -> None:
+def test_the_end_of_a_turn_appends_once_before_answering(turn: Turn, loop: FakeLoop) -> None:
     story: list[str] = []
     connection, journal = Ends("connection", story), Ends("journal", story)
     turn.schedule_end_turn(connection)
@@ -77,7 +77,7 @@ def test_the_end_of_a_turn_appends_before_it_answers_and_does_each_once(turn: Tu
     assert story == ["journal", "connection"]
 
 
-def test_an_actor_is_advanced_when_it_is_due_and_not_before(turn: Turn, loop: FakeLoop) -> None:
+def test_an_actor_is_advanced_exactly_when_due(turn: Turn, loop: FakeLoop) -> None:
     session = Session(turn, 500)
     loop.advance(0.49)
     loop.pass_once()
@@ -108,7 +108,7 @@ def test_a_deadline_that_moves_earlier_is_met_in_time(turn: Turn, loop: FakeLoop
     assert session.expired_at is not None
 
 
-def test_after_a_stop_of_the_process_what_clients_sent_is_read_before_anybody_is_expired(turn: Turn, loop: FakeLoop) -> None:
+def test_after_a_stopped_process_requests_are_read_before_members_expire(turn: Turn, loop: FakeLoop) -> None:
     session = Session(turn, 500)
     loop.advance(30)  # SIGSTOP, SIGCONT
     loop.arrivals.append(session.heartbeat)
@@ -130,7 +130,7 @@ def test_after_a_stop_of_the_process_a_silent_member_is_expired(turn: Turn, loop
 
 
 @pytest.mark.parametrize("seconds", [-691_200, -61, 61, 691_200])
-def test_a_wall_clock_that_is_set_moves_no_deadline(turn: Turn, loop: FakeLoop, seconds: int) -> None:
+def test_setting_the_wall_clock_moves_no_deadline(turn: Turn, loop: FakeLoop, seconds: int) -> None:
     session = Session(turn, 500)
     loop.advance(0.2)
     loop.wall += seconds
@@ -155,7 +155,7 @@ def test_nothing_is_due_after_the_turn_is_closed(turn: Turn, loop: FakeLoop) -> 
     assert live(loop) == []
 
 
-def test_a_turn_that_nobody_has_a_deadline_in_may_be_closed(turn: Turn, loop: FakeLoop) -> None:
+def test_a_turn_without_deadlines_may_be_closed(turn: Turn, loop: FakeLoop) -> None:
     turn.close()
     assert live(loop) == []
 
@@ -188,7 +188,7 @@ def test_eight_logs_make_a_busy_turn_and_seven_do_not(turn: Turn, loop: FakeLoop
 
 
 class Unsure:
-    """An actor that cannot say when it wants to be woken, once it was advanced."""
+    """An actor whose wake time raises, once it was advanced."""
 
     name = "unsure"
 
@@ -212,7 +212,7 @@ class Unsure:
         self.endings += 1
 
 
-def test_an_actor_that_cannot_say_when_is_asked_again_after_a_rest(turn: Turn, loop: FakeLoop) -> None:
+def test_an_actor_with_a_failing_deadline_is_asked_again_after_a_pause(turn: Turn, loop: FakeLoop) -> None:
     begin = turn.clock.tick()
     unsure = Unsure(turn)
     turn.attend(unsure)
@@ -225,7 +225,7 @@ def test_an_actor_that_cannot_say_when_is_asked_again_after_a_rest(turn: Turn, l
 
 
 @pytest.mark.plain
-def test_where_the_clock_fails_all_deadlines_are_tried_again_after_a_quarter_of_a_second(
+def test_deadlines_are_retried_a_quarter_second_after_a_clock_failure(
     turn: Turn, loop: FakeLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = Session(turn, 500)
@@ -237,13 +237,13 @@ def test_where_the_clock_fails_all_deadlines_are_tried_again_after_a_quarter_of_
     loop.advance(0.6)  # late: input is read first
     loop.pass_once()
     loop.pass_once()
-    turn.wake_by(turn.armed_at - 1)  # what that input asks for
+    turn.wake_by(turn.armed_at - 1)  # work caused by that input
     defects = DEFECTS.count
     with monkeypatch.context() as patched:
         patched.setattr(Clock, "tick", fails)
         loop.pass_once()
         loop.pass_once()
-    assert DEFECTS.count == defects + 2  # of that timer, and of what was late
+    assert DEFECTS.count == defects + 2  # of that timer, and of the late one
     assert ", the timer of all deadlines failed inside the broker: ZeroDivisionError: planted" in DEFECTS.last
     assert loop.delays() == [0.25]
     loop.advance(0.249)
@@ -258,14 +258,14 @@ def test_where_the_clock_fails_all_deadlines_are_tried_again_after_a_quarter_of_
 
 
 def pass_at(loop: FakeLoop, turn: Turn, ms: int) -> None:
-    """One pass of the loop at this moment of the clock."""
+    """One pass of the loop at this time."""
     loop.advance((ms - turn.clock.tick()) / 1000)
     assert turn.clock.tick() == ms
     loop.pass_once()
 
 
 class Raising:
-    """An actor that is always due, and raises as long as it is told to."""
+    """An actor that is always due, and raises while `raising` is set."""
 
     name = "groups-3"
 
@@ -282,7 +282,7 @@ class Raising:
         self.wake_at = NEVER
 
 
-def test_an_actor_that_raises_rests_twice_as_long_each_time_until_it_does_not_raise(turn: Turn, loop: FakeLoop) -> None:
+def test_an_actor_that_raises_pauses_twice_as_long_each_time(turn: Turn, loop: FakeLoop) -> None:
     begin = turn.clock.tick()
     raising = Raising(turn)
     turn.attend(raising)
@@ -306,7 +306,7 @@ def test_an_actor_that_raises_rests_twice_as_long_each_time_until_it_does_not_ra
     assert turn.armed_at == raising.advanced[-1] + 250
 
 
-def test_beside_an_actor_that_rests_the_others_are_advanced_in_time(turn: Turn, loop: FakeLoop) -> None:
+def test_other_actors_are_advanced_in_time_beside_a_pausing_actor(turn: Turn, loop: FakeLoop) -> None:
     begin = turn.clock.tick()
     raising = Raising(turn)
     turn.attend(raising)
@@ -333,7 +333,7 @@ def test_a_timer_that_fires_more_than_fifty_milliseconds_late_lets_input_be_read
     assert session.expired_at is not None
 
 
-def test_one_timer_at_a_time_is_set_and_an_equal_deadline_sets_no_other(turn: Turn, loop: FakeLoop) -> None:
+def test_only_one_timer_is_set_and_an_equal_deadline_keeps_it(turn: Turn, loop: FakeLoop) -> None:
     session = Session(turn, 500)
     live = [timer for timer in loop.timers if not timer.cancelled]
     turn.wake_by(session.wake_at)
@@ -350,9 +350,9 @@ def test_one_timer_at_a_time_is_set_and_an_equal_deadline_sets_no_other(turn: Tu
 
 
 @pytest.mark.plain
-def test_what_raises_in_a_turn_is_named_in_the_log(turn: Turn, loop: FakeLoop, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[object, str, dict[str, object]]] = []
-    monkeypatch.setattr("broker.runtime.turn.broken", lambda owner, event, error, **details: told.append((owner, event, details)))
+def test_an_exception_in_a_turn_is_logged_with_its_callback(turn: Turn, loop: FakeLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: list[tuple[object, str, dict[str, object]]] = []
+    monkeypatch.setattr("broker.runtime.turn.broken", lambda owner, event, error, **details: failures.append((owner, event, details)))
     raising = Raising(turn)
     turn.attend(raising)
     no_list: Any = None
@@ -360,7 +360,7 @@ def test_what_raises_in_a_turn_is_named_in_the_log(turn: Turn, loop: FakeLoop, m
     turn.schedule_append(journal)
     turn.schedule_end_turn(connection)
     loop.pass_once()
-    assert told == [
+    assert failures == [
         (raising, "a deadline failed inside the broker", {"log": "groups-3"}),
         (journal, "the end of a turn failed inside the broker", {"part": "Ends"}),
         (connection, "the end of a turn failed inside the broker", {"part": "Ends"}),

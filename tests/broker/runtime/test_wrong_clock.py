@@ -1,4 +1,4 @@
-"""A started broker whose wall clock is wrong for a moment: nothing is gone then or later, and what is really old goes in the end."""
+"""A started broker with a briefly wrong wall clock: no data is lost then or later, and old data expires in the end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ time.clock_gettime_ns = clock_gettime_ns
 
 
 class Place:
-    """A broker whose clocks a test sets, its data, and what must stay in it."""
+    """A broker whose clocks a test sets, its data, and the part that must stay."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -77,19 +77,19 @@ class Place:
             assert client.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1, [], configs)], 5_000), 5).topics[0].error_code == 0
 
     def write(self, topic: str, age_seconds: int = 0, sequence: int = -1) -> int:
-        """One record, as old as that by the right clock; its offset."""
+        """One record, so old by the right clock; returns its offset."""
         record = Record(0, int((time.time() - age_seconds) * 1000), b"k", b"v", [])
         batch = build([record], producer_id=77, producer_epoch=0, base_sequence=sequence) if sequence >= 0 else build([record])
         with Client(self.lasting.port) as client:
             request = ProduceRequest(None, -1, 5_000, [TopicProduceData(topic, [PartitionProduceData(0, bytes(batch))])])
             reply = client.ask(request, 7).responses[0].partition_responses[0]
-            while reply.error_code == 6:  # it is still opened
+            while reply.error_code == 6:  # it is still being opened
                 reply = client.ask(request, 7).responses[0].partition_responses[0]
         assert reply.error_code == 0, reply
         return int(reply.base_offset)
 
     def use(self) -> None:
-        """Records and offsets that must stay, made now, whatever the broker takes for now."""
+        """Write records and offsets that must stay, made now, whatever time the broker sees."""
         for topic in ("plain", "stamped"):
             self.write(topic)
         self.records += 1
@@ -117,7 +117,7 @@ class Place:
             assert stored_offsets(self.lasting.port, group) == {("plain", 0): (number + 1, "")}, group
 
     def pass_time(self, seconds: float) -> None:
-        """Rounds of retention come by."""
+        """Let retention rounds pass."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.everything_is_there()
@@ -157,7 +157,7 @@ IN_EACH_RUN = "ahead, killed and started while it is wrong"
 
 
 @pytest.mark.parametrize("course", [IN_EACH_RUN, *(pytest.param(one, marks=pytest.mark.clients) for one in COURSES if one != IN_EACH_RUN)])
-def test_a_clock_that_is_wrong_for_a_moment_costs_nothing(place: Place, course: str) -> None:
+def test_a_briefly_wrong_clock_deletes_no_data(place: Place, course: str) -> None:
     ahead, restart = COURSES[course]
     place.set_clock(ahead)
     assert eventually(lambda: "deletion by time is suspended until" in place.health())
@@ -184,8 +184,8 @@ def test_a_clock_that_is_wrong_for_a_moment_costs_nothing(place: Place, course: 
 
 
 @pytest.mark.clients
-def test_after_the_wait_the_new_time_counts(place: Place) -> None:
-    """Of a clock that was wrong and is right now: what is really old goes, and nothing else."""
+def test_the_new_time_is_trusted_after_the_wait(place: Place) -> None:
+    """With a clock that was wrong and is right now, exactly the old data expires."""
     place.create("old")
     place.set_clock(-30 * DAY)
     assert eventually(lambda: "suspended" in place.health())
@@ -203,7 +203,7 @@ def test_after_the_wait_the_new_time_counts(place: Place) -> None:
 
 
 @pytest.mark.clients
-def test_a_machine_that_slept_deletes_what_has_become_old_at_once(place: Place) -> None:
+def test_expired_data_is_deleted_at_once_after_machine_sleep(place: Place) -> None:
     place.create("old")
     place.write("old", 6 * DAY)
     place.sleep_for(2 * DAY)

@@ -28,27 +28,27 @@ def describe(peer: Peer, *groups: str, version: int = 5, rights: bool = False) -
 @scenario("AD-09")
 def test_a_group_that_is_named_twice_is_deleted_once(peer: Peer) -> None:
     peer.ask(committing("x"), 9)
-    assert [(one.group_id, one.error_code) for one in peer.ask(DeleteGroupsRequest(["x", "x"]), 2).results] == [("x", 0)]
+    assert [(result.group_id, result.error_code) for result in peer.ask(DeleteGroupsRequest(["x", "x"]), 2).results] == [("x", 0)]
 
 
-def test_groups_that_may_not_be_deleted_come_last() -> None:
+def test_unauthorized_groups_of_a_delete_are_answered_last() -> None:
     peer = Peer(Desk(Refusing((*DELETE_GROUP, "x"))))
     for group in ("x", "y"):
         peer.ask(committing(group), 9)
     results = peer.ask(DeleteGroupsRequest(["x", "y", "none"]), 2).results
-    assert [(one.group_id, one.error_code) for one in results] == [("y", 0), ("none", 69), ("x", 30)]
+    assert [(result.group_id, result.error_code) for result in results] == [("y", 0), ("none", 69), ("x", 30)]
 
 
 @pytest.mark.parametrize(
     ("version", "rights", "operations"), [row("AD-11", 3, True, 3400), row("AD-11", 5, True, 3400), row("AD-11", 5, False, NOT_ASKED)]
 )
-def test_a_group_that_is_not_there_is_dead_and_no_error(peer: Peer, version: int, rights: bool, operations: int) -> None:
+def test_an_unknown_group_is_described_as_dead_without_error(peer: Peer, version: int, rights: bool, operations: int) -> None:
     (group,) = describe(peer, "none", version=version, rights=rights)
     assert (group.error_code, group.group_state, group.protocol_type, group.protocol_data, group.members) == (0, "Dead", "", "", [])
     assert group.authorized_operations == operations
 
 
-def test_from_version_6_a_group_that_is_not_there_is_an_error(peer: Peer) -> None:
+def test_from_version_6_describing_an_unknown_group_is_an_error(peer: Peer) -> None:
     """KIP-1043, as Kafka 4.3.1 answers."""
     (group,) = describe(peer, "none", version=6, rights=True)
     assert (group.error_code, group.error_message, group.group_state) == (69, "Group none not found.", "Dead")
@@ -72,15 +72,13 @@ def test_instance_ids_are_shown_from_version_4(desk: Desk, peer: Peer, version: 
 
 @scenario("AD-16")
 @pytest.mark.parametrize("request_", [DescribeGroupsRequest(["g"]), ListGroupsRequest()], ids=["describe", "list"])
-def test_a_group_that_is_not_yet_in_the_log_is_told_of_when_it_is(desk: Desk, peer: Peer, request_: Any) -> None:
-    """Z17: Kafka says that there is none."""
-    log = desk.log_of("g")
-    log.waiting = True
+def test_a_group_is_described_once_it_is_in_the_log(desk: Desk, peer: Peer, request_: Any) -> None:
+    """Z17: Kafka says that the group does not exist."""
+    desk.hold_appends()
     Peer(desk).send(joining(instance="instance"), 9)
     peer.send(request_, 4)
     assert peer.reply() is None
-    log.succeed()
-    desk.loop.run()
+    desk.append_succeeds()
     (group,) = peer.reply().groups
     assert (group.group_id, group.group_state) == ("g", "PreparingRebalance")
 
@@ -103,7 +101,7 @@ ALL = {("g", "consumer", "Stable"), ("e", "consumer", "Empty"), ("s", "", "Empty
 def listed(peer: Peer, version: int, states: list[str] | None = None, types: list[str] | None = None) -> Any:
     reply = peer.ask(ListGroupsRequest(states, types), version)
     assert reply.error_code == 0
-    return {(one.group_id, one.protocol_type, one.group_state) for one in reply.groups}
+    return {(group.group_id, group.protocol_type, group.group_state) for group in reply.groups}
 
 
 @pytest.mark.parametrize(
@@ -138,16 +136,16 @@ def test_groups_are_listed_by_their_types(three: Peer, types: list[str], every: 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_old_versions_list_neither_states_nor_types(three: Peer, version: int) -> None:
     assert listed(three, version) == {(name, kind, "") for name, kind, _ in ALL}
-    assert all(one.group_type == "" for one in three.ask(ListGroupsRequest(), version).groups)
+    assert all(group.group_type == "" for group in three.ask(ListGroupsRequest(), version).groups)
 
 
 def test_the_newest_version_lists_the_type(three: Peer) -> None:
-    assert {one.group_type for one in three.ask(ListGroupsRequest(), 5).groups} == {"classic"}
-    assert {one.group_type for one in three.ask(ListGroupsRequest(), 4).groups} == {""}
+    assert {group.group_type for group in three.ask(ListGroupsRequest(), 5).groups} == {"classic"}
+    assert {group.group_type for group in three.ask(ListGroupsRequest(), 4).groups} == {""}
 
 
 @scenario("AD-20")
-def test_without_rights_to_the_cluster_only_those_groups_are_listed_that_may_be_seen() -> None:
+def test_without_cluster_rights_only_permitted_groups_are_listed() -> None:
     peer = Peer(Desk(Refusing(DESCRIBE_CLUSTER, (*DESCRIBE_GROUP, "hidden"))))
     for group in ("x", "hidden"):
         peer.ask(committing(group), 9)
@@ -161,7 +159,7 @@ def test_with_rights_to_the_cluster_all_groups_are_listed() -> None:
 
 
 @scenario("AD-21")
-def test_groups_that_may_not_be_described_come_first() -> None:
+def test_unauthorized_groups_of_a_describe_are_answered_first() -> None:
     peer = Peer(Desk(Refusing((*DESCRIBE_GROUP, "first"), (*DESCRIBE_GROUP, "middle"))))
     found = describe(peer, "first", "a", "middle", "b", rights=True)
     assert [one.group_id for one in found[:2]] == ["first", "middle"]
@@ -178,12 +176,12 @@ def test_the_group_without_a_name_is_described_as_any_other(peer: Peer) -> None:
 @scenario("AD-06")
 def test_the_group_without_a_name_is_deleted_as_any_other(peer: Peer) -> None:
     peer.ask(committing(""), 9)
-    assert [one.error_code for one in peer.ask(DeleteGroupsRequest([""]), 2).results] == [0]
-    assert [one.error_code for one in peer.ask(DeleteGroupsRequest([""]), 2).results] == [69]
+    assert [result.error_code for result in peer.ask(DeleteGroupsRequest([""]), 2).results] == [0]
+    assert [result.error_code for result in peer.ask(DeleteGroupsRequest([""]), 2).results] == [69]
 
 
 @scenario("AD-23")
-def test_ids_that_were_handed_out_are_not_described(peer: Peer) -> None:
+def test_pending_member_ids_are_not_described(peer: Peer) -> None:
     assert peer.ask(joining(), 9).error_code == 79
     (group,) = describe(peer, "g")
     assert (group.group_state, group.protocol_type, group.members) == ("Empty", "", [])

@@ -47,18 +47,18 @@ def test_old_versions_find_one_coordinator(peer: Peer, version: int, message: st
 
 
 @pytest.mark.parametrize("version", [row("FC-05", version) for version in (4, 5, 6)])
-def test_newer_versions_find_several_in_the_order_of_the_question(peer: Peer, version: int) -> None:
+def test_newer_versions_find_several_coordinators_in_request_order(peer: Peer, version: int) -> None:
     found = find(peer, "x", "y", "x", version=version)
     assert [(one.key, one.error_code, one.error_message, one.node_id) for one in found] == [(key, 0, "", 1) for key in ("x", "y", "x")]
 
 
 def unowned(desk: Desk, group: str) -> None:
-    """Nobody owns the group's partition."""
+    """The group's partition has no owner."""
     desk.cluster.owners[desk.shards.of(group).partition] = None
 
 
 @pytest.mark.parametrize("version", [row("FC-06", version) for version in range(4)])
-def test_while_nobody_owns_a_partition_its_groups_have_no_coordinator(desk: Desk, peer: Peer, version: int) -> None:
+def test_the_groups_of_an_unowned_partition_have_no_coordinator(desk: Desk, peer: Peer, version: int) -> None:
     unowned(desk, "g")
     reply = find(peer, "g", version=version)
     assert (reply.error_code, reply.node_id, reply.host, reply.port) == (15, -1, "", -1)
@@ -66,7 +66,7 @@ def test_while_nobody_owns_a_partition_its_groups_have_no_coordinator(desk: Desk
 
 
 @scenario("FC-06")
-def test_of_several_only_those_without_an_owner_have_no_coordinator(desk: Desk, peer: Peer) -> None:
+def test_only_groups_of_unowned_partitions_have_no_coordinator(desk: Desk, peer: Peer) -> None:
     unowned(desk, "g")
     other = next(name for name in map(str, range(100)) if desk.shards.of(name) is not desk.shards.of("g"))
     found = find(peer, "g", other, version=6)
@@ -76,7 +76,7 @@ def test_of_several_only_those_without_an_owner_have_no_coordinator(desk: Desk, 
     ]
 
 
-def test_a_coordinator_elsewhere_is_named_by_its_address_for_the_listener_that_was_dialled(desk: Desk, peer: Peer) -> None:
+def test_a_remote_coordinator_is_named_with_its_address_for_the_dialled_listener(desk: Desk, peer: Peer) -> None:
     other = NodeInfo(7, ((DIALLED.name, "there.example", 19092), ("INSIDE", "10.0.0.7", 9)))
     desk.cluster.owners[desk.shards.of("g").partition] = other
     (found,) = find(peer, "g", version=4)
@@ -84,22 +84,22 @@ def test_a_coordinator_elsewhere_is_named_by_its_address_for_the_listener_that_w
 
 
 @scenario("FC-06")
-def test_an_owner_that_is_not_on_the_listener_that_was_dialled_is_no_coordinator(desk: Desk, peer: Peer) -> None:
+def test_an_owner_without_the_dialled_listener_is_not_available(desk: Desk, peer: Peer) -> None:
     desk.cluster.owners[desk.shards.of("g").partition] = NodeInfo(7, (("INSIDE", "10.0.0.7", 9),))
     (found,) = find(peer, "g", version=4)
     assert (found.error_code, found.node_id) == (15, -1)
 
 
 @scenario("FC-07")
-def test_the_first_who_asks_finds_a_coordinator(peer: Peer) -> None:
-    """Z18: the topic of offsets is there from the first start, where Kafka makes it for the first who asks and answers 15."""
+def test_the_first_request_finds_a_coordinator(peer: Peer) -> None:
+    """Z18: the offsets topic exists from the first start; Kafka creates it at the first request and answers 15."""
     assert find(peer, "g", version=2).error_code == 0
 
 
 @pytest.mark.parametrize(
     ("kind", "version"), [row("FC-08", 9, 3), row("FC-08", 9, 6), row("FC-08", -1, 2), row("FC-09", 2, 5), row("FC-09", 2, 3)]
 )
-def test_kinds_of_keys_that_are_not_known(peer: Peer, kind: int, version: int) -> None:
+def test_unknown_key_types_are_refused(peer: Peer, kind: int, version: int) -> None:
     reply = find(peer, "g", kind=kind, version=version)
     if version >= 4:
         (reply,) = reply
@@ -108,11 +108,11 @@ def test_kinds_of_keys_that_are_not_known(peer: Peer, kind: int, version: int) -
 
 @scenario("FC-10")
 @pytest.mark.parametrize("version", [4, 6])
-def test_nothing_asked_is_nothing_found(peer: Peer, version: int) -> None:
+def test_find_coordinator_without_keys_returns_no_coordinators(peer: Peer, version: int) -> None:
     assert find(peer, version=version) == []
 
 
-def test_a_group_that_may_not_be_seen_has_no_coordinator() -> None:
+def test_an_unauthorized_group_has_no_coordinator() -> None:
     peer = Peer(Desk(Refusing((Operation.DESCRIBE, Resource.GROUP, "hidden"))))
     found = find(peer, "hidden", "g", version=4)
     assert [(one.error_code, one.node_id) for one in found] == [(30, -1), (0, 1)]

@@ -1,5 +1,5 @@
-"""A partition that is loading, suspended, unreadable or somebody else's, and a log that refuses or is late: rows of the
-conformance catalogue on what each API answers then."""
+"""A partition that is loading, suspended, unreadable or owned elsewhere, and a failing or late log: rows of the
+conformance catalogue on the replies of each API in these states."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ DESCRIBE, DELETE = DescribeGroupsRequest(["g"]), DeleteGroupsRequest(["g"])
         row("FO-25", ListGroupsRequest(), 5, code_and_rest, (LOADING, [])),
     ],
 )
-def test_while_a_partition_loads(desk: Desk, peer: Peer, request_: Any, version: int, read: Reads, expected: Any) -> None:
-    stable(desk, peer)  # what is loaded elsewhere is listed neither
+def test_each_api_answers_with_its_code_while_a_partition_loads(desk: Desk, peer: Peer, request_: Any, version: int, read: Reads, expected: Any) -> None:
+    stable(desk, peer)  # groups loaded elsewhere are not listed either
     refuse_everything(desk, LOADING)
     assert read(peer.ask(request_, version)) == expected
 
@@ -82,22 +82,21 @@ def test_while_a_partition_loads(desk: Desk, peer: Peer, request_: Any, version:
 @pytest.mark.parametrize(
     ("request_", "version", "read", "expected"),
     [
-        # Z17: Dead is an answer, not a state; it is what a suspended partition says.
+        # Z17: Dead is a reply, not a state: a suspended partition answers it.
         row("FO-29", BEAT, 4, code, SUSPENDED),
         row("FO-29", JOIN, 9, join_reply, (SUSPENDED, "", -1)),
         row("FO-29", joining(), 9, join_reply, (SUSPENDED, "", -1)),
         row("FO-29", SYNC, 5, code, SUSPENDED),
         row("LV-16", LEAVE, 5, code_and_rest, (SUSPENDED, [])),
         row("OC-24", COMMIT, 9, codes_of_commit, {("t", 0): SUSPENDED, ("t", 1): SUSPENDED}),
-        # Z19: a fetch says 16, for Java's consumers before 3.9 fail on 15.
+        # Z19: a fetch answers 16, as Java's consumers before 3.9 fail on 15.
         row("FO-29", fetching("g", 7), 7, code, NOT_OURS),
         row("FO-29", DESCRIBE, 5, group_code, SUSPENDED),
         row("FO-29", ListGroupsRequest(), 5, code_and_rest, (SUSPENDED, [])),
     ],
 )
-def test_while_a_partition_is_suspended(desk: Desk, peer: Peer, request_: Any, version: int, read: Reads, expected: Any) -> None:
-    log = desk.log_of("g")
-    log.waiting = True
+def test_each_api_answers_with_its_code_while_a_partition_is_suspended(desk: Desk, peer: Peer, request_: Any, version: int, read: Reads, expected: Any) -> None:
+    log = desk.hold_appends()
     writer = Peer(desk)
     writer.send(committing(), 9)
     log.refuse()
@@ -116,7 +115,7 @@ TWO_OF_ONE_INSTANCE = with_version(GroupMetadataValue("consumer", 7, "range", "a
 @pytest.mark.parametrize(
     "fact", [row("FO-18", (group_key("g"), TWO_OF_ONE_INSTANCE)), row("FO-23", (group_key("g"), b"\0\3\0")), row("FO-23", (b"\0", b""))]
 )
-def test_a_partition_that_cannot_be_understood_is_nobodys(monkeypatch: pytest.MonkeyPatch, fact: Fact) -> None:
+def test_an_unreadable_offsets_partition_has_no_coordinator(monkeypatch: pytest.MonkeyPatch, fact: Fact) -> None:
     monkeypatch.setattr(MemoryLog, "replay", lambda log: iter([[fact]]))
     peer = Peer(Desk())
     assert peer.ask(BEAT, 4).error_code == NOT_OURS
@@ -127,12 +126,12 @@ def test_a_partition_that_cannot_be_understood_is_nobodys(monkeypatch: pytest.Mo
 
 
 def another_partition(desk: Desk, group: str) -> str:
-    """A group that lives elsewhere."""
+    """A group of a partition owned elsewhere."""
     return next(name for name in (f"{group}{number}" for number in range(1_000)) if desk.shards.of(name) is not desk.shards.of(group))
 
 
 @scenario("OF-07")
-def test_offsets_of_a_group_that_another_coordinator_has_are_asked_there(desk: Desk, peer: Peer) -> None:
+def test_an_offset_fetch_to_the_wrong_coordinator_is_refused(desk: Desk, peer: Peer) -> None:
     peer.ask(committing("x"), 9)
     y = another_partition(desk, "x")
     desk.shards.of(y).unload(lambda: None)
@@ -143,20 +142,19 @@ def test_offsets_of_a_group_that_another_coordinator_has_are_asked_there(desk: D
 
 
 @scenario("AD-10")
-def test_groups_that_another_coordinator_has_are_deleted_there(desk: Desk, peer: Peer) -> None:
+def test_deleting_groups_at_the_wrong_coordinator_is_refused(desk: Desk, peer: Peer) -> None:
     y = another_partition(desk, "x")
     for group in ("x", y):
         peer.ask(committing(group), 9)
     desk.shards.of(y).unload(lambda: None)
     results = peer.ask(DeleteGroupsRequest([y, "x"]), 2).results
-    assert {one.group_id: one.error_code for one in results} == {"x": 0, y: NOT_OURS}
+    assert {result.group_id: result.error_code for result in results} == {"x": 0, y: NOT_OURS}
 
 
 @scenario("AF-12")
 @pytest.mark.parametrize(("version", "stable_only"), [(5, False), (7, False), (7, True)])
-def test_a_fetch_that_waits_for_a_log_that_refuses_is_sent_to_look_again(desk: Desk, version: int, stable_only: bool) -> None:
-    log = desk.log_of("g")
-    log.waiting = True
+def test_an_offset_fetch_held_by_a_failing_append_gets_not_coordinator(desk: Desk, version: int, stable_only: bool) -> None:
+    log = desk.hold_appends()
     writer, reader = Peer(desk), Peer(desk)
     writer.send(committing(), 9)
     reader.send(OffsetFetchRequest(None, "g", [OffsetFetchRequestTopic("t", [0])], stable_only), version)
@@ -171,10 +169,9 @@ def code_and_topics(reply: Any) -> Any:
 
 
 @scenario("AF-12", "AF-09")
-def test_what_waits_for_a_log_that_is_late_is_answered_and_the_log_goes_on(desk: Desk, peer: Peer) -> None:
-    """Z17: a late append is told as 15 and not undone. Z19: to a fetch as 16."""
-    log = desk.log_of("g")
-    log.waiting = True
+def test_requests_held_by_a_late_append_are_answered(desk: Desk, peer: Peer) -> None:
+    """Z17: a late append is answered with 15 and not undone. Z19: a fetch gets 16."""
+    desk.hold_appends()
     writer, reader = Peer(desk), Peer(desk)
     writer.send(committing(), 9)
     reader.send(fetching("g", 7), 7)
@@ -183,27 +180,24 @@ def test_what_waits_for_a_log_that_is_late_is_answered_and_the_log_goes_on(desk:
     desk.pass_ms(1)
     assert codes_of_commit(writer.reply()) == {("t", 0): SUSPENDED}
     assert code_and_topics(reader.reply()) == (NOT_OURS, [])
-    log.succeed()
-    desk.loop.run()
+    desk.append_succeeds()
     assert peer.ask(fetching("g", 7), 7).topics[0].partitions[0].committed_offset == 5
 
 
 @scenario("HB-13", "LV-03")
 @pytest.mark.parametrize("asks", [BEAT, LEAVE, DESCRIBE, ListGroupsRequest(), joining(session=1)], ids=lambda one: type(one).__name__)
-def test_every_reply_waits_for_what_its_partition_has_sent_to_the_log(desk: Desk, asks: Any) -> None:
-    log = desk.log_of("g")
-    log.waiting = True
+def test_every_reply_waits_for_the_appends_of_its_partition(desk: Desk, asks: Any) -> None:
+    desk.hold_appends()
     Peer(desk).send(committing(), 9)
     waiting = Peer(desk)
     waiting.send(asks, 4)
     assert waiting.reply() is None
-    log.succeed()
-    desk.loop.run()
+    desk.append_succeeds()
     assert waiting.reply() is not None
 
 
 @scenario("FO-26", "FO-27")
-def test_whoever_is_parked_when_a_partition_goes_is_sent_to_look_again(desk: Desk, peer: Peer) -> None:
+def test_members_parked_when_a_partition_is_unloaded_get_not_coordinator(desk: Desk, peer: Peer) -> None:
     stable(desk, peer)
     parked = Peer(desk)
     parked.send(joining(instance="new"), 9)

@@ -47,7 +47,7 @@ def fetch(
     stable_only: bool = False,
     member: str | None = None,
 ) -> Any:
-    """The reply of version 7 or before, the group's part from version 8 on."""
+    """The reply of version 7 or before; from version 8 the group's part."""
     if version < 8:
         topics = None if wanted is None else [OffsetFetchRequestTopic(name, partitions) for name, partitions in wanted.items()]
         return peer.ask(OffsetFetchRequest(None, group, topics, stable_only), version)
@@ -58,9 +58,9 @@ def fetch(
 
 def shown(reply: Any) -> dict[tuple[str, int], tuple[int, int, str, int]]:
     return {
-        (topic.name, one.partition_index): (one.committed_offset, one.committed_leader_epoch, one.metadata, one.error_code)
+        (topic.name, partition.partition_index): (partition.committed_offset, partition.committed_leader_epoch, partition.metadata, partition.error_code)
         for topic in reply.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     }
 
 
@@ -72,12 +72,12 @@ NOTHING = (-1, -1, "", 0)
 
 @scenario("OC-02")
 @pytest.mark.parametrize(("version", "code"), [(9, 69), (8, 22), (2, 22)])
-def test_a_generation_of_a_group_that_is_not_there(peer: Peer, version: int, code: int) -> None:
+def test_a_commit_with_a_generation_to_an_unknown_group_is_refused(peer: Peer, version: int, code: int) -> None:
     assert commit(peer, {("t", 0): 1}, generation=5, id="m", version=version) == {("t", 0): code}
 
 
 @scenario("OC-12")
-def test_metadata_that_is_too_long_keeps_its_own_partition_back(desk: Desk, peer: Peer) -> None:
+def test_too_long_metadata_fails_only_its_partition(desk: Desk, peer: Peer) -> None:
     long = OffsetCommitRequestPartition(0, 5, -1, "m" * 4_097)
     request = OffsetCommitRequest("g", -1, "", None, -1, [OffsetCommitRequestTopic("t", [long, OffsetCommitRequestPartition(1, 6)])])
     assert codes_of_commit(peer.ask(request, 9)) == {("t", 0): 12, ("t", 1): 0}
@@ -86,14 +86,14 @@ def test_metadata_that_is_too_long_keeps_its_own_partition_back(desk: Desk, peer
 
 @scenario("OC-13")
 @pytest.mark.parametrize("version", [2, 8])
-def test_no_metadata_comes_back_as_empty(peer: Peer, version: int) -> None:
+def test_null_metadata_is_returned_as_empty(peer: Peer, version: int) -> None:
     commit(peer, {("t", 0): 5}, metadata=None, version=version)
     assert shown(fetch(peer, {"t": [0]})) == {("t", 0): (5, -1, "", 0)}
 
 
 @scenario("OC-14")
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_a_retention_is_taken_from_the_versions_that_have_it(desk: Desk, peer: Peer, version: int) -> None:
+def test_the_retention_time_is_honoured_in_versions_2_to_4(desk: Desk, peer: Peer, version: int) -> None:
     commit(peer, {("t", 0): 5}, retention=1_000, version=version)
     value = desk.shards.of("g").shard.groups["g"].offsets["t"].values[0]
     assert value[:2] == b"\0\1"
@@ -108,7 +108,7 @@ def test_partitions_that_do_not_exist_are_refused_and_the_others_kept(peer: Peer
 
 
 @scenario("OC-19")
-def test_without_rights_to_any_topic_the_group_is_not_looked_at() -> None:
+def test_without_rights_to_any_topic_the_group_is_not_checked() -> None:
     desk = Desk(Refusing((*READ_TOPIC, None)))
     assert commit(Peer(desk), {("t", 0): 1, ("u", 0): 2}, generation=99, id="nobody") == {("t", 0): 29, ("u", 0): 29}
     assert desk.shards.of("g").shard.groups == {}
@@ -119,7 +119,7 @@ def test_without_rights_to_one_topic_the_others_are_kept() -> None:
     assert commit(peer, {("u", 0): 1, ("t", 0): 2}) == {("u", 0): 29, ("t", 0): 0}
 
 
-def test_without_rights_to_the_group_nothing_else_is_looked_at() -> None:
+def test_without_rights_to_the_group_no_topic_is_checked() -> None:
     peer = Peer(Desk(Refusing((*READ_GROUP, "g"))))
     assert commit(peer, {("nowhere", 0): 1, ("t", 0): 2}) == {("nowhere", 0): 30, ("t", 0): 30}
 
@@ -136,7 +136,7 @@ def test_a_group_without_a_name_has_offsets_as_any_other(peer: Peer) -> None:
 
 @scenario("OF-01")
 @pytest.mark.parametrize("version", [1, 5, 7, 9])
-def test_what_was_never_committed_is_no_error(peer: Peer, version: int) -> None:
+def test_a_partition_without_a_commit_is_no_error(peer: Peer, version: int) -> None:
     reply = fetch(peer, {"t": [0], "nowhere": [7]}, version=version)
     assert shown(reply) == {("t", 0): NOTHING, ("nowhere", 7): NOTHING}
     assert reply.error_code == 0
@@ -144,14 +144,14 @@ def test_what_was_never_committed_is_no_error(peer: Peer, version: int) -> None:
 
 @scenario("OF-02")
 @pytest.mark.parametrize("version", [2, 7, 9])
-def test_everything_that_was_committed(peer: Peer, version: int) -> None:
+def test_a_fetch_of_all_topics_returns_all_commits(peer: Peer, version: int) -> None:
     commit(peer, {("t", 0): 1, ("t", 2): 2, ("u", 1): 3})
     assert {where: what[0] for where, what in shown(fetch(peer, None, version=version)).items()} == {("t", 0): 1, ("t", 2): 2, ("u", 1): 3}
 
 
 @scenario("OF-03")
 @pytest.mark.parametrize("version", [2, 7, 9])
-def test_no_topics_are_none_not_all(peer: Peer, version: int) -> None:
+def test_an_empty_topic_list_fetches_nothing(peer: Peer, version: int) -> None:
     commit(peer, {("t", 0): 1})
     reply = fetch(peer, {}, version=version)
     assert (reply.error_code, reply.topics) == (0, [])
@@ -177,11 +177,11 @@ def test_from_version_8_each_group_has_its_own_error(version: int) -> None:
         commit(peer, {("t", 0): 5}, group=group)
     groups = [OffsetFetchRequestGroup(group, None, -1, [OffsetFetchRequestTopics("t", [0])]) for group in ("z", "y", "x")]
     replies = peer.ask(OffsetFetchRequest(groups), version).groups
-    assert [(one.group_id, one.error_code, len(one.topics)) for one in replies] == [("z", 0, 1), ("y", 30, 0), ("x", 0, 1)]
+    assert [(reply.group_id, reply.error_code, len(reply.topics)) for reply in replies] == [("z", 0, 1), ("y", 30, 0), ("x", 0, 1)]
 
 
 @scenario("OF-08")
-def test_topics_that_may_not_be_seen_are_named_when_asked_for_and_left_out_of_all() -> None:
+def test_unauthorized_topics_are_errors_if_named_and_omitted_from_all() -> None:
     peer = Peer(Desk(Refusing((*DESCRIBE_TOPIC, "u"))))
     commit(peer, {("t", 0): 1, ("u", 0): 2})
     reply = fetch(peer, {"u": [0], "t": [0]})
@@ -192,22 +192,20 @@ def test_topics_that_may_not_be_seen_are_named_when_asked_for_and_left_out_of_al
 
 @scenario("OF-09")
 @pytest.mark.parametrize("stable_only", [False, True])
-def test_a_fetch_behind_a_commit_shows_it_once_it_is_in_the_log(desk: Desk, peer: Peer, stable_only: bool) -> None:
-    """Z17: every fetch waits, where Kafka shows the old offset to those that do not ask for stable ones."""
+def test_a_fetch_after_a_commit_returns_it_once_durable(desk: Desk, peer: Peer, stable_only: bool) -> None:
+    """Z17: every fetch waits; Kafka returns the old offset unless stable offsets are required."""
     commit(peer, {("t", 0): 5})
-    log = desk.log_of("g")
-    log.waiting = True
+    desk.hold_appends()
     writer = Peer(desk)
     writer.send(OffsetCommitRequest("g", -1, "", None, -1, [OffsetCommitRequestTopic("t", [OffsetCommitRequestPartition(0, 6)])]), 9)
     peer.send(OffsetFetchRequest(None, "g", [OffsetFetchRequestTopic("t", [0])], stable_only), 7)
     assert peer.reply() is None
-    log.succeed()
-    desk.loop.run()
+    desk.append_succeeds()
     assert shown(peer.reply()) == {("t", 0): (6, -1, "", 0)}
 
 
 @scenario("OF-10")
-def test_who_fetches_is_not_looked_at(desk: Desk, peer: Peer) -> None:
+def test_an_offset_fetch_does_not_check_its_member(desk: Desk, peer: Peer) -> None:
     stable(desk, peer)
     commit(peer, {("t", 0): 1}, group="g2")
     assert fetch(peer, {"t": [0]}, group="g2", version=9, member="nobody").error_code == 0
@@ -230,14 +228,14 @@ def delete(peer: Peer, *wanted: tuple[str, int]) -> Any:
 
 
 @scenario("AD-01")
-def test_a_missing_group_is_an_error_at_the_top_whatever_was_wrong_with_topics(peer: Peer) -> None:
+def test_offset_delete_of_a_missing_group_is_a_top_level_error(peer: Peer) -> None:
     assert delete(peer, ("t", 0)) == (69, {})
     assert delete(peer, ("nowhere", 0)) == (69, {})
     assert delete(peer) == (69, {})
 
 
 @scenario("AD-04")
-def test_offsets_of_a_group_without_members_go(peer: Peer) -> None:
+def test_offsets_of_a_group_without_members_are_deleted(peer: Peer) -> None:
     commit(peer, {("t", 0): 1, ("t", 1): 2})
     codes = {("t", 0): 0, ("t", 2): 0, ("nowhere", 0): 3, ("u", 9): 3, ("u", -1): 3}
     assert delete(peer, *codes) == (0, codes)
@@ -252,7 +250,7 @@ def test_deleting_offsets_takes_rights_to_the_group_and_to_the_topic() -> None:
 
 
 @scenario("AD-03")
-def test_offsets_of_others_than_consumers_stay_while_members_are_there(desk: Desk, peer: Peer) -> None:
+def test_offset_delete_is_refused_for_a_group_of_another_type_with_members(desk: Desk, peer: Peer) -> None:
     stable(desk, peer)
     desk.shards.of("g").shard.groups["g"].protocol_type = "connect"
     assert delete(peer, ("t", 0), ("nowhere", 0)) == (68, {})

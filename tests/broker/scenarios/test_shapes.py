@@ -1,4 +1,4 @@
-"""What requests and replies look like in each version, byte by byte: section 20 of the conformance catalogue.
+"""Bytes of requests and replies in each version: section 20 of the conformance catalogue.
 
 The bytes are put together here, from Kafka's schemas, without our codec.
 """
@@ -46,7 +46,7 @@ def blob(value: bytes) -> bytes:
 
 
 def short(value: str | bytes) -> bytes:
-    """A compact text or compact bytes, of up to 126 bytes."""
+    """A compact string or compact bytes, of up to 126 bytes."""
     data = value.encode() if isinstance(value, str) else value
     return bytes([len(data) + 1]) + data
 
@@ -55,7 +55,7 @@ class RawPeer(Peer):
     """Bytes in, bytes out."""
 
     def asks(self, request: Any, version: int, body: bytes) -> bytes:
-        """The body of the reply; `request` says which API it is."""
+        """The body of the reply; `request` starts with the API key and version."""
         self._asked.append((0, request, version))
         self.connection.data_received(encode_request(request.API_KEY, version, 7, "client", body))
         self._desk.loop.run()
@@ -100,24 +100,24 @@ def test_later_versions_of_joining_begin_with_the_throttle_time(peer: RawPeer, v
 
 
 @scenario("VS-03")
-def test_an_id_that_is_handed_out_in_version_4(peer: RawPeer) -> None:
+def test_join_version_4_returns_a_member_id_first(peer: RawPeer) -> None:
     assert peer.asks(JOIN, 4, join_body(4)) == i32(0) + i16(79) + i32(-1) + text("") + text("") + text("client-id-1") + i32(0)
 
 
 @scenario("VS-04")
-def test_from_version_7_there_is_a_type_and_no_protocol_is_null(peer: RawPeer) -> None:
+def test_join_from_version_7_has_a_protocol_type_and_a_null_protocol(peer: RawPeer) -> None:
     expected = NO_TAGS + i32(0) + i16(79) + i32(-1) + NULL + NULL + short("") + short("client-id-1") + NO_ARRAY + NO_TAGS
     assert peer.asks(JOIN, 7, join_body(7)) == expected
 
 
 @scenario("VS-05")
-def test_version_6_is_flexible_and_no_protocol_is_empty(peer: RawPeer) -> None:
+def test_join_version_6_is_flexible_with_an_empty_protocol(peer: RawPeer) -> None:
     expected = NO_TAGS + i32(0) + i16(25) + i32(-1) + short("") + short("") + short("me") + NO_ARRAY + NO_TAGS
     assert peer.asks(JOIN, 6, join_body(6, "me")) == expected
 
 
 def gathered(desk: Desk, *versions: int) -> list[RawPeer]:
-    """The first joins without an instance id, the others with; each in its own version, and all have a reply."""
+    """The first member joins without an instance id, the others with; each in its own version, and all get a reply."""
     peers = [RawPeer(desk) for _ in versions]
     for number, (one, version) in enumerate(zip(peers, versions, strict=True)):
         instance = f"i{number}" if number else None
@@ -125,15 +125,15 @@ def gathered(desk: Desk, *versions: int) -> list[RawPeer]:
         one._asked.append((0, JOIN, version))
         one.connection.data_received(encode_request(JOIN.API_KEY, version, 7, "client", join_body(version, id, instance)))
     desk.loop.run()
-    desk.pass_ms(0)  # the initial delay, and the time that newcomers add to it
+    desk.pass_ms(0)  # the initial delay, and its extension by newcomers
     desk.pass_ms(20_000)
     return peers
 
 
 @scenario("VS-06")
-def test_a_leader_of_version_4_is_told_of_static_members_without_their_instance_ids(desk: Desk) -> None:
+def test_a_leader_of_version_4_gets_static_members_without_instance_ids(desk: Desk) -> None:
     leader, _ = gathered(desk, 4, 5)
-    members = i32(2) + text("i1-id-2") + blob(b"m") + text("client-id-1") + blob(b"m")  # static ones first
+    members = i32(2) + text("i1-id-2") + blob(b"m") + text("client-id-1") + blob(b"m")  # static members first
     assert leader.body() == i32(0) + i16(0) + i32(1) + text("range") + text("client-id-1") + text("client-id-1") + members
 
 
@@ -148,7 +148,7 @@ def test_version_9_says_whether_the_leader_may_skip_the_assignment(desk: Desk, p
 
 
 @scenario("VS-07", "SR-08")
-def test_a_leader_of_version_8_that_comes_back_is_told_that_another_leads(desk: Desk, peer: RawPeer) -> None:
+def test_a_returning_leader_of_version_8_gets_its_old_id_as_the_leader(desk: Desk, peer: RawPeer) -> None:
     old = stable(desk, Peer(desk), "instance")
     head = NO_TAGS + i32(0) + i16(0) + i32(1) + short("consumer") + short("range") + short(old)
     assert peer.asks(JOIN, 8, join_body(8, "", "instance")) == head + short("instance-id-2") + NO_ARRAY + NO_TAGS
@@ -176,13 +176,13 @@ def sync_body(version: int, id: str, instance: str | None) -> bytes:
         row("VS-08", 5, NO_TAGS + i32(0) + i16(0) + short("consumer") + short("range") + short(b"all") + NO_TAGS),
     ],
 )
-def test_syncing_in_each_version(peer: RawPeer, version: int, expected: bytes) -> None:
+def test_sync_group_bytes_in_each_version(peer: RawPeer, version: int, expected: bytes) -> None:
     peer.asks(JOIN, 5, join_body(5, "", "instance"))
     assert peer.asks(SYNC, version, sync_body(version, "instance-id-1", "instance")) == expected
 
 
 @pytest.mark.parametrize("version", [row("VS-08", 3), row("VS-08", 4), row("VS-08", 5)])
-def test_who_syncs_is_fenced_by_its_instance_id_where_there_is_one(peer: RawPeer, version: int) -> None:
+def test_a_sync_is_fenced_by_its_instance_id(peer: RawPeer, version: int) -> None:
     peer.asks(JOIN, 5, join_body(5, "", "instance"))
     code = i16(82)
     assert code in peer.asks(SYNC, version, sync_body(version, "other", "instance"))[:7]
@@ -212,7 +212,7 @@ LEAVE = LeaveGroupRequest()
         ),
     ],
 )
-def test_leaving_in_each_version(peer: RawPeer, version: int, body: bytes, expected: bytes) -> None:
+def test_leave_group_bytes_in_each_version(peer: RawPeer, version: int, body: bytes, expected: bytes) -> None:
     assert peer.asks(LEAVE, version, body) == expected
 
 
@@ -238,7 +238,7 @@ OLD_TOPIC = i32(1) + text("t") + i32(1) + i32(0) + i64(42)
         ),
     ],
 )
-def test_committing_in_each_version(desk: Desk, peer: RawPeer, version: int, body: bytes, epoch: int, retained: bool) -> None:
+def test_offset_commit_bytes_in_each_version(desk: Desk, peer: RawPeer, version: int, body: bytes, epoch: int, retained: bool) -> None:
     old = (i32(0) if version >= 3 else b"") + i32(1) + text("t") + i32(1) + i32(0) + i16(0)
     flexible = NO_TAGS + i32(0) + b"\x02" + short("t") + b"\x02" + i32(0) + i16(0) + 3 * NO_TAGS
     assert peer.asks(COMMIT, version, body) == (flexible if version >= 8 else old)
@@ -267,14 +267,14 @@ OLD_MEMBER = text("client") + text("/127.0.0.1") + blob(b"topics") + blob(b"mine
         row("VS-13", 4, i32(1) + text("g") + b"\0", text("instance-id-1") + text("instance") + OLD_MEMBER, i32(-(1 << 31))),
     ],
 )
-def test_describing_in_each_old_version(desk: Desk, peer: RawPeer, version: int, body: bytes, middle: bytes, end: bytes) -> None:
+def test_describe_groups_bytes_in_each_old_version(desk: Desk, peer: RawPeer, version: int, body: bytes, middle: bytes, end: bytes) -> None:
     stable(desk, Peer(desk), "instance")
     head = i32(0) + i32(1) + i16(0) + text("g") + text("Stable") + text("consumer") + text("range") + i32(1)
     assert peer.asks(DESCRIBE, version, body) == head + middle + end
 
 
 @scenario("VS-13")
-def test_describing_in_version_5_is_flexible(desk: Desk, peer: RawPeer) -> None:
+def test_describe_groups_version_5_is_flexible(desk: Desk, peer: RawPeer) -> None:
     stable(desk, Peer(desk), "instance")
     head = NO_TAGS + i32(0) + b"\x02" + i16(0) + short("g") + short("Stable") + short("consumer") + short("range")
     member = (
@@ -285,9 +285,9 @@ def test_describing_in_version_5_is_flexible(desk: Desk, peer: RawPeer) -> None:
 
 
 @scenario("VS-14")
-def test_members_of_different_versions_are_one_group_and_each_is_answered_in_its_own(desk: Desk) -> None:
+def test_members_of_different_versions_share_a_group(desk: Desk) -> None:
     old, middle, new = gathered(desk, 3, 5, 9)
-    members = i32(3) + b"".join(text(id) + blob(b"m") for id in ("i1-id-2", "i2-id-3", "client-id-1"))  # static ones first
+    members = i32(3) + b"".join(text(id) + blob(b"m") for id in ("i1-id-2", "i2-id-3", "client-id-1"))  # static members first
     assert old.body() == i32(0) + i16(0) + i32(1) + text("range") + text("client-id-1") + text("client-id-1") + members
     assert middle.body() == i32(0) + i16(0) + i32(1) + text("range") + text("client-id-1") + text("i1-id-2") + i32(0)
     head = NO_TAGS + i32(0) + i16(0) + i32(1) + short("consumer") + short("range") + short("client-id-1") + b"\0"
@@ -295,7 +295,7 @@ def test_members_of_different_versions_are_one_group_and_each_is_answered_in_its
 
 
 @pytest.mark.parametrize("version", [row("VS-16", 10), row("VS-16", -1)])
-def test_versions_that_do_not_exist_end_the_connection(desk: Desk, version: int) -> None:
+def test_unknown_versions_close_the_connection(desk: Desk, version: int) -> None:
     peer = Peer(desk)
     frame = pack(">hhih", JOIN.API_KEY, version, 7, -1) + join_body(9)
     peer.connection.data_received(pack(">i", len(frame)) + frame)

@@ -40,7 +40,7 @@ def test_the_environment_counts_only_when_it_is_given(monkeypatch: pytest.Monkey
     assert load_config().num_partitions == 1
 
 
-# --- who wins ---
+# --- precedence ---
 
 
 def test_set_wins_over_environment_over_file_over_profile_over_default(toml: Any) -> None:
@@ -57,7 +57,7 @@ def test_set_wins_over_environment_over_file_over_profile_over_default(toml: Any
     assert seen == [6000, 100, 101, 102, 103]
 
 
-def test_every_difference_says_where_it_came_from(toml: Any) -> None:
+def test_every_changed_setting_names_its_source(toml: Any) -> None:
     path = toml("max_connections = 5\n")
     config = load_config(
         config_file=path,
@@ -73,11 +73,11 @@ def test_every_difference_says_where_it_came_from(toml: Any) -> None:
     )
 
 
-def test_the_last_set_of_a_name_wins_however_it_is_written() -> None:
+def test_the_last_set_of_a_setting_wins_in_any_spelling() -> None:
     assert load_config(settings=["num.partitions=2", "num_partitions=3"]).num_partitions == 3
 
 
-def test_a_flag_and_a_set_that_differ_contradict_each_other() -> None:
+def test_a_flag_and_a_different_set_are_refused() -> None:
     assert problem(data=["/a"], settings=["log.dirs=/b"]) == "--data /a: contradicts log.dirs=/b (--set); give one of them"
     assert load_config(data=["/a"], settings=["log.dirs=/a"]).data_directory == "/a"
 
@@ -89,14 +89,14 @@ def test_a_flag_given_twice_is_refused() -> None:
 
 
 @pytest.mark.parametrize("setting", ["127.0.0.1:9093", "PLAINTEXT://127.0.0.1:9093", "plaintext://127.0.0.1:9093"])
-def test_a_flag_and_a_set_that_say_the_same_agree(setting: str) -> None:
+def test_a_flag_and_an_equal_set_are_accepted(setting: str) -> None:
     config = load_config(listen=["127.0.0.1:9093"], settings=[f"listeners={setting}", f"advertised.listeners={setting}"], advertise=["127.0.0.1:9093"])
-    assert [(one.host, one.port) for one in config.listeners] == [("127.0.0.1", 9093)]
+    assert [(listener.host, listener.port) for listener in config.listeners] == [("127.0.0.1", 9093)]
     assert "contradicts" in problem(listen=["127.0.0.1:9093"], settings=["listeners=PLAINTEXT://127.0.0.1:9094"])
     assert "contradicts" in problem(listen=["127.0.0.1:9093"], settings=["listeners=INSIDE://127.0.0.1:9093"])
 
 
-def test_one_file_cannot_say_two_things(toml: Any) -> None:
+def test_a_setting_given_twice_in_one_file_is_refused(toml: Any) -> None:
     path = toml('"max.connections" = 1\nmax_connections = 2')
     assert problem(config_file=path) == (
         f"max.connections=2 (file {path}): contradicts max.connections=1 (file {path}); give one of them"
@@ -158,14 +158,14 @@ def test_single_addresses_may_have_their_own_number_of_connections() -> None:
     assert config.max_connections_per_ip_overrides == (("127.0.0.1", 5), ("::1", 6), ("::2", 7))
 
 
-def test_settings_that_contradict_each_other_are_refused_together_with_the_other_one() -> None:
+def test_contradicting_settings_are_refused_with_both_names() -> None:
     assert problem(settings=["group.min.session.timeout.ms=5000"], environ={"TENURE_GROUP_MAX_SESSION_TIMEOUT_MS": "4000"}) == (
         "group.min.session.timeout.ms=5000 (--set): must not be above group.max.session.timeout.ms, which is 4000 "
         "(environment TENURE_GROUP_MAX_SESSION_TIMEOUT_MS)"
     )
 
 
-def test_all_problems_are_told_at_once(toml: Any) -> None:
+def test_all_problems_are_reported_at_once(toml: Any) -> None:
     path = toml('num_partitions = 0\n"log.level" = "loud"')
     found = problems(
         config_file=path,
@@ -190,7 +190,7 @@ def test_all_problems_are_told_at_once(toml: Any) -> None:
         assert any(part in line for line in found), part
 
 
-def test_a_problem_is_one_line_whatever_the_value() -> None:
+def test_a_problem_is_one_line_for_any_value() -> None:
     found = problem(settings=["log.level=a\nb\x1b[31m"])
     assert found.startswith(r"log.level='a\nb\x1b[31m' (--set)")
     assert problem(settings=["a\nb=\udcff"]) == r"'a\nb'='\udcff' (--set): there is no such setting"
@@ -210,18 +210,18 @@ def test_a_problem_is_one_line_whatever_the_value() -> None:
         ("offset.flush", "offsets.flush"),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_nearest(name: str, nearest: str) -> None:
+def test_an_unknown_name_is_refused_with_the_nearest_setting(name: str, nearest: str) -> None:
     assert problem(settings=[f"{name}=1"]) == f"{name}=1 (--set): there is no such setting; did you mean {nearest}?"
     variable = "TENURE_" + name.replace(".", "_").upper()
     wanted = "TENURE_" + nearest.replace(".", "_").upper()
     assert problem(environ={variable: "1"}) == f"{variable}=1 (environment): there is no such setting; did you mean {wanted}?"
 
 
-def test_a_name_near_to_nothing_is_refused_without_a_guess() -> None:
+def test_an_unknown_name_without_a_near_match_is_refused_without_a_suggestion() -> None:
     assert problem(settings=["zzz=1"]) == "zzz=1 (--set): there is no such setting"
 
 
-def test_an_unknown_name_is_refused_even_where_something_else_is_overridden(toml: Any) -> None:
+def test_an_unknown_name_is_refused_even_in_an_overridden_source(toml: Any) -> None:
     assert "no such setting" in problem(config_file=toml("max_conections = 1"), settings=["max.connections=1"])
 
 
@@ -229,7 +229,7 @@ def test_a_flag_written_as_a_variable_leads_to_the_setting() -> None:
     assert problem(environ={"TENURE_DATA": "/srv"}).endswith("did you mean TENURE_LOG_DIRS?")
 
 
-def test_what_kubernetes_and_docker_inject_for_a_service_called_tenure_is_ignored() -> None:
+def test_kubernetes_service_variables_of_a_service_named_tenure_are_ignored() -> None:
     address = "tcp://10.96.0.7:9092"
     injected = {
         "TENURE_SERVICE_HOST": "10.96.0.7",
@@ -257,7 +257,7 @@ def test_every_setting_can_be_a_variable() -> None:
     assert load_config(environ={"TENURE_CONNECTIONS_MAX_IDLE_MS": " 5 "}).connections_max_idle_ms == 5
 
 
-def test_kafkas_other_names_mean_the_same(toml: Any) -> None:
+def test_kafkas_alternative_setting_names_are_accepted(toml: Any) -> None:
     config = load_config(settings=["log.dir=/a", "broker.id=7"])
     assert (config.data_directory, config.node_id) == ("/a", 7)
     assert load_config(settings=["node.id=3", "broker.id=-1"]).node_id == 3
@@ -267,7 +267,7 @@ def test_kafkas_other_names_mean_the_same(toml: Any) -> None:
     assert problem(settings=["broker.id=x"]) == "broker.id=x (--set): must be a whole number from 0 to 2147483647"
 
 
-# --- names of Kafka's that do nothing, or would promise too much ---
+# --- Kafka's names without effect, or for unsupported guarantees ---
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_a_kafka_name_without_effect_is_accepted_with_one_line(setting: str) -> 
         ("remote.log.storage.system.enable=true", "no tiered storage"),
     ],
 )
-def test_a_name_that_asks_for_what_is_not_given_refuses_to_start(setting: str, reason: str) -> None:
+def test_a_kafka_setting_for_an_unsupported_guarantee_refuses_the_start(setting: str, reason: str) -> None:
     assert reason in problem(settings=[setting])
     name, _, value = setting.partition("=")
     assert reason in problem(environ={"TENURE_" + name.replace(".", "_").upper(): value})
@@ -311,11 +311,11 @@ def test_a_name_that_asks_for_what_is_not_given_refuses_to_start(setting: str, r
     "setting",
     ["min.insync.replicas=1", "default.replication.factor=1", "authorizer.class.name=", "security.inter.broker.protocol=PLAINTEXT"],
 )
-def test_the_value_that_asks_for_nothing_is_accepted(setting: str) -> None:
+def test_a_kafka_setting_with_its_neutral_value_is_accepted(setting: str) -> None:
     assert load_config(settings=[setting]).notices == (f"{setting} (--set) has no effect here",)
 
 
-def test_a_guarantee_that_a_stronger_source_gives_up_is_not_asked_for(toml: Any) -> None:
+def test_an_unsupported_setting_overridden_by_a_stronger_source_is_accepted(toml: Any) -> None:
     assert load_config(config_file=toml("min_insync_replicas = 2"), settings=["min.insync.replicas=1"])
 
 
@@ -328,7 +328,7 @@ def test_secrets_are_never_shown(name: str) -> None:
 # --- the file ---
 
 
-def test_a_file_written_for_kafka_needs_little_to_be_read(toml: Any) -> None:
+def test_a_kafka_properties_file_needs_few_changes(toml: Any) -> None:
     config = load_config(
         config_file=toml("""
             "process.roles" = "broker,controller"
@@ -419,11 +419,11 @@ def test_a_config_cannot_be_changed() -> None:
         (["log.retention.hours=-1"], -1),
     ],
 )
-def test_of_several_units_the_finest_that_is_given_counts(settings: list[str], retention_ms: int) -> None:
+def test_the_finest_given_unit_of_a_setting_counts(settings: list[str], retention_ms: int) -> None:
     assert load_config(settings=settings).log_retention_ms == retention_ms
 
 
-def test_keeping_nothing_is_refused() -> None:
+def test_a_retention_of_0_is_refused() -> None:
     assert problem(settings=["log.retention.hours=0"]).startswith("log.retention.hours=0 (--set): 0 would keep nothing")
 
 
@@ -433,3 +433,28 @@ def test_a_fraction_and_a_list_of_choices_have_their_limits() -> None:
     for setting in ("log.cleaner.min.cleanable.ratio=1.5", "log.cleaner.min.cleanable.ratio=nan", "log.cleaner.min.cleanable.ratio=x"):
         assert problem(settings=[setting]).endswith("must be a number from 0 to 1")
     assert problem(settings=["log.cleanup.policy=compact,keep"]).endswith("must name none but compact, delete")
+
+
+def test_the_default_of_a_policy_is_checked_as_the_policy_is() -> None:
+    assert load_config(settings=["group.policy.subscription.change=rebalance"]).group_policy_subscription_change == "rebalance"
+    with pytest.raises(ConfigError) as refused:
+        load_config(settings=["group.policy.subscription.change=maybe"])
+    (problem,) = refused.value.problems
+    assert "group.policy.subscription.change" in problem
+    assert "write keep or rebalance" in problem
+
+
+def test_a_store_needs_servers_and_a_node_id_and_no_directory() -> None:
+    config = load_config(settings=["store=nats://a:4222,b:4222", "node.id=2", "cluster.name=east"])
+    assert (config.store, config.node_id, config.cluster_name, config.store_replicas) == ("nats://a:4222,b:4222", 2, "east", 3)
+    assert config.partitions_max == 200
+    assert load_config(settings=["store=nats://a", "node.id=2", "partitions.max=1000"]).partitions_max == 1000
+    assert load_config(settings=["store=nats://a", "node.id=2"], data=["./data"]).notices == ("log.dirs=./data (--data) has no effect here",)
+    found = problems(settings=["store=a:4222", "cluster.name=a.b"])
+    assert [part for part in ("nats://", "letters", "node.id") if not any(part in one for one in found)] == []
+
+
+def test_the_password_of_a_store_is_not_shown() -> None:
+    config = load_config(settings=["store=nats://me:secret@a:4222,b:4222", "node.id=2"])
+    assert "secret" not in str((config.given, config.differences))
+    assert "secret" in config.store

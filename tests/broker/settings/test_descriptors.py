@@ -1,4 +1,4 @@
-"""When descriptors run out: accepting pauses, and those who are served do not notice."""
+"""When descriptors run out, accepting pauses, and served clients do not notice."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from protocol.batch import Record, build
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.running import Broker, Client, broker
-from tests.support.peers import LOOPS, NO_TOPIC, answered, cpu_seconds, create, defects, entries, eventually, kept_in, readable, start
+from tests.running import Broker, Client, broker, start
+from tests.support.peers import LOOPS, NO_TOPIC, answered, cpu_seconds, create, defects, entries, eventually, kept_in, readable
 
 pytestmark = [
-    pytest.mark.once,  # the system more than Python
+    pytest.mark.once,  # no dependence on the Python version
     pytest.mark.skipif(sys.platform != "linux", reason="limits one process with prlimit and looks into /proc"),
 ]
 
 DESCRIPTORS = 128
-PEERS = 110  # more than may be served, fewer than descriptors
+PEERS = 110  # above the connection limit, below the descriptor limit
 
 
 @contextmanager
 def short_of_descriptors(directory: Path, loop: str) -> Iterator[tuple[Broker, list[socket.socket]]]:
-    """A broker that may open few files, and more peers than that, each with a request."""
+    """A broker with few descriptors, and more peers than that, each with a request."""
     arguments = kept_in(directory, f"event.loop={loop}", "offsets.flush=always")
     with broker(*arguments, command=("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}")) as started, ExitStack() as stack:
         peers = [stack.enter_context(socket.create_connection(("127.0.0.1", started.port), 10)) for _ in range(PEERS)]
@@ -44,17 +44,17 @@ def short_of_descriptors(directory: Path, loop: str) -> Iterator[tuple[Broker, l
 
 
 def served(peers: list[socket.socket], seconds: float) -> list[socket.socket]:
-    """Those who have an answer to read after so long."""
+    """The peers with a reply after so long."""
     time.sleep(seconds)
     return readable(peers)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_accepting_pauses_with_one_line_and_costs_nothing_while_it_does(tmp_path: Path, loop: str) -> None:
+def test_accepting_pauses_with_one_log_line_and_without_processor_time(tmp_path: Path, loop: str) -> None:
     with short_of_descriptors(tmp_path, loop) as (started, peers):
         at_first, later = -1, 0
         until = time.monotonic() + 15
-        # Whoever was accepted is answered, however busy the machine is; then it looks once a second whether a descriptor became free.
+        # Accepted peers are answered, however busy the machine is; then a free descriptor is checked for once a second.
         while (later <= 30 or later != at_first) and time.monotonic() < until:
             before = cpu_seconds(started)
             at_first, later = later, len(served(peers, 1.3))
@@ -66,7 +66,7 @@ def test_accepting_pauses_with_one_line_and_costs_nothing_while_it_does(tmp_path
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_those_who_are_served_have_descriptors_for_their_requests(tmp_path: Path, loop: str) -> None:
+def test_served_connections_have_descriptors_for_their_requests(tmp_path: Path, loop: str) -> None:
     with broker(*kept_in(tmp_path, f"event.loop={loop}"), command=("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}")) as started:
         with Client(started.port) as client, ExitStack() as stack:
             for _ in range(PEERS):
@@ -79,7 +79,7 @@ def test_those_who_are_served_have_descriptors_for_their_requests(tmp_path: Path
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_whoever_waited_is_served_as_others_leave(tmp_path: Path, loop: str) -> None:
+def test_waiting_connections_are_served_as_others_leave(tmp_path: Path, loop: str) -> None:
     with short_of_descriptors(tmp_path, loop) as (started, peers):
         while peers:
             assert eventually(lambda: bool(served(peers, 0)))
@@ -93,14 +93,14 @@ def test_whoever_waited_is_served_as_others_leave(tmp_path: Path, loop: str) -> 
         assert eventually(lambda: len(list(Path(f"/proc/{started.pid}/fd").iterdir())) < 30), "descriptors leak"
 
 
-def test_a_limit_that_is_too_small_is_said_at_start(tmp_path: Path) -> None:
+def test_a_too_small_descriptor_limit_is_logged_at_start(tmp_path: Path) -> None:
     process = start(*kept_in(tmp_path), command=("prlimit", "--nofile=50:50"))
     _, said = process.communicate(timeout=20)
     assert process.returncode == ExitCode.PLATFORM
     assert "50 open files are allowed, and a broker needs 66: raise the limit (ulimit -n, LimitNOFILE)" in said
 
 
-def test_the_smallest_limit_that_is_allowed_serves_somebody(tmp_path: Path) -> None:
+def test_the_smallest_allowed_limit_serves_clients(tmp_path: Path) -> None:
     with broker(*kept_in(tmp_path), command=("prlimit", "--nofile=66:66")) as started, ExitStack() as stack:
         clients = [stack.enter_context(Client(started.port)) for _ in range(divide_descriptors(66, 2).connections)]
         for number, client in enumerate(clients):
@@ -109,7 +109,7 @@ def test_the_smallest_limit_that_is_allowed_serves_somebody(tmp_path: Path) -> N
         assert started.stop() == 0
 
 
-def test_when_not_one_descriptor_is_left_accepting_pauses_until_there_is(tmp_path: Path) -> None:
+def test_accepting_pauses_while_no_descriptor_is_free(tmp_path: Path) -> None:
     with broker(*kept_in(tmp_path)) as started, Client(started.port) as before:
         assert answered(before)
         resource.prlimit(started.pid, resource.RLIMIT_NOFILE, (5, 256))
@@ -129,7 +129,7 @@ def test_when_not_one_descriptor_is_left_accepting_pauses_until_there_is(tmp_pat
 
 
 def write_everywhere(client: Client, partitions: int = 100, groups: int = 60) -> None:
-    """One batch to each partition of a topic, and a commit of each group: everything is accepted."""
+    """One batch to each partition of a topic, and a commit of each group: all are accepted."""
     assert client.ask(create("wide", partitions), 7).topics[0].error_code == 0
     records = build([Record(0, 1_000, b"key", b"value", [])])
     until = time.monotonic() + 20
@@ -156,7 +156,7 @@ def test_with_connections_at_the_limit_every_partition_and_group_can_be_written(
             idle = [stack.enter_context(socket.create_connection(("127.0.0.1", started.port), 10)) for _ in range(fits + 20)]
             started.await_line("accepting pauses")
             write_everywhere(client)
-        with Client(started.port) as late:  # somebody who never said anything makes room
+        with Client(started.port) as late:  # a silent connection makes room
             assert answered(late)
             assert eventually(lambda: bool(entries(started, "idle connections were closed for new ones")))
         for peer in idle:
@@ -168,8 +168,8 @@ def test_with_connections_at_the_limit_every_partition_and_group_can_be_written(
     assert not [entry for entry in entries(started) if entry["event"] in ("partition cannot be written", "log suspended")]
 
 
-def test_a_file_is_opened_for_which_another_gives_its_descriptor(tmp_path: Path) -> None:
-    """The limit is lowered below what is open: files of logs that nobody uses are closed, and the next can be opened."""
+def test_an_idle_file_is_closed_to_open_another(tmp_path: Path) -> None:
+    """The limit is lowered below the number of open files: idle log files are closed, and the next can be opened."""
     with broker(*kept_in(tmp_path)) as started, Client(started.port) as client:
         write_everywhere(client, 40, 0)
         opened = [int(entry.name) for entry in Path(f"/proc/{started.pid}/fd").iterdir()]
@@ -185,7 +185,7 @@ def test_a_file_is_opened_for_which_another_gives_its_descriptor(tmp_path: Path)
         assert defects(started) == []
 
 
-def test_what_the_limit_allows_is_shared_out() -> None:
+def test_the_descriptor_limit_is_divided_among_its_uses() -> None:
     assert divide_descriptors(66, 2)[1:] == (8, 12, 46)
     assert divide_descriptors(1_024, 2)[1:] == (225, 677, 928)
     assert divide_descriptors(65_536, 2)[1:] == (512, 64_902, 65_440)
@@ -197,7 +197,7 @@ def test_what_the_limit_allows_is_shared_out() -> None:
         divide_descriptors(65, 2)
 
 
-def test_by_default_as_many_connections_are_served_as_fit_and_more_are_never_promised(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_default_connection_limit_fits_the_descriptor_limit(capsys: pytest.CaptureFixture[str]) -> None:
     shared = divide_descriptors(1_024, 2)
     by_default = with_connections(load_config(), shared, 1 << 40)
     assert (by_default.max_connections, by_default.given["max.connections"]) == (677, "677")

@@ -54,7 +54,7 @@ def test_host_and_port_are_read_and_written_back(text: str, host: str, port: int
         ("host/path:1", "not a host name"),
     ],
 )
-def test_what_is_no_endpoint_is_refused_with_the_reason(text: str, reason: str) -> None:
+def test_a_malformed_endpoint_is_refused_with_a_reason(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         parse_endpoint(text)
 
@@ -69,7 +69,7 @@ def test_any_text_is_an_endpoint_or_a_value_error(text: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "::", "0:0:0:0:0:0:0:0", "::0.0.0.0", "::ffff:0.0.0.0"])
-def test_every_spelling_of_everywhere_is_a_wildcard(host: str) -> None:
+def test_every_spelling_of_the_wildcard_address_is_recognized(host: str) -> None:
     assert is_wildcard(host)
     assert not is_loopback(host)
 
@@ -81,7 +81,7 @@ def test_loopback_is_recognised_by_its_spelling(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "::2", "fe80::1", "localhost.example", "example"])
-def test_other_hosts_are_neither(host: str) -> None:
+def test_other_hosts_are_neither_wildcard_nor_loopback(host: str) -> None:
     assert not is_loopback(host)
     assert not is_wildcard(host)
 

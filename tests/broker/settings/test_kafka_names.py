@@ -10,12 +10,12 @@ pytestmark = pytest.mark.once
 
 
 @pytest.mark.kafka
-def test_the_list_of_kafkas_settings_is_what_kafka_says() -> None:
+def test_the_list_of_kafka_settings_is_complete() -> None:
     written = known_settings.render(known_settings.ask_kafka(kafka_jars()))
     assert written == known_settings.TARGET.read_text(), "run python -m tests.broker.recorded.kafka_names"
 
 
-def test_the_list_is_of_the_version_that_is_followed() -> None:
+def test_the_list_of_settings_is_of_the_followed_kafka_version() -> None:
     assert KAFKA_VERSION == "4.3.1"
     assert len(KNOWN) > 360
     assert list(KNOWN) == sorted(KNOWN)

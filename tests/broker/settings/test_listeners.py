@@ -20,7 +20,7 @@ def test_by_default_only_this_machine_is_listened_on() -> None:
     assert listeners() == (Listener("PLAINTEXT", "127.0.0.1", 9092, "127.0.0.1", 9092),)
 
 
-def test_several_listeners_each_have_the_address_that_their_clients_are_told() -> None:
+def test_each_listener_has_its_advertised_address() -> None:
     assert listeners(
         "listeners=internal://10.0.0.5:9092, EXTERNAL://[::]:9094,LOCAL://localhost:9095",
         "advertised.listeners=INTERNAL://broker.internal:9092,external://kafka.example.com:443",
@@ -44,7 +44,7 @@ def test_the_flags_also_take_named_listeners() -> None:
     )
 
 
-def test_advertise_alone_names_the_only_listener_whatever_it_is_called() -> None:
+def test_advertise_alone_names_the_only_listener_of_any_name() -> None:
     assert listeners("listeners=OUTSIDE://:9092", advertise=["kafka.example:19092"]) == (
         Listener("OUTSIDE", "", 9092, "kafka.example", 19092),
     )
@@ -56,7 +56,7 @@ def test_advertise_alone_cannot_mean_two_listeners() -> None:
     ]
 
 
-def test_the_settings_want_the_whole_form_as_kafka_does() -> None:
+def test_listener_settings_need_the_full_form_as_in_kafka() -> None:
     assert problems("listeners=127.0.0.1:9092") == [
         "listeners=127.0.0.1:9092 (--set): '127.0.0.1:9092' is not of the form NAME://HOST:PORT"
     ]
@@ -69,18 +69,18 @@ def test_port_0_advertises_the_port_that_is_found() -> None:
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]", "[0:0:0:0:0:0:0:0]"])
-def test_a_wildcard_is_refused_with_the_line_to_add(host: str) -> None:
+def test_a_wildcard_without_advertised_listener_is_refused_with_the_line_to_add(host: str) -> None:
     (problem,) = problems(listen=[f"{host}:9092"])
     assert "add --advertise HOST:9092," in problem
     assert listeners(listen=[f"{host}:9092"], advertise=["h:1"])[0].advertised_host == "h"
 
 
-def test_the_line_to_add_keeps_what_is_already_advertised() -> None:
+def test_the_suggested_line_keeps_existing_advertised_listeners() -> None:
     (problem,) = problems("listeners=A://:1,B://0.0.0.0:2,C://localhost:3", "advertised.listeners=A://a.example:11")
     assert "add --advertise A://a.example:11,B://HOST:2,C://localhost:3," in problem
 
 
-def test_the_line_to_add_is_a_variable_for_who_uses_variables() -> None:
+def test_the_suggested_line_is_an_environment_variable_if_the_environment_is_used() -> None:
     (problem,) = problems(environ={"TENURE_LISTENERS": "PLAINTEXT://:9092"})
     assert "add TENURE_ADVERTISED_LISTENERS=PLAINTEXT://HOST:9092," in problem
 
@@ -91,7 +91,7 @@ def test_a_wildcard_is_never_advertised(host: str) -> None:
     assert "clients cannot connect to a wildcard" in problem
 
 
-def test_names_and_ports_are_used_once() -> None:
+def test_duplicate_listener_names_and_ports_are_refused() -> None:
     assert problems("listeners=A://127.0.0.1:1,a://127.0.0.1:2") == [
         "listeners=A://127.0.0.1:1,a://127.0.0.1:2 (--set): the listener name A is used twice"
     ]
@@ -110,7 +110,7 @@ def test_an_advertised_name_must_be_a_listener() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
-def test_a_listener_that_asks_for_protection_is_refused(protocol: str) -> None:
+def test_a_listener_with_a_security_protocol_is_refused(protocol: str) -> None:
     (problem,) = problems(f"listeners={protocol}://127.0.0.1:9093")
     assert f"asks for {protocol}, which is not spoken here" in problem
     (problem,) = problems("listeners=A://127.0.0.1:9093", f"listener.security.protocol.map=a:{protocol.lower()}")
@@ -143,17 +143,17 @@ def test_kafkas_controller_listeners_are_not_opened() -> None:
     assert problems("controller.listener.names=PLAINTEXT")[0].endswith("there is nothing to listen on")
 
 
-def test_beyond_loopback_everybody_is_told_about() -> None:
+def test_a_warning_says_that_a_listener_beyond_loopback_is_open_to_all() -> None:
     assert not load_config(listen=["localhost:1"]).notices
     (notice,) = load_config(listen=["A://127.0.0.1:1,B://10.0.0.1:2"]).notices
     assert notice == "B://10.0.0.1:2 can be reached from beyond this machine: whoever reaches the port may do everything"
 
 
-def test_an_address_that_is_wrong_hides_no_other_problem() -> None:
+def test_a_wrong_address_does_not_hide_other_problems() -> None:
     found = problems("listeners=A://nowhere,B://127.0.0.1:99999,C", "advertised.listeners=A://[::1:1")
     assert len(found) == 4
     assert all(part in " ".join(found) for part in ("port is missing", "0 to 65535", "'C' is not of the form", "[ADDRESS]:PORT"))
 
 
-def test_listening_on_nothing_is_refused() -> None:
+def test_an_empty_listener_list_is_refused() -> None:
     assert problems("listeners=") == ["listeners= (--set): there is nothing to listen on"]

@@ -13,14 +13,14 @@ FOLDED = {"advertised_listeners", "listener_security_protocol_map", "controller_
     name.replace(".", "_") for name in COARSER
 }
 DERIVED = {"data_directory", "temporary_data", "profile", "differences", "notices", "given"}
-# Kafka's type or default is another one here, and settings.py says why.
+# Settings whose type or default differs from Kafka's; settings.py says why.
 OTHER_DEFAULT = {
     "listeners",
     "listener.security.protocol.map",
     "node.id",
     "log.dirs",
     "socket.listen.backlog.size",
-    # There they have none, and those in a coarser unit do.
+    # Kafka has no default for these, but for their variants in coarser units.
     "log.retention.ms",
     "log.retention.minutes",
     "log.roll.ms",
@@ -39,7 +39,7 @@ def test_every_default_is_within_its_own_limits() -> None:
         assert parse(setting, default) == setting.default
 
 
-def test_defaults_are_kafkas_unless_that_is_said() -> None:
+def test_defaults_equal_kafkas_unless_documented() -> None:
     different = set()
     for setting in SETTINGS:
         if setting.name in KNOWN:
@@ -50,10 +50,10 @@ def test_defaults_are_kafkas_unless_that_is_said() -> None:
     assert different == OTHER_DEFAULT
 
 
-def test_kinds_are_kafkas() -> None:
+def test_setting_types_equal_kafkas() -> None:
     kinds = {"BOOLEAN": "boolean", "INT": "int", "LONG": "long", "DOUBLE": "double", "LIST": "list", "STRING": "string"}
     wrong = {setting.name for setting in SETTINGS if setting.name in KNOWN and kinds[KNOWN[setting.name][0]] != setting.kind}
-    assert wrong == {"listener.security.protocol.map", "max.connections.per.ip.overrides"}  # texts with commas there
+    assert wrong == {"listener.security.protocol.map", "max.connections.per.ip.overrides"}  # strings with commas in Kafka
 
 
 def test_no_setting_is_both_honoured_and_refused() -> None:
@@ -65,13 +65,13 @@ def test_no_setting_is_both_honoured_and_refused() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(KNOWN))
-def test_every_name_of_kafkas_is_honoured_or_refused_or_said_to_have_no_effect(name: str) -> None:
+def test_every_kafka_setting_is_honoured_refused_or_documented_without_effect(name: str) -> None:
     default = "" if KNOWN[name][1] == "-" else KNOWN[name][1]
     number = name in ("node.id", "broker.id", "process.roles") or (name in OTHER_DEFAULT and name.endswith((".ms", ".minutes")))
     value = "1" if number else default
     problems, notices = outcome(name, value)
     guarded = name.startswith(tuple(GUARDED_PREFIXES))
-    if guarded or name in ("offsets.topic.replication.factor", "log.dirs"):  # 3 copies; no directory
+    if guarded or name in ("offsets.topic.replication.factor", "log.dirs"):  # 3 replicas; no directory
         assert len(problems) == 1
         assert name in problems[0]
         assert "no such setting" not in problems[0]
@@ -94,7 +94,7 @@ def test_profiles_are_sound(profile: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(configuration.HARMLESS))
-def test_what_the_page_calls_harmless_is_accepted(name: str) -> None:
+def test_settings_documented_as_harmless_are_accepted(name: str) -> None:
     said = configuration.HARMLESS[name]
     kafka_default = "" if KNOWN[name][1] == "-" else KNOWN[name][1]
     assert load_config(settings=[f"{name}={kafka_default if said.startswith('Kafka') else said.strip('`')}"])

@@ -1,4 +1,4 @@
-"""A copy of a stopped broker's directory is a backup: it serves the same, and members go on from it."""
+"""A copy of a stopped broker's directory is a backup: it serves the same state, and members continue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.lasting import LastingBroker
 from tests.support.write_directory import served
 
 
-@pytest.mark.once  # the system more than Python
+@pytest.mark.once  # no dependence on the Python version
 def test_a_copy_of_a_stopped_directory_serves_the_same(tmp_path: Path) -> None:
     with LastingBroker(tmp_path / "data") as original:
         people = People(original.port)
@@ -25,7 +25,7 @@ def test_a_copy_of_a_stopped_directory_serves_the_same(tmp_path: Path) -> None:
         people.move(copy.port)
         people.keep_their_seats()
         assert served(copy.port) != before
-        # Nothing ties the copy to the original, which is still what it was, beside it.
+        # The copy is independent of the original, which is unchanged beside it.
         with LastingBroker(tmp_path / "data") as original:
             assert served(original.port) == before
         people.close()

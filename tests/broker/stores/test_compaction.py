@@ -1,4 +1,4 @@
-"""When logs are cleaned, and what a cleaner that fails, hangs or is killed leaves behind: nothing."""
+"""When logs are compacted, and that a failed, hanging or killed cleaner leaves no traces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from storage import AppendFailed, DataDirectory, Handles, Log, LogId, OsDisk
 from storage.checkpoints import read_offsets
 from tests.storage.logs import recover
 
-pytestmark = pytest.mark.once  # the system more than Python
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 ORDERS, PAYMENTS = LogId("__consumer_offsets", 0), LogId("__consumer_offsets", 1)
 SEGMENT_BYTES = 1 << 20
@@ -29,7 +29,7 @@ LIMIT_SECONDS = 30.0
 
 
 class Machine:
-    """A data directory, logs in it, and their cleaning; flushes happen here and now."""
+    """A data directory, logs in it, and their cleaning; flushes are immediate."""
 
     def __init__(self, path: Path, command: tuple[str, ...] = CLEANER, time_limit_seconds: float = 60.0) -> None:
         self.disk = OsDisk()
@@ -84,19 +84,29 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HOUSEKEEPING_SECONDS", 0.05)
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+def runner(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> Run:
     def run(main: Coroutine[Any, Any, None]) -> None:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(main)
 
     return run
 
 
-Run = Callable[[Coroutine[Any, Any, None]], None]
+@pytest.fixture
+def run() -> Run:
+    return runner(uvloop.new_event_loop)
 
 
-def test_above_the_bound_the_dirtiest_log_is_rolled_and_cleaned(tmp_path: Path, run: Run) -> None:
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run_on_both(request: pytest.FixtureRequest) -> Run:
+    """For results that depend on how an event loop handles child processes."""
+    return runner(request.param)
+
+
+def test_above_the_bound_the_dirtiest_log_is_rolled_and_cleaned(tmp_path: Path, run_on_both: Run) -> None:
     async def main() -> None:
         machine = Machine(tmp_path)
         cleaning = machine.cleaning
@@ -117,10 +127,10 @@ def test_above_the_bound_the_dirtiest_log_is_rolled_and_cleaned(tmp_path: Path, 
         await machine.end()
         assert (cleaning.cleanings, cleaning.failures, machine.failures) == (1, 0, [])
 
-    run(main())
+    run_on_both(main())
 
 
-def test_logs_that_keep_much_may_be_as_dirty_as_they_are_large(tmp_path: Path, run: Run) -> None:
+def test_the_allowed_dirty_bytes_grow_with_the_live_bytes(tmp_path: Path, run: Run) -> None:
     async def main() -> None:
         machine = Machine(tmp_path)
         log = machine.open(ORDERS)
@@ -140,7 +150,7 @@ def test_logs_that_keep_much_may_be_as_dirty_as_they_are_large(tmp_path: Path, r
     run(main())
 
 
-def test_what_was_cleaned_before_a_restart_is_known_behind_it(tmp_path: Path, run: Run) -> None:
+def test_cleaned_offsets_are_known_after_a_restart(tmp_path: Path, run: Run) -> None:
     async def main() -> None:
         machine = Machine(tmp_path)
         write(machine.open(ORDERS), 400, keys=400)
@@ -168,7 +178,7 @@ def test_what_was_cleaned_before_a_restart_is_known_behind_it(tmp_path: Path, ru
     ],
 )
 def test_a_cleaner_that_fails_has_changed_nothing_and_is_tried_again(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: str, limit: float, reason: str
+    tmp_path: Path, run_on_both: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: str, limit: float, reason: str
 ) -> None:
     async def main() -> None:
         machine = Machine(tmp_path, (sys.executable, "-c", f"import os, sys, time; sys.stdin.readline(); {code}"), limit)
@@ -179,30 +189,30 @@ def test_a_cleaner_that_fails_has_changed_nothing_and_is_tried_again(
         with monkeypatch.context() as patched:
             patched.setattr("broker.stores.compaction.log.warning", lambda event, **given: reasons.append(given["reason"]))
             await until(lambda: machine.cleaning.failures >= 2)
-        assert all(reason in told for told in reasons), reasons
+        assert all(reason in warning for warning in reasons), reasons
         assert (state(log), state(reopened(log))) == (expected, expected)
         assert (log.bytes_since(0), machine.cleaning.cleanings, machine.failures) == (log.size, 0, [])
         write(log, 1)
         machine.cleaning._command = CLEANER
-        machine.cleaning._rules = CleaningRules(SEGMENT_BYTES, dirty_bytes_min=BOUND)
+        machine.cleaning.rules = CleaningRules(SEGMENT_BYTES, dirty_bytes_min=BOUND)
         await until(lambda: machine.cleaning.cleanings)
         assert len(state(log)) == 10
         await machine.end()
 
-    run(main())
+    run_on_both(main())
 
 
-def test_a_program_that_is_not_there_is_a_failure_like_others(tmp_path: Path, run: Run) -> None:
+def test_a_missing_cleaner_program_is_a_failed_cleaning(tmp_path: Path, run_on_both: Run) -> None:
     async def main() -> None:
         machine = Machine(tmp_path, ("/nowhere/python",))
         write(machine.open(ORDERS), 400)
         await until(lambda: machine.cleaning.failures)
         await machine.end()
 
-    run(main())
+    run_on_both(main())
 
 
-# Writes its pid and goes on when a file is there.
+# Writes its pid and continues when a file appears.
 WAITING = (
     sys.executable,
     "-c",
@@ -216,26 +226,26 @@ WAITING = (
 )
 
 
-def test_stopping_ends_the_cleaner(tmp_path: Path, run: Run) -> None:
+def test_stopping_ends_the_cleaner(tmp_path: Path, run_on_both: Run) -> None:
     async def main() -> None:
         machine = Machine(tmp_path, WAITING)
         log = machine.open(ORDERS)
         write(log, 400)
         expected = state(log)
-        await until(lambda: (tmp_path / "pid").exists())  # so it is nice
+        await until(lambda: (tmp_path / "pid").exists())  # so it has a nice value
         begun = asyncio.get_running_loop().time()
         await machine.end()
-        assert asyncio.get_running_loop().time() - begun < 3  # it would go on for ever, and is slow to end when others want the processor
+        assert asyncio.get_running_loop().time() - begun < 3  # it would run for ever, and is slow to end on a busy machine
         with pytest.raises(ProcessLookupError):
             os.kill(int((tmp_path / "pid").read_text()), 0)
         assert state(log) == state(reopened(log)) == expected
         assert machine.cleaning.failures == 0
 
-    run(main())
+    run_on_both(main())
 
 
 @pytest.mark.parametrize("what", ["repaired", "unusable", "given away", "appended to", "read"])
-def test_whatever_happens_to_the_log_while_it_is_cleaned_nothing_is_lost(tmp_path: Path, run: Run, what: str) -> None:
+def test_a_log_that_changes_while_it_is_cleaned_loses_nothing(tmp_path: Path, run: Run, what: str) -> None:
     async def main() -> None:
         machine = Machine(tmp_path, WAITING)
         cleaning = machine.cleaning
@@ -278,7 +288,7 @@ def test_whatever_happens_to_the_log_while_it_is_cleaned_nothing_is_lost(tmp_pat
     run(main())
 
 
-def test_an_exchange_that_the_disk_refuses_is_told_to_the_owner_of_the_log(
+def test_a_failed_segment_swap_is_reported_to_the_owner_of_the_log(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
@@ -292,7 +302,7 @@ def test_an_exchange_that_the_disk_refuses_is_told_to_the_owner_of_the_log(
         def refuse(disk: OsDisk, old: str, new: str) -> None:
             nonlocal renames
             renames += 1
-            if renames == 5:  # promoting takes three, and the old log is out of the way
+            if renames == 5:  # promoting takes three, and the old log is set aside
                 raise OSError(5, "Input/output error")
             rename(disk, old, new)
 
@@ -308,13 +318,13 @@ def test_an_exchange_that_the_disk_refuses_is_told_to_the_owner_of_the_log(
     run(main())
 
 
-def test_a_log_that_is_never_flushed_is_rolled_all_the_same(tmp_path: Path, run: Run) -> None:
+def test_a_log_without_flushes_is_rolled_for_compaction_too(tmp_path: Path, run: Run) -> None:
     async def main() -> None:
         machine = Machine(tmp_path)
         log = machine.open(ORDERS)
 
         def flush(done: Callable[[Any], None]) -> None:
-            """Somebody appends while it runs, always."""
+            """An append always comes during a flush."""
             flush = log.start_flush()
             write(log, 1)
             flush.run()
@@ -330,11 +340,11 @@ def test_a_log_that_is_never_flushed_is_rolled_all_the_same(tmp_path: Path, run:
     run(main())
 
 
-def test_logs_that_are_kept_for_a_time_have_a_bound_together(tmp_path: Path, run: Run) -> None:
+def test_logs_with_time_retention_share_a_size_limit(tmp_path: Path, run: Run) -> None:
     async def main() -> None:
         machine = Machine(tmp_path)
         cleaning = machine.cleaning
-        cleaning._rules = CleaningRules(SEGMENT_BYTES, notes_bytes_max=60_000)
+        cleaning.rules = CleaningRules(SEGMENT_BYTES, notes_bytes_max=60_000)
         large, small, one = [machine.open(LogId("notes", number), watch=False) for number in range(3)]
         for log, count in ((large, 500), (small, 30), (one, 3)):
             log.segment_bytes = 20_000
@@ -342,12 +352,12 @@ def test_logs_that_are_kept_for_a_time_have_a_bound_together(tmp_path: Path, run
             log.flush()
             cleaning.retain_log(LogId("notes", [large, small, one].index(log)), log, -1, machine.failures.append)
         kept = sum(log.size for log in (small, one))
-        machine.now = -1  # the clock has nothing to do with it
+        machine.now = -1  # independent of the clock
         await until(lambda: large.size + kept <= 60_000)
         assert large.size + kept > 39_000
         assert (small.start_offset, one.start_offset) == (0, 0)
         assert state(large)[b"k9"] == b"v499" + bytes(200)  # the newest are there
-        cleaning._rules = CleaningRules(SEGMENT_BYTES, notes_bytes_max=0)
+        cleaning.rules = CleaningRules(SEGMENT_BYTES, notes_bytes_max=0)
         await until(lambda: not sum(log.size for log in (large, small, one)))  # the last segments too
         await machine.end()
         assert (machine.failures, reopened(large).start_offset) == ([], 500)
@@ -355,7 +365,7 @@ def test_logs_that_are_kept_for_a_time_have_a_bound_together(tmp_path: Path, run
     run(main())
 
 
-def test_a_log_that_is_kept_for_a_time_loses_what_is_older(tmp_path: Path, run: Run) -> None:
+def test_a_log_with_time_retention_loses_older_segments(tmp_path: Path, run: Run) -> None:
     async def main() -> None:
         machine = Machine(tmp_path)
         log = machine.open(ORDERS, watch=False)

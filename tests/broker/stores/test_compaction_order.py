@@ -1,4 +1,4 @@
-"""Which topic's log is compacted when, and that the process which does it leaves the newest record of each key."""
+"""The order in which topic logs are compacted, and that the cleaner process keeps the newest record of each key."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from broker.topics.partition import Partition
 from broker.topics.registry import Topic
 from broker.topics.settings import log_settings
 from protocol.batch import Record, build, read_header
+from simulator.disk import SimDisk
 from storage import AppendFailed, DataDirectory, Handles, Log, OsDisk
 from storage.checkpoints import CLEANER_POINTS, read_offsets
-from tests.storage.faulty_disk import FaultyDisk
 from tests.support.fetch_desk import Written
 from tests.support.topic_logs import disk_log
 
@@ -35,9 +35,9 @@ class Keeper:
 
 
 class Logs:
-    """Partitions of compacted topics, each record a batch of its own at a time of its own."""
+    """Partitions of compacted topics, each record in its own batch with its own time."""
 
-    def __init__(self, disk: FaultyDisk | OsDisk, path: str) -> None:
+    def __init__(self, disk: SimDisk | OsDisk, path: str) -> None:
         self.disk = disk
         self.directory = DataDirectory.open(disk, path, 1, "", "a test", lambda: "id")
         self.partitions: list[Partition] = []
@@ -53,7 +53,7 @@ class Logs:
         return partition
 
     def most_urgent(self, now: int, time: float) -> Due | None:
-        """What a look finds, at once."""
+        """The result of a whole scan."""
         for _ in self.topics.scan(now, time):
             pass
         return self.topics.next_due(now)
@@ -73,10 +73,10 @@ def write(partition: Partition, count: int, keys: int = 3, timestamp: int = 0, p
 
 @pytest.fixture
 def logs() -> Logs:
-    return Logs(FaultyDisk(), "/data")
+    return Logs(SimDisk(), "/data")
 
 
-def test_the_log_of_which_the_largest_part_is_new_is_first(logs: Logs) -> None:
+def test_the_log_with_the_largest_dirty_ratio_is_compacted_first(logs: Logs) -> None:
     large, small = logs.add("large"), logs.add("small")
     write(large, 100)
     write(small, 20)
@@ -89,7 +89,7 @@ def test_the_log_of_which_the_largest_part_is_new_is_first(logs: Logs) -> None:
     assert logs.due() == "small"
 
 
-def test_only_what_is_closed_counts(logs: Logs) -> None:
+def test_only_closed_segments_count_as_dirty(logs: Logs) -> None:
     partition = logs.add("orders")
     write(partition, 5)
     assert logs.due() == ""
@@ -105,7 +105,7 @@ def test_a_log_that_is_not_to_be_compacted_or_cannot_be_used_never_is(logs: Logs
     assert logs.due() == ""
 
 
-def test_the_new_part_must_be_more_than_the_ratio(logs: Logs) -> None:
+def test_the_dirty_ratio_must_exceed_the_minimum(logs: Logs) -> None:
     partition = logs.add("orders", min_cleanable_dirty_ratio="0.8")
     write(partition, 60)
     due = logs.most_urgent(0, 0.0)
@@ -116,7 +116,7 @@ def test_the_new_part_must_be_more_than_the_ratio(logs: Logs) -> None:
     assert logs.due() == "orders"
 
 
-def test_what_is_young_is_left_for_later(logs: Logs) -> None:
+def test_segments_younger_than_the_lag_are_not_compacted(logs: Logs) -> None:
     partition = logs.add("orders", min_compaction_lag_ms=str(HOUR))
     write(partition, 20, timestamp=1)
     write(partition, 20, timestamp=HOUR)
@@ -129,14 +129,14 @@ def test_what_is_young_is_left_for_later(logs: Logs) -> None:
     assert later.end == disk_log(partition).last_base
 
 
-def test_what_has_waited_too_long_is_compacted_however_little_it_is(logs: Logs) -> None:
+def test_segments_older_than_the_maximum_lag_are_compacted_at_any_ratio(logs: Logs) -> None:
     partition = logs.add("orders", min_cleanable_dirty_ratio="1", max_compaction_lag_ms=str(HOUR))
     write(partition, 20, timestamp=1)
     assert logs.due(HOUR) == ""
     assert logs.due(HOUR + 2) == "orders"
 
 
-def test_a_log_that_failed_rests(logs: Logs) -> None:
+def test_a_failed_log_is_skipped_for_a_while(logs: Logs) -> None:
     write(logs.add("orders"), 20)
     due = logs.most_urgent(0, 0.0)
     assert due is not None
@@ -145,14 +145,14 @@ def test_a_log_that_failed_rests(logs: Logs) -> None:
     assert logs.most_urgent(0, 5.0) is not None
 
 
-def test_what_was_compacted_before_the_start_is_known(logs: Logs) -> None:
+def test_offsets_compacted_before_the_start_are_known(logs: Logs) -> None:
     partition = logs.add("orders")
     write(partition, 40)
     logs.directory.checkpoint_cleaned({("orders", 0): disk_log(partition).last_base})
     assert logs.due() == ""
 
 
-def test_a_look_is_done_in_steps_over_many_logs(logs: Logs) -> None:
+def test_a_scan_over_many_logs_runs_in_steps(logs: Logs) -> None:
     asked: list[int] = []
     logs.add("orders")
     write(logs.partitions[0], 50)
@@ -172,7 +172,7 @@ def test_a_look_is_done_in_steps_over_many_logs(logs: Logs) -> None:
     assert max(each) <= 2 * STEP_COST / (LOG_COST + 2)
 
 
-def test_what_is_due_comes_one_after_the_other_and_only_while_it_is(logs: Logs) -> None:
+def test_due_logs_are_compacted_one_by_one_while_still_due(logs: Logs) -> None:
     for name, count in (("small", 20), ("large", 100), ("gone", 100), ("broken", 100), ("kept", 100), ("again", 100)):
         write(logs.add(name, max_compaction_lag_ms=str(HOUR)), count)
     first = logs.most_urgent(2 * HOUR, 0.0)
@@ -221,7 +221,7 @@ async def test_compacting_keeps_the_newest_record_of_each_key_and_the_last_batch
 
 
 @pytest.mark.once
-def test_one_log_is_cleaned_after_the_other_without_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_due_logs_are_cleaned_without_a_pause_between_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHECK_SECONDS", 0.02)
 
     async def main() -> None:
@@ -229,7 +229,7 @@ def test_one_log_is_cleaned_after_the_other_without_a_pause(tmp_path: Path, monk
         for name in "abcd":
             write(logs.add(name), 20)
         cleaning = Cleaning(asyncio.get_running_loop(), logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
-        monkeypatch.setattr(module, "CHECK_SECONDS", 3_600)  # there is one look and no other
+        monkeypatch.setattr(module, "CHECK_SECONDS", 3_600)  # there is only one scan
         cleaning.clean_topics(logs.topics)
         await until(lambda: cleaning.cleanings == 4)
         await cleaning.stop()
@@ -238,7 +238,7 @@ def test_one_log_is_cleaned_after_the_other_without_a_pause(tmp_path: Path, monk
 
 
 class Scans:
-    """The logs of topics, of which each look takes some steps; the first one fails."""
+    """The logs of topics, scanned in several steps; the first scan fails."""
 
     def __init__(self) -> None:
         self.scans = 0
@@ -260,7 +260,7 @@ class Scans:
     def next_due(self, now: int) -> None: ...
 
 
-def test_the_loop_goes_on_between_two_steps_and_a_look_that_fails_is_not_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loop_runs_between_steps_and_a_failed_scan_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHECK_SECONDS", 0.02)
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""A started broker whose disk really is full, and directories that it cannot use."""
+"""A started broker on a full disk, and with unusable directories."""
 
 from __future__ import annotations
 
@@ -32,45 +32,45 @@ def listed(client: Client) -> set[str]:
     return {topic.name for topic in reply.topics if not topic.is_internal}
 
 
-def create_until(client: Client, error: ErrorCode, told: set[str]) -> None:
-    """Create topics until one is answered with `error`; `told` gets those that were made."""
+def create_until(client: Client, error: ErrorCode, acknowledged: set[str]) -> None:
+    """Create topics until a reply has `error`; created ones are added to `acknowledged`."""
     until = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < until:
         name = f"topic-{time.monotonic_ns()}"
         got = create(client, name)
         assert got in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
         if got == ErrorCode.NONE:
-            told.add(name)
+            acknowledged.add(name)
         if got == error:
             return
         if error == ErrorCode.NONE:
-            time.sleep(0.02)  # until it tries again
+            time.sleep(0.02)  # until the next retry
     raise AssertionError(f"never {error.name}")
 
 
 @pytest.mark.parametrize("flush", ["always", "interval", "never"])
-def test_on_a_full_disk_nothing_is_made_everything_is_shown_and_all_that_was_told_is_kept(small_disk: Path, flush: str) -> None:
+def test_on_a_full_disk_no_topic_is_created_and_all_acknowledged_ones_stay(small_disk: Path, flush: str) -> None:
     arguments = ("--listen", "127.0.0.1:0", "--data", str(small_disk / "data"), "--set", f"offsets.flush={flush}")
-    told: set[str] = set()
+    acknowledged: set[str] = set()
     with broker(*arguments) as running, Client(running.port) as client:
-        create_until(client, ErrorCode.NONE, told)
+        create_until(client, ErrorCode.NONE, acknowledged)
         filler = fill(small_disk)
-        create_until(client, ErrorCode.KAFKA_STORAGE_ERROR, told)
+        create_until(client, ErrorCode.KAFKA_STORAGE_ERROR, acknowledged)
         assert "is full" in running.await_line("log suspended")
-        assert listed(client) == told
+        assert listed(client) == acknowledged
         assert create(client, "still-full") == ErrorCode.KAFKA_STORAGE_ERROR
         filler.unlink()
         running.await_line("log serves again")
-        create_until(client, ErrorCode.NONE, told)
-        assert listed(client) == told
+        create_until(client, ErrorCode.NONE, acknowledged)
+        assert listed(client) == acknowledged
         running.kill()
     with broker(*arguments) as running, Client(running.port) as client:
-        assert listed(client) == told
+        assert listed(client) == acknowledged
         assert running.stop() == 0
 
 
 def produce(client: Client, number: int) -> tuple[ErrorCode, int]:
-    """One record whose value is the number and some padding: error and offset."""
+    """Produce one record whose value is the number and padding; returns error and offset."""
     batch = build([Record(0, number, b"key", b"%d " % number + bytes(3_000))])
     request = ProduceRequest(None, -1, 5_000, [TopicProduceData("orders", [PartitionProduceData(0, batch)])])
     (part,) = client.ask(request, 9).responses[0].partition_responses
@@ -98,9 +98,9 @@ def fetched(client: Client) -> dict[int, int]:
             at = batch_end(part.records, at)
 
 
-def test_on_a_full_disk_a_producer_is_told_to_come_again_and_what_was_told_is_kept(small_disk: Path) -> None:
+def test_on_a_full_disk_producers_get_a_retriable_error_and_acknowledged_records_stay(small_disk: Path) -> None:
     arguments = ("--listen", "127.0.0.1:0", "--data", str(small_disk / "data"))
-    told: dict[int, int] = {}
+    acknowledged: dict[int, int] = {}
     numbers = iter(range(10_000))
 
     def produce_until(client: Client, wanted: ErrorCode) -> None:
@@ -110,8 +110,8 @@ def test_on_a_full_disk_a_producer_is_told_to_come_again_and_what_was_told_is_ke
             error, offset = produce(client, number)
             assert error in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
             if error == ErrorCode.NONE:
-                assert offset not in told
-                told[offset] = number
+                assert offset not in acknowledged
+                acknowledged[offset] = number
             if error == wanted:
                 return
         raise AssertionError(f"never {wanted.name}")
@@ -121,32 +121,32 @@ def test_on_a_full_disk_a_producer_is_told_to_come_again_and_what_was_told_is_ke
         produce_until(client, ErrorCode.NONE)
         filler = fill(small_disk)
         produce_until(client, ErrorCode.KAFKA_STORAGE_ERROR)
-        assert fetched(client) == told  # it can be read all the same
+        assert fetched(client) == acknowledged  # it is readable nevertheless
         assert produce(client, next(numbers))[0] == ErrorCode.KAFKA_STORAGE_ERROR
         filler.unlink()
         produce_until(client, ErrorCode.NONE)
-        assert fetched(client) == told
+        assert fetched(client) == acknowledged
         running.kill()
     with broker(*arguments) as running, Client(running.port) as client:
-        assert fetched(client) == told
+        assert fetched(client) == acknowledged
         produce_until(client, ErrorCode.NONE)
         assert running.stop() == 0
 
 
-def test_a_broker_starts_on_no_disk_that_is_full(small_disk: Path) -> None:
+def test_the_broker_does_not_start_on_a_full_disk(small_disk: Path) -> None:
     fill(small_disk)
     code, said = failing("--data", str(small_disk / "data"))
     assert (code, said) == (73, f"tenure: data directory {small_disk / 'data'}: No space left on device")
 
 
 def failing(*arguments: str) -> tuple[int, str]:
-    """Exit code and standard error of a broker that does not start, but for what it logs first."""
+    """Exit code and standard error of a broker that does not start, without its first log lines."""
     command = [sys.executable, "-P", "-m", "tenure", "serve", "--listen", "127.0.0.1:0", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=20, check=False)
     return done.returncode, "\n".join(line for line in done.stderr.splitlines() if not line.startswith("{"))
 
 
-def test_what_is_wrong_with_the_directory_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
+def test_a_directory_problem_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
     data = tmp_path / "data"
     arguments = ("--data", str(data))
     with broker("--listen", "127.0.0.1:0", *arguments) as running:

@@ -4,17 +4,17 @@ import asyncio
 from typing import cast
 
 from broker.stores.last_use import LastUse
-from tests.storage.faulty_disk import FaultyDisk
+from simulator.disk import SimDisk
 from tests.support.topic_broker import TopicBroker
 
 
-def test_when_the_directory_was_in_use_is_noted_while_the_clock_can_be_trusted() -> None:
-    broker = TopicBroker(FaultyDisk())
+def test_the_time_of_last_use_is_stored_while_the_clock_is_trusted() -> None:
+    broker = TopicBroker(SimDisk())
     now, trusted = 0, True
     last_use = LastUse(broker.store, cast(asyncio.AbstractEventLoop, broker.loop), lambda: now if trusted else -1)
 
     def pass_time(ms: int) -> int:
-        """What is noted then."""
+        """Let time pass; returns the stored time of last use."""
         nonlocal now
         now += ms
         broker.loop.jump(ms / 1000)

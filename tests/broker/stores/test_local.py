@@ -1,4 +1,4 @@
-"""The local store with a shard on top, on a disk that fails when the test says so and threads that wait for the test."""
+"""The local store with a shard on top, on a faulty disk and with threads run by the test."""
 
 from __future__ import annotations
 
@@ -12,37 +12,39 @@ import pytest
 
 from broker.runtime.start import ExitCode, StartError
 from broker.runtime.workers import Workers
-from broker.stores.local import LocalStore, new_id
+from broker.stores.local import LocalStore
 from broker.stores.owned import LocalLog
+from broker.stores.tokens import fresh_cluster_id
+from broker.stores.topic_logs import LocalTopicStore
 from broker.stores.turn_flushes import LOGS_MIN
 from protocol.batch import build_facts
 from protocol.errors import ErrorCode
+from simulator.disk import SimDisk
 from storage import AppendFailed, HeldBy, LogId, NodeInfo, OwnedLog, Unreadable
-from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import overwrite, read
 from tests.support.fake_loop import FakeLoop
 from tests.support.local_stores import LOG, VALUES, StoreBench, Threads, config
 
 
 @pytest.fixture
-def disk() -> FaultyDisk:
-    return FaultyDisk(Random(7))
+def disk() -> SimDisk:
+    return SimDisk(Random(7))
 
 
 @pytest.fixture(params=["interval", "never"])
-def relaxed(request: pytest.FixtureRequest, disk: FaultyDisk) -> StoreBench:
+def relaxed(request: pytest.FixtureRequest, disk: SimDisk) -> StoreBench:
     return StoreBench(disk, request.param)
 
 
 @pytest.fixture
-def always(disk: FaultyDisk) -> StoreBench:
+def always(disk: SimDisk) -> StoreBench:
     return StoreBench(disk, "always")
 
 
-# Who waits for what
+# Replies and flushes
 
 
-def test_with_always_a_reply_waits_for_its_flush_and_one_flush_is_in_flight(always: StoreBench) -> None:
+def test_with_always_a_reply_waits_for_its_flush_and_only_one_flush_runs(always: StoreBench) -> None:
     first = always.put(b"a")
     second, third = always.put(b"b"), always.put(b"c")
     assert (len(always.threads.jobs), first.error) == (1, None)
@@ -55,6 +57,7 @@ def test_with_always_a_reply_waits_for_its_flush_and_one_flush_is_in_flight(alwa
     assert always.restart_after_crash() == {b"a": b"1", b"b": b"1", b"c": b"1"}
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("raising", ["submit", "start_flush"])
 @pytest.mark.parametrize("behind", [False, True], ids=["a flush", "a flush behind another"])
 def test_a_flush_that_cannot_begin_fails_and_the_next_one_is_tried(
@@ -71,12 +74,12 @@ def test_a_flush_that_cannot_begin_fails_and_the_next_one_is_tried(
 
     first = always.put(b"a")
     if behind:
-        told: list[int | AppendFailed] = []
-        always.owned.append(build_facts([(b"b", b"1")], 2), 1, told.append)
+        results: list[int | AppendFailed] = []
+        always.owned.append(build_facts([(b"b", b"1")], 2), 1, results.append)
         always.loop.turn()
         plant()
         always.threads.run()
-        assert isinstance(told[0], AppendFailed)
+        assert isinstance(results[0], AppendFailed)
     else:
         always.threads.run()
         plant()
@@ -84,7 +87,7 @@ def test_a_flush_that_cannot_begin_fails_and_the_next_one_is_tried(
     assert first.error == 0
     assert not always.owned.flusher.busy
     monkeypatch.undo()
-    always.put(b"c")  # refused, where the log has to be repaired
+    always.put(b"c")  # refused, as the log must be repaired
     always.threads.run_all()
     always.retry()
     last = always.put(b"d")
@@ -93,29 +96,29 @@ def test_a_flush_that_cannot_begin_fails_and_the_next_one_is_tried(
     assert {b"a", b"d"} <= always.restart_after_crash().keys()
 
 
-def test_flushes_of_few_logs_in_one_turn_are_side_by_side(always: StoreBench) -> None:
+def test_few_logs_of_a_turn_are_flushed_in_parallel(always: StoreBench) -> None:
     logs = always.more_logs(LOGS_MIN - 1)
-    told: list[int | AppendFailed] = []
+    results: list[int | AppendFailed] = []
     for log in logs:
-        log.append(build_facts([(b"key", b"value")], 1), 1, told.append)
-    assert (always.threads.jobs, told) == ([], [])
+        log.append(build_facts([(b"key", b"value")], 1), 1, results.append)
+    assert (always.threads.jobs, results) == ([], [])
     always.loop.turn()
-    assert (len(always.threads.jobs), told) == (len(logs), [])
+    assert (len(always.threads.jobs), results) == (len(logs), [])
     always.threads.run_all()
-    assert (told, [log.log.flushed_offset for log in logs]) == ([0] * len(logs), [1] * len(logs))
+    assert (results, [log.log.flushed_offset for log in logs]) == ([0] * len(logs), [1] * len(logs))
 
 
-def test_with_interval_and_never_a_reply_waits_for_the_write_alone(relaxed: StoreBench) -> None:
+def test_with_interval_and_never_a_reply_waits_only_for_the_write(relaxed: StoreBench) -> None:
     assert relaxed.put(b"a").error == 0
     assert relaxed.put(b"b").error == 0
     assert relaxed.threads.jobs == []
     assert len(relaxed.loop.timers) == (1 if relaxed.policy == "interval" else 0)
     relaxed.disk.locks.clear()
-    relaxed.start()  # kill -9 takes nothing from the system's cache
+    relaxed.start()  # kill -9 does not clear the page cache
     assert relaxed.shard.values == {b"a": b"1", b"b": b"1"}
 
 
-def test_with_interval_what_was_written_is_flushed_when_the_interval_is_over(disk: FaultyDisk) -> None:
+def test_with_interval_writes_are_flushed_after_the_interval(disk: SimDisk) -> None:
     machine = StoreBench(disk, "interval")
     machine.put(b"a")
     assert machine.loop.delays() == [0.1]
@@ -126,7 +129,7 @@ def test_with_interval_what_was_written_is_flushed_when_the_interval_is_over(dis
     assert b"a" in machine.restart_after_crash()
 
 
-def test_with_always_what_is_not_flushed_is_not_shown_after_a_failure(always: StoreBench) -> None:
+def test_with_always_unflushed_batches_are_not_readable_after_a_failure(always: StoreBench) -> None:
     always.put(b"a")
     always.threads.run()
     always.put(b"b")
@@ -138,7 +141,7 @@ def test_with_always_what_is_not_flushed_is_not_shown_after_a_failure(always: St
 # Failures
 
 
-def test_with_always_a_failed_flush_refuses_what_waited_and_is_cut_away(always: StoreBench) -> None:
+def test_with_always_a_failed_flush_refuses_waiting_appends_and_cuts_them(always: StoreBench) -> None:
     always.put(b"a")
     always.threads.run()
     refused = always.put(b"b")
@@ -148,7 +151,7 @@ def test_with_always_a_failed_flush_refuses_what_waited_and_is_cut_away(always: 
     assert not always.journal.writable
     syncs = always.disk.syncs
     assert not always.owned.usable()
-    assert always.disk.syncs == syncs  # and nobody tries it again before the log is repaired
+    assert always.disk.syncs == syncs  # and it is not retried before the log is repaired
     always.retry()
     assert always.journal.writable
     reply = always.put(b"c")
@@ -158,7 +161,7 @@ def test_with_always_a_failed_flush_refuses_what_waited_and_is_cut_away(always: 
 
 
 @pytest.mark.parametrize("loses", [True, False])
-def test_with_interval_a_failing_flush_in_the_background_suspends_and_loses_nothing(disk: FaultyDisk, loses: bool) -> None:
+def test_with_interval_a_failing_flush_in_the_background_suspends_and_loses_nothing(disk: SimDisk, loses: bool) -> None:
     machine = StoreBench(disk, "interval")
     machine.put(b"a")
     machine.loop.jump(10)
@@ -180,15 +183,15 @@ def test_with_interval_a_failing_flush_in_the_background_suspends_and_loses_noth
 
 
 @pytest.mark.parametrize("policy", ["always", "interval", "never"])
-def test_a_full_disk_suspends_and_what_was_told_is_there_when_there_is_room_again(disk: FaultyDisk, policy: str) -> None:
+def test_a_full_disk_suspends_and_loses_nothing_acknowledged(disk: SimDisk, policy: str) -> None:
     machine = StoreBench(disk, policy)
-    told = machine.put(b"a")
+    result = machine.put(b"a")
     machine.threads.run_all()
     machine.disk.room = 30
     refused = machine.put(b"b")
-    assert (told.error, refused.error) == (0, 56)
+    assert (result.error, refused.error) == (0, 56)
     assert (machine.journal.writable, machine.journal.readable) == (False, True)
-    machine.disk.room = 60_000  # room for a batch is not room enough to go on
+    machine.disk.room = 60_000  # room for one batch is not enough to resume
     machine.retry()
     assert not machine.journal.writable
     assert machine.shard.values == {b"a": b"1"}
@@ -204,7 +207,7 @@ def test_a_full_disk_suspends_and_what_was_told_is_there_when_there_is_room_agai
     assert machine.shard.values == {b"a": b"1", b"c": b"1"}
 
 
-def test_a_repair_waits_for_the_flush_under_way(disk: FaultyDisk) -> None:
+def test_a_repair_waits_for_the_flush_under_way(disk: SimDisk) -> None:
     machine = StoreBench(disk, "interval")
     machine.put(b"a")
     machine.loop.jump(10)
@@ -212,7 +215,7 @@ def test_a_repair_waits_for_the_flush_under_way(disk: FaultyDisk) -> None:
     assert machine.put(b"b").error == 56
     machine.seconds += 20
     machine.journal.advance(machine.clock.tick())
-    assert len(machine.threads.jobs) == 1  # the flush, which hangs
+    assert len(machine.threads.jobs) == 1  # the hanging flush
     assert not machine.journal.writable
     machine.threads.run()
     machine.retry()
@@ -228,7 +231,7 @@ def test_any_exception_of_a_flush_is_a_failure(always: StoreBench) -> None:
     assert not always.owned.usable()
 
 
-def test_whoever_waits_for_the_next_flush_hears_of_a_failure_at_once(always: StoreBench) -> None:
+def test_appends_that_wait_for_the_next_flush_fail_at_once(always: StoreBench) -> None:
     heard: list[AppendFailed | None] = []
     always.put(b"a")
     always.owned.flusher.flush(heard.append)
@@ -239,7 +242,7 @@ def test_whoever_waits_for_the_next_flush_hears_of_a_failure_at_once(always: Sto
     assert always.threads.jobs == []
 
 
-def test_a_disk_that_does_not_read_makes_the_shard_unreadable_until_it_does(disk: FaultyDisk) -> None:
+def test_a_read_error_makes_the_shard_unreadable_until_reads_work(disk: SimDisk) -> None:
     machine = StoreBench(disk, "always")
     machine.put(b"a")
     machine.threads.run()
@@ -254,7 +257,7 @@ def test_a_disk_that_does_not_read_makes_the_shard_unreadable_until_it_does(disk
     assert (machine.journal.writable, machine.shard.values) == (True, {b"a": b"1"})
 
 
-def test_whoever_released_a_log_is_fenced(always: StoreBench) -> None:
+def test_the_former_owner_of_a_released_log_is_fenced(always: StoreBench) -> None:
     always.owned.release()
     assert not always.owned.usable()
     assert always.put(b"a").error == 56
@@ -270,7 +273,7 @@ def acquire(machine: StoreBench, id: LogId = VALUES) -> LocalLog | Unreadable:
     return cast(LocalLog | Unreadable, result)
 
 
-def test_a_log_that_was_given_back_can_be_had_again_at_a_newer_epoch(always: StoreBench) -> None:
+def test_a_released_log_can_be_acquired_at_a_newer_epoch(always: StoreBench) -> None:
     always.put(b"a")
     always.threads.run_all()
     always.owned.release()
@@ -279,16 +282,16 @@ def test_a_log_that_was_given_back_can_be_had_again_at_a_newer_epoch(always: Sto
     assert again.epoch > always.owned.epoch
     assert (again.usable(), always.owned.usable()) == (True, False)
     assert list(again.replay()) == [[(b"a", b"1")]]
-    told: list[int | AppendFailed] = []
-    again.append(build_facts([(b"b", b"2")], 0), 1, told.append)
-    always.owned.append(build_facts([(b"c", b"3")], 0), 1, told.append)
+    results: list[int | AppendFailed] = []
+    again.append(build_facts([(b"b", b"2")], 0), 1, results.append)
+    always.owned.append(build_facts([(b"c", b"3")], 0), 1, results.append)
     always.loop.turn()
     always.threads.run_all()
-    assert [type(result).__name__ for result in told] == ["Fenced", "int"]
+    assert [type(result).__name__ for result in results] == ["Fenced", "int"]
     assert list(again.replay()) == [[(b"a", b"1"), (b"b", b"2")]]
 
 
-def test_one_flush_is_in_flight_whoever_owns_the_log(disk: FaultyDisk) -> None:
+def test_only_one_flush_runs_when_the_owner_of_the_log_changes(disk: SimDisk) -> None:
     machine = StoreBench(disk, "interval")
     machine.put(b"a")
     machine.loop.jump(10)
@@ -304,7 +307,7 @@ def test_one_flush_is_in_flight_whoever_owns_the_log(disk: FaultyDisk) -> None:
     assert again.usable()
 
 
-def test_a_log_that_was_given_back_broken_is_repaired_first(disk: FaultyDisk) -> None:
+def test_a_log_released_broken_is_repaired_when_acquired(disk: SimDisk) -> None:
     machine = StoreBench(disk, "always")
     machine.put(b"a")
     disk.fail_syncs = 1
@@ -320,7 +323,7 @@ def test_a_log_that_was_given_back_broken_is_repaired_first(disk: FaultyDisk) ->
     assert list(again.replay()) == []
 
 
-def test_a_log_that_exists_is_opened_by_a_worker_and_a_new_one_at_once(always: StoreBench) -> None:
+def test_an_existing_log_is_opened_by_a_worker_and_a_new_log_at_once(always: StoreBench) -> None:
     always.put(b"a")
     always.threads.run_all()
     always.disk.crash()
@@ -336,11 +339,11 @@ def test_a_log_that_exists_is_opened_by_a_worker_and_a_new_one_at_once(always: S
     assert list(acquired[1].replay()) == [[(b"a", b"1")]]
     assert always.disk.opened > 0
     store.handles.close()
-    assert always.disk.opened == 0  # what the worker had opened is closed, what was read since was read by the store
+    assert always.disk.opened == 0  # the log opened by the worker is closed; the log read since then was read by the store
 
 
 @pytest.mark.parametrize(("what", "damaged"), [("unreadable", False), ("damaged", True)])
-def test_a_log_that_cannot_be_opened_is_said_to_be(always: StoreBench, what: str, damaged: bool) -> None:
+def test_a_log_that_cannot_be_opened_is_reported(always: StoreBench, what: str, damaged: bool) -> None:
     always.put(b"a")
     always.threads.run_all()
     assert stop(always) == ""
@@ -359,6 +362,41 @@ def test_a_log_that_cannot_be_opened_is_said_to_be(always: StoreBench, what: str
     assert LOG.rpartition("/")[0] in acquired[0].reason
 
 
+@pytest.mark.parametrize("policy", ["always", "interval", "never"])
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_hole_in_the_offsets_log_is_cut_only_with_deferred_flushing_and_past_flushed_data(
+    disk: SimDisk, policy: str, flushed: bool
+) -> None:
+    """The system writes pages back in any order: after a power failure sound batches may follow lost ones."""
+    bench = StoreBench(disk, policy)
+    offsets = LogId("__consumer_offsets", 0)
+    owned = cast(LocalLog, acquire(bench, offsets))
+    batches = [build_facts([(b"k%d" % number, b"v")], 0) for number in range(3)]
+    for batch in batches:
+        owned.append(batch, 1, lambda result: None)
+        bench.loop.turn()
+        bench.threads.run_all()
+    if flushed:
+        owned.flusher.flush(lambda failure: None)
+        bench.threads.run_all()
+        LocalTopicStore(bench.store).save_recovery_points({}, lambda failure: None)
+        bench.threads.run_all()
+    path = "/data/__consumer_offsets-0/00000000000000000000.log"
+    content = bytearray(read(disk, path))
+    content[len(batches[0]) + 30] ^= 1
+    disk.kill()
+    overwrite(disk, path, bytes(content))
+    bench.start()
+    again = acquire(bench, offsets)
+    if policy == "always" or flushed:
+        assert isinstance(again, Unreadable)
+        assert again.damaged
+    else:
+        assert isinstance(again, LocalLog)
+        assert [key for facts in again.replay() for key, _ in facts] == [b"k0"]
+        assert disk.list("/data/set-aside") == ["000001-__consumer_offsets-0"]
+
+
 def test_a_directory_of_one_process_has_one_node_that_owns_everything(always: StoreBench) -> None:
     me = NodeInfo(1, (("PLAINTEXT", "here", 9092),))
     always.store.start(me)
@@ -366,12 +404,12 @@ def test_a_directory_of_one_process_has_one_node_that_owns_everything(always: St
     assert always.store.view().owner(VALUES) == me
 
 
-def test_notes_are_written_by_rules_of_their_own(always: StoreBench) -> None:
+def test_the_notes_log_has_its_own_flush_policy(always: StoreBench) -> None:
     notes = acquire(always, LogId("__coordinator_notes", 0))
     assert isinstance(notes, LocalLog)
-    told: list[int | AppendFailed] = []
-    notes.append(build_facts([(b"k", b"v")], 0), 1, told.append)
-    assert told == [0]  # before any flush
+    results: list[int | AppendFailed] = []
+    notes.append(build_facts([(b"k", b"v")], 0), 1, results.append)
+    assert results == [0]  # before any flush
     assert always.threads.jobs == []
     assert always.loop.delays() == [5.0]
     assert notes.log.segment_bytes == 1 << 20
@@ -381,17 +419,17 @@ def test_notes_are_written_by_rules_of_their_own(always: StoreBench) -> None:
 
 
 def stop(machine: StoreBench) -> str:
-    """What went wrong, or nothing."""
-    told: list[str] = []
-    machine.store.finish(True, told.append)
+    """The error of the stop, or nothing."""
+    problems: list[str] = []
+    machine.store.finish(True, problems.append)
     machine.threads.run_all()
     machine.store.close()
-    (problem,) = told
+    (problem,) = problems
     return problem
 
 
 @pytest.mark.parametrize("policy", ["always", "interval", "never"])
-def test_an_orderly_stop_is_safe_against_power_loss_and_the_next_start_writes_no_segment(disk: FaultyDisk, policy: str) -> None:
+def test_an_orderly_stop_is_safe_against_power_loss_and_the_next_start_writes_no_segment(disk: SimDisk, policy: str) -> None:
     machine = StoreBench(disk, policy)
     machine.put(b"a")
     machine.threads.run_all()
@@ -405,7 +443,7 @@ def test_an_orderly_stop_is_safe_against_power_loss_and_the_next_start_writes_no
     assert machine.restart_after_crash() == {b"a": b"1"}
 
 
-def test_a_stop_whose_flush_fails_is_not_marked(disk: FaultyDisk) -> None:
+def test_a_stop_with_a_failed_flush_is_not_marked_clean(disk: SimDisk) -> None:
     machine = StoreBench(disk, "never")
     machine.put(b"a")
     disk.fail_syncs = 1
@@ -413,24 +451,24 @@ def test_a_stop_whose_flush_fails_is_not_marked(disk: FaultyDisk) -> None:
     assert not disk.exists("/data/.kafka_cleanshutdown")
 
 
-def test_a_stop_that_cannot_be_marked_is_one_line(disk: FaultyDisk) -> None:
+def test_a_stop_whose_marker_cannot_be_written_is_one_log_line(disk: SimDisk) -> None:
     machine = StoreBench(disk, "never")
     machine.put(b"a")
     disk.room = 0
     assert stop(machine) == "the disk of /data is full"
 
 
-def test_a_stop_with_something_unwritten_flushes_and_is_not_marked(disk: FaultyDisk) -> None:
+def test_a_stop_with_unwritten_facts_flushes_and_is_not_marked_clean(disk: SimDisk) -> None:
     machine = StoreBench(disk, "never")
     machine.put(b"a")
-    told: list[str] = []
-    machine.store.finish(False, told.append)
+    problems: list[str] = []
+    machine.store.finish(False, problems.append)
     machine.threads.run_all()
-    assert told == ["not everything was written"]
+    assert problems == ["not everything was written"]
     assert not disk.exists("/data/.kafka_cleanshutdown")
 
 
-def test_a_log_that_nobody_looked_at_since_a_crash_keeps_the_next_start_from_trusting_it(disk: FaultyDisk) -> None:
+def test_a_log_not_opened_since_a_crash_keeps_the_shutdown_unclean(disk: SimDisk) -> None:
     machine = StoreBench(disk, "always")
     machine.put(b"a")
     machine.threads.run_all()
@@ -451,13 +489,13 @@ def test_a_log_that_nobody_looked_at_since_a_crash_keeps_the_next_start_from_tru
     assert stop(machine) == ""
     assert disk.exists("/data/.kafka_cleanshutdown")
     disk.locks.clear()
-    machine.start()  # now that all were in order, who opens only some of them leaves them so
+    machine.start()  # all logs were closed in order, so opening only some keeps the others in order
     assert machine.store.unchecked() == []
     assert stop(machine) == ""
     assert disk.exists("/data/.kafka_cleanshutdown")
 
 
-def test_what_is_opened_after_the_end_has_begun_is_nobodys(disk: FaultyDisk) -> None:
+def test_a_log_opened_during_the_stop_is_closed_again(disk: SimDisk) -> None:
     machine = StoreBench(disk, "always")
     machine.put(b"a")
     machine.threads.run_all()
@@ -469,17 +507,17 @@ def test_what_is_opened_after_the_end_has_begun_is_nobodys(disk: FaultyDisk) -> 
     assert acquired == [""]
 
 
-def test_a_store_of_no_logs_is_closed_in_order(disk: FaultyDisk) -> None:
+def test_a_store_without_logs_stops_cleanly(disk: SimDisk) -> None:
     store = LocalStore(config("always"), cast(asyncio.AbstractEventLoop, FakeLoop()), disk)
     threads = Threads()
     store.checkpoint_worker = threads  # type: ignore[assignment]
-    told: list[str] = []
-    store.finish(True, told.append)
+    problems: list[str] = []
+    store.finish(True, problems.append)
     threads.run_all()
-    assert told == [""]
+    assert problems == [""]
 
 
-def unusable(disk: FaultyDisk) -> Iterator[tuple[str, ExitCode, str]]:
+def unusable(disk: SimDisk) -> Iterator[tuple[str, ExitCode, str]]:
     disk.read_only = True
     yield "read-only", ExitCode.DIRECTORY, "data directory /data: Read-only file system"
     disk.read_only = False
@@ -501,7 +539,7 @@ def unusable(disk: FaultyDisk) -> Iterator[tuple[str, ExitCode, str]]:
     yield "newer", ExitCode.DATA, "data directory /data has format 2"
 
 
-def test_a_directory_that_cannot_be_used_is_one_line_and_an_exit_code(disk: FaultyDisk) -> None:
+def test_a_directory_that_cannot_be_used_is_one_line_and_an_exit_code(disk: SimDisk) -> None:
     machine = StoreBench(disk, "always")
     machine.put(b"a")
     machine.threads.run()
@@ -516,15 +554,15 @@ def test_a_directory_that_cannot_be_used_is_one_line_and_an_exit_code(disk: Faul
         disk.locks.clear()
 
 
-def test_a_torn_tail_is_cut_when_it_starts(always: StoreBench) -> None:
+def test_a_torn_tail_is_cut_at_the_start(always: StoreBench) -> None:
     always.put(b"a")
     always.threads.run()
     overwrite(always.disk, LOG, read(always.disk, LOG) + b"torn")
     assert always.restart_after_crash() == {b"a": b"1"}
 
 
-def test_new_ids_look_like_kafkas() -> None:
-    ids = {new_id() for _ in range(200)}
+def test_new_cluster_ids_have_kafkas_format() -> None:
+    ids = {fresh_cluster_id() for _ in range(200)}
     assert len(ids) == 200
     assert {len(id) for id in ids} == {22}
     assert not [id for id in ids if id.startswith("-")]
@@ -534,7 +572,7 @@ def test_new_ids_look_like_kafkas() -> None:
 
 
 @pytest.mark.asyncio
-async def test_workers_bring_results_and_exceptions_back_and_end() -> None:
+async def test_workers_return_results_and_exceptions_and_end() -> None:
     workers = Workers(asyncio.get_running_loop(), 2)
     results: asyncio.Queue[object] = asyncio.Queue()
     workers.submit(lambda: 7, results.put_nowait)
@@ -548,7 +586,7 @@ async def test_workers_bring_results_and_exceptions_back_and_end() -> None:
     assert any(isinstance(result, ZeroDivisionError) for result in found)
 
 
-def test_a_job_that_hangs_keeps_nobody_and_hears_nothing_when_the_loop_is_closed() -> None:
+def test_a_job_that_hangs_does_not_delay_the_end_and_gets_no_callback() -> None:
     loop = asyncio.new_event_loop()
     workers = Workers(loop, 1)
     go_on = threading.Event()

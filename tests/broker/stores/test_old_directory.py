@@ -1,4 +1,4 @@
-"""A data directory that an earlier build of this version wrote: it opens, with everything in it, and little of it is touched."""
+"""A data directory written by an earlier build of this version: it opens completely, and few files change."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from broker.runtime.start import ExitCode
+from tests.running import start
 from tests.support.lasting import LastingBroker
-from tests.support.peers import start
 from tests.support.write_directory import WRITTEN, served
 
 pytestmark = pytest.mark.once  # processes and a directory
 
-# It was written some time ago, and nothing in it shall be forgotten for that.
+# It was written some time ago, and no data in it may expire.
 FOR_EVER = ("offsets.retention.minutes=2147483647", "offsets.retention.check.interval.ms=9000000000000")
 BYTES_MAX = 100_000
 
@@ -31,7 +31,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def snapshot(folder: Path) -> Snapshot:
-    """Every file with its bytes and the moment it was written."""
+    """Every file with its bytes and modification time."""
     return {str(file.relative_to(folder)): (file.read_bytes(), file.stat().st_mtime_ns) for file in folder.rglob("*") if file.is_file()}
 
 
@@ -52,22 +52,22 @@ def test_the_directory_holds_every_kind_of_group_and_is_small() -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["after an orderly stop", "after a crash"])
-def test_it_serves_the_same_groups_offsets_topics_and_ids(data: Path, clean: bool) -> None:
+def test_an_old_directory_serves_the_same_groups_offsets_topics_and_ids(data: Path, clean: bool) -> None:
     if not clean:
         (data / ".kafka_cleanshutdown").unlink()
     with LastingBroker(data, *FOR_EVER) as lasting:
         assert served(lasting.port) == written()
 
 
-def test_opening_and_stopping_rewrites_no_more_than_it_must(data: Path) -> None:
+def test_opening_and_stopping_an_old_directory_rewrites_few_files(data: Path) -> None:
     before = snapshot(data)
     with LastingBroker(data, *FOR_EVER) as lasting:
         lasting.stop()
     after = snapshot(data)
     assert before.keys() - after.keys() == set()
     changed = {name for name in after if after[name] != before.get(name)}
-    # The marker of an orderly stop comes and goes, the lock names its holder, and notes are taken of who loaded the partitions.
-    # The build that wrote it kept no topic id beside the partitions yet.
+    # The marker of an orderly stop comes and goes, the lock names its holder, and notes are written about loaded partitions.
+    # The build that wrote it stored no topic id with the partitions yet.
     allowed = re.compile(r"\.kafka_cleanshutdown|\.lock|recovery-point-offset-checkpoint|__coordinator_notes-\d/.*|.*/partition\.metadata")
     assert [name for name in sorted(changed) if not allowed.fullmatch(name)] == []
     for name, (stored, _) in before.items():
@@ -76,7 +76,7 @@ def test_opening_and_stopping_rewrites_no_more_than_it_must(data: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["2", "1000"])
-def test_a_newer_format_is_refused_in_a_line_and_left_as_it_is(data: Path, format: str) -> None:
+def test_a_directory_of_a_newer_format_is_refused_unchanged(data: Path, format: str) -> None:
     (data / "tenure.format").write_text(f"{format}\n")
     os.utime(data, (0, 0))
     before = snapshot(data)

@@ -1,4 +1,4 @@
-"""Ten thousand logs open while a client asks for Metadata without a pause, about as fast as without it."""
+"""Ten thousand logs open under continuous Metadata requests, about as fast as without them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def arguments(data: Path) -> tuple[str, ...]:
 
 
 def write_all(data: Path) -> None:
-    """A record in each."""
+    """A record in each log."""
     batch = build([Record(0, 1_000, b"k", bytes(50), [])])
     with broker(*arguments(data)) as started, Client(started.port) as client:
         for number in range(TOPICS):
@@ -34,7 +34,7 @@ def write_all(data: Path) -> None:
             assert not made.topics[0].error_code
             partitions = [PartitionProduceData(index, batch) for index in range(PARTITIONS)]
             written = client.ask(ProduceRequest(None, 1, 60_000, [TopicProduceData(name, partition_data=partitions)]), 9)
-            assert not any(one.error_code for one in written.responses[0].partition_responses)
+            assert not any(partition_response.error_code for partition_response in written.responses[0].partition_responses)
         assert started.stop() == 0
 
 
@@ -43,8 +43,8 @@ def opened(client: Client) -> int:
     return sum(len(topic.partitions) for topic in found.topics if not topic.name.startswith("__"))
 
 
-class Asking(threading.Thread):
-    """Asks for all topics, and again as soon as it has them."""
+class MetadataClient(threading.Thread):
+    """Asks for all topics again and again."""
 
     def __init__(self, started: Broker) -> None:
         super().__init__(daemon=True)
@@ -63,10 +63,10 @@ class Asking(threading.Thread):
 
 
 def seconds_to_open(data: Path, asks: bool) -> tuple[float, int]:
-    """From listening on; and how many replies a client had meanwhile."""
+    """Seconds from listening on; and the number of replies that a client got in that time."""
     with broker(*arguments(data)) as started, Client(started.port) as client:
         begin = time.monotonic()
-        asking = Asking(started)
+        asking = MetadataClient(started)
         if asks:
             asking.start()
         while opened(client) < TOPICS * PARTITIONS:
@@ -81,7 +81,7 @@ def seconds_to_open(data: Path, asks: bool) -> tuple[float, int]:
         return seconds, asking.replies
 
 
-def test_a_client_that_asks_for_metadata_without_a_pause_hardly_delays_the_opening_of_logs(tmp_path: Path) -> None:
+def test_continuous_metadata_requests_hardly_delay_the_opening_of_logs(tmp_path: Path) -> None:
     data = tmp_path / "data"
     write_all(data)
     alone, _ = seconds_to_open(data, asks=False)

@@ -1,4 +1,4 @@
-"""With `offsets.flush=always`: one flush for what a turn appended to many logs, and nothing lost whatever fails."""
+"""With `offsets.flush=always`: one flush for the appends of a turn to many logs, without loss through any failure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from broker.stores.local import LocalStore
 from broker.stores.owned import LocalLog
 from broker.stores.turn_flushes import LOGS_MIN
 from protocol.batch import build_facts
+from simulator.disk import Crashed, SimDisk
 from storage import AppendFailed, LogId, Unreadable
 from storage.turn_format import file_header
 from storage.turn_log import is_turn_log
-from tests.storage.faulty_disk import Crashed, FaultyDisk
 from tests.storage.logs import overwrite, read
 from tests.support.local_stores import StoreBench, config
 
@@ -28,28 +28,37 @@ MANY = LOGS_MIN + 2
 
 
 class Writers(StoreBench):
-    """A store with many logs, and what somebody was told is in each."""
+    """A store with many logs, and the acknowledged keys of each."""
 
-    def __init__(self, disk: FaultyDisk) -> None:
+    def __init__(self, disk: SimDisk) -> None:
         super().__init__(disk, "always")
         self.logs = self.more_logs(MANY)
-        self.told: list[list[bytes]] = [[] for _ in self.logs]
+        self.acknowledged: list[list[bytes]] = [[] for _ in self.logs]
         self.numbers = itertools.count()
 
     def append(self, *wanted: int) -> None:
-        """To these logs, in one turn."""
+        """Append to these logs, in one turn."""
         for which in wanted or range(MANY):
             key = b"%d" % next(self.numbers)
 
             def heard(result: int | AppendFailed, which: int = which, key: bytes = key) -> None:
                 if not isinstance(result, AppendFailed):
-                    self.told[which].append(key)
+                    self.acknowledged[which].append(key)
 
             self.logs[which].append(build_facts([(key, b"value")], 1), 1, heard)
         self.loop.turn()
 
+    def append_durably(self) -> None:
+        self.append()
+        self.threads.run_all()
+
+    def keep_over_a_crash(self, acknowledged: list[list[bytes]]) -> None:
+        """The logs have exactly these keys after a power failure."""
+        self.crash()
+        assert self.stored() == acknowledged
+
     def crash(self) -> None:
-        """The power goes; everything is opened anew."""
+        """The power fails; all logs are opened again."""
         self.disk.crash()
         self.start()
         self.logs = self.more_logs(MANY)
@@ -67,72 +76,67 @@ def keys(log: LocalLog) -> list[bytes]:
 
 
 @pytest.fixture
-def disk() -> FaultyDisk:
-    return FaultyDisk(Random(7))
+def disk() -> SimDisk:
+    return SimDisk(Random(7))
 
 
 @pytest.fixture
-def writers(disk: FaultyDisk) -> Writers:
+def writers(disk: SimDisk) -> Writers:
     return Writers(disk)
 
 
-def test_many_logs_are_safe_after_one_flush(writers: Writers) -> None:
+def test_many_logs_are_durable_after_one_flush(writers: Writers) -> None:
     writers.append()
-    assert (len(writers.threads.jobs), writers.told) == (1, [[]] * MANY)
+    assert (len(writers.threads.jobs), writers.acknowledged) == (1, [[]] * MANY)
     before = writers.disk.syncs
     writers.threads.run()
     assert writers.disk.syncs == before + 1
-    assert (writers.told, writers.threads.jobs) == ([[b"%d" % number] for number in range(MANY)], [])
+    assert (writers.acknowledged, writers.threads.jobs) == ([[b"%d" % number] for number in range(MANY)], [])
     assert [log.high_watermark for log in writers.logs] == [1] * MANY
-    assert writers.stored() == writers.told
-    told = writers.told
-    writers.crash()
-    assert writers.stored() == told
+    assert writers.stored() == writers.acknowledged
+    acknowledged = writers.acknowledged
+    writers.keep_over_a_crash(acknowledged)
     writers.threads.run_all()
     assert writers.files == []  # the logs have everything
-    writers.crash()
-    assert writers.stored() == told
+    writers.keep_over_a_crash(acknowledged)
 
 
-def test_what_is_appended_meanwhile_goes_with_the_next(writers: Writers) -> None:
+def test_appends_during_a_turn_flush_go_with_the_next_flush(writers: Writers) -> None:
     writers.append(0, 1, 2, 3)
     writers.append(4, 5)
     writers.append(4, 5)
     assert len(writers.threads.jobs) == 1
     writers.threads.run()
-    assert [len(told) for told in writers.told] == [1, 1, 1, 1, 0, 0]
+    assert [len(keys) for keys in writers.acknowledged] == [1, 1, 1, 1, 0, 0]
     assert len(writers.threads.jobs) == 1
     writers.threads.run()
-    assert [len(told) for told in writers.told] == [1, 1, 1, 1, 2, 2]
-    told = writers.told
-    writers.crash()
-    assert writers.stored() == told
+    assert [len(keys) for keys in writers.acknowledged] == [1, 1, 1, 1, 2, 2]
+    acknowledged = writers.acknowledged
+    writers.keep_over_a_crash(acknowledged)
 
 
 def test_a_log_may_be_flushed_alone_and_with_others_in_turn(writers: Writers) -> None:
     for wanted in ((0,), (), (0, 1), (), (1,)):
         writers.append(*wanted)
         writers.threads.run_all()
-    told = writers.told
-    assert [len(one) for one in told] == [4, 4, 2, 2, 2, 2]
-    writers.crash()
-    assert writers.stored() == told
+    acknowledged = writers.acknowledged
+    assert [len(one) for one in acknowledged] == [4, 4, 2, 2, 2, 2]
+    writers.keep_over_a_crash(acknowledged)
 
 
 @pytest.mark.parametrize("fault", ["fail_writes", "fail_syncs", "fail_folder_syncs"])
-def test_where_the_file_cannot_be_written_each_log_is_flushed_and_later_it_is_tried_again(
+def test_each_log_is_flushed_if_the_turn_file_cannot_be_written(
     writers: Writers, fault: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = 1_000.0
-    monkeypatch.setattr("broker.stores.turn_flushes.time.monotonic", lambda: seconds)
+    monkeypatch.setattr(writers.store.turn_flushes, "_monotonic", lambda: seconds)
     if fault != "fail_folder_syncs":
-        writers.append()
-        writers.threads.run_all()
+        writers.append_durably()
     writers.append()
     setattr(writers.disk, fault, 1)
     writers.threads.run_all()
     rounds = 1 + (fault != "fail_folder_syncs")
-    assert [len(one) for one in writers.told] == [rounds] * MANY
+    assert [len(one) for one in writers.acknowledged] == [rounds] * MANY
     assert [log.log.flushed_offset for log in writers.logs] == [rounds] * MANY
     assert writers.files == []
     writers.append()
@@ -142,49 +146,44 @@ def test_where_the_file_cannot_be_written_each_log_is_flushed_and_later_it_is_tr
     writers.append()
     assert len(writers.threads.jobs) == 1
     writers.threads.run_all()
-    told = writers.told
-    assert [len(one) for one in told] == [rounds + 2] * MANY
-    writers.crash()
-    assert writers.stored() == told
+    acknowledged = writers.acknowledged
+    assert [len(one) for one in acknowledged] == [rounds + 2] * MANY
+    writers.keep_over_a_crash(acknowledged)
 
 
-def test_a_file_that_has_grown_goes_when_its_logs_are_flushed(writers: Writers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn_flushes, "BYTES_MAX", 1_000)
+def test_a_large_turn_file_is_removed_after_its_logs_are_flushed(writers: Writers) -> None:
+    writers.store.turn_flushes.bytes_max = 1_000
     seen = set()
     for _ in range(20):
-        writers.append()
-        writers.threads.run_all()
+        writers.append_durably()
         seen |= set(writers.files)
         assert sum(writers.disk.open(f"/data/{name}").size() for name in writers.files) <= 2_000
     assert len(seen) > 5
-    told = writers.told
-    writers.crash()
-    assert writers.stored() == told
+    acknowledged = writers.acknowledged
+    writers.keep_over_a_crash(acknowledged)
 
 
-def test_a_file_stays_while_a_log_cannot_be_flushed(writers: Writers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn_flushes, "BYTES_MAX", 0)
+def test_a_turn_file_stays_while_a_log_cannot_be_flushed(writers: Writers) -> None:
+    writers.store.turn_flushes.bytes_max = 0
     writers.append()
     writers.threads.run()  # it is full now
     writers.disk.fail_syncs = 1
     writers.threads.run_all()
     assert "turns.1" in writers.files
-    told = writers.told
-    assert [len(one) for one in told] == [1] * MANY
-    writers.crash()
-    assert writers.stored() == told
+    acknowledged = writers.acknowledged
+    assert [len(one) for one in acknowledged] == [1] * MANY
+    writers.keep_over_a_crash(acknowledged)
 
 
 @pytest.mark.parametrize("flushed_before", [0, 1])
 @pytest.mark.parametrize("dropped", [False, True])
-def test_what_a_failed_flush_lost_is_repaired_from_the_file(writers: Writers, flushed_before: int, dropped: bool) -> None:
+def test_batches_lost_by_a_failed_flush_are_restored_from_the_turn_file(writers: Writers, flushed_before: int, dropped: bool) -> None:
     for _ in range(flushed_before):
         writers.append(0)
         writers.threads.run_all()
     writers.append()
-    writers.append()
-    writers.threads.run_all()
-    told = [list(one) for one in writers.told]
+    writers.append_durably()
+    acknowledged = [list(one) for one in writers.acknowledged]
     heard: list[AppendFailed | None] = []
     writers.disk.fail_syncs = 1
     log = writers.logs[0]
@@ -192,70 +191,63 @@ def test_what_a_failed_flush_lost_is_repaired_from_the_file(writers: Writers, fl
     writers.threads.run_all()
     assert isinstance(heard.pop(), AppendFailed)
     if dropped:
-        content = writers.disk._content(f"{log.log.folder}/{0:020}.log")
+        content = writers.disk.content(f"{log.log.folder}/{0:020}.log")
         content.cached = bytearray(content.durable)
     log.recover(heard.append)
     writers.threads.run_all()
     assert heard == [None]
-    assert writers.stored() == told
-    writers.append()
-    writers.threads.run_all()
-    told = writers.told
-    assert len(told[0]) == flushed_before + 3
-    writers.crash()
-    assert writers.stored() == told
+    assert writers.stored() == acknowledged
+    writers.append_durably()
+    acknowledged = writers.acknowledged
+    assert len(acknowledged[0]) == flushed_before + 3
+    writers.keep_over_a_crash(acknowledged)
 
 
-def test_an_orderly_stop_leaves_none(writers: Writers) -> None:
-    writers.append()
-    writers.threads.run_all()
+def test_an_orderly_stop_leaves_no_turn_file(writers: Writers) -> None:
+    writers.append_durably()
     assert writers.files == ["turns.1"]
     problems: list[str] = []
     writers.store.finish(True, problems.append)
     while not problems:
         writers.threads.run_all()
     assert (problems, writers.files) == ([""], [])
-    told = writers.told
+    acknowledged = writers.acknowledged
     writers.crash()
     assert writers.store.directory.clean
-    assert writers.stored() == told
+    assert writers.stored() == acknowledged
 
 
-def test_one_that_cannot_be_read_stops_the_start(writers: Writers) -> None:
-    writers.append()
-    writers.threads.run_all()
+def test_an_unreadable_turn_file_prevents_the_start(writers: Writers) -> None:
+    writers.append_durably()
     writers.disk.crash()
     writers.disk.unreadable = "turns."
     with pytest.raises(Exception, match="data directory /data: Input/output error"):
         writers.start()
     assert not writers.disk.locks
     writers.disk.unreadable = ""
-    told = writers.told
-    writers.crash()
-    assert writers.stored() == told
+    acknowledged = writers.acknowledged
+    writers.keep_over_a_crash(acknowledged)
 
 
-def test_the_file_stays_until_every_log_in_it_was_opened(writers: Writers) -> None:
-    writers.append()
-    writers.threads.run_all()
-    told = writers.told
+def test_a_turn_file_stays_until_every_log_in_it_was_opened(writers: Writers) -> None:
+    writers.append_durably()
+    acknowledged = writers.acknowledged
     for opened in (0, 1, MANY - 1):
         writers.disk.crash()
         writers.start()
         writers.more_logs(opened)
         writers.threads.run_all()
         assert writers.files == ["turns.1"]
-    writers.crash()
-    assert writers.stored() == told
+    writers.keep_over_a_crash(acknowledged)
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_what_somebody_was_told_of_is_there_wherever_the_power_goes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turns of few and of many logs, flushes that fail, files that are given up; and the power goes before some change."""
+def test_acknowledged_records_survive_a_power_failure_at_any_step(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns of few and of many logs, failed flushes, removed files; the power fails before some change."""
     random = Random(seed)
     monkeypatch.setattr(turn_flushes, "BYTES_MAX", random.choice([0, 300, 3_000]))
     monkeypatch.setattr(turn_flushes, "RETRY_SECONDS", random.choice([0.0, 15.0]))
-    disk = FaultyDisk(random)
+    disk = SimDisk(random)
     disk.failed_sync_loses = random.choice([True, False])
     writers = Writers(disk)
     for _ in range(3):
@@ -272,16 +264,16 @@ def test_what_somebody_was_told_of_is_there_wherever_the_power_goes(seed: int, m
                         writers.threads.run()
         except Crashed:
             pass
-        told = [list(one) for one in writers.told]
+        acknowledged = [list(one) for one in writers.acknowledged]
         writers.crash()
-        assert [[key for key in stored if key in promised] for stored, promised in zip(writers.stored(), told, strict=True)] == told
+        assert [[key for key in stored if key in promised] for stored, promised in zip(writers.stored(), acknowledged, strict=True)] == acknowledged
 
 
-# A file that is damaged
+# Damaged turn files
 
 
-def lose_unsynced(disk: FaultyDisk) -> None:
-    """The power goes, and nothing that was not synced arrived."""
+def lose_unsynced(disk: SimDisk) -> None:
+    """The power fails, and no unsynced bytes arrived."""
     disk.random = Random(0)
     disk.random.randint = lambda a, b: a  # type: ignore[method-assign]
     disk.crash()
@@ -300,20 +292,19 @@ def acquired(writers: Writers) -> dict[int, LocalLog | Unreadable]:
     return found
 
 
-def test_a_flipped_bit_refuses_the_logs_it_concerns_and_the_others_have_everything(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_flipped_bit_in_a_turn_file_refuses_only_the_affected_logs(capfd: pytest.CaptureFixture[str]) -> None:
     clean = b""
     refusals = set()
     for at in range(30, 3_000, 41):
-        disk = FaultyDisk(Random(7))
+        disk = SimDisk(Random(7))
         writers = Writers(disk)
-        writers.append()
-        writers.threads.run_all()
+        writers.append_durably()
         writers.append(0, 1, 2, 3)
         writers.threads.run_all()
         last = len(read(disk, "/data/turns.1"))
         writers.append(1, 2, 3, 4)
         writers.threads.run_all()
-        told = [list(one) for one in writers.told]
+        acknowledged = [list(one) for one in writers.acknowledged]
         lose_unsynced(disk)
         clean = read(disk, "/data/turns.1")
         if at >= last:
@@ -321,7 +312,7 @@ def test_a_flipped_bit_refuses_the_logs_it_concerns_and_the_others_have_everythi
         data = bytearray(clean)
         data[at] ^= 0x10
         overwrite(disk, "/data/turns.1", bytes(data))
-        for restart in range(2):  # nothing changes by itself
+        for restart in range(2):  # nothing changes without a repair
             writers.start()
             found = acquired(writers)
             refused = {number for number, log in found.items() if isinstance(log, Unreadable)}
@@ -330,7 +321,7 @@ def test_a_flipped_bit_refuses_the_logs_it_concerns_and_the_others_have_everythi
                     assert log.damaged
                     assert "/data/turns.1 is damaged at byte" in log.reason
                 else:
-                    assert keys(log) == told[number]
+                    assert keys(log) == acknowledged[number]
             assert "log of turns is damaged" in capfd.readouterr().out
             problems: list[str] = []
             writers.store.finish(True, problems.append)
@@ -345,13 +336,12 @@ def test_a_flipped_bit_refuses_the_logs_it_concerns_and_the_others_have_everythi
     assert len(clean) > 1_000
 
 
-def test_a_registry_that_may_lack_something_stops_the_start_and_notes_are_not_concerned(disk: FaultyDisk) -> None:
+def test_a_possibly_incomplete_registry_prevents_the_start_but_notes_do_not(disk: SimDisk) -> None:
     writers = Writers(disk)
-    writers.append()
-    writers.threads.run_all()
+    writers.append_durably()
     lose_unsynced(disk)
     data = bytearray(read(disk, "/data/turns.1"))
-    data[30] ^= 1  # the head of the only turn: nobody knows which logs were in it
+    data[30] ^= 1  # the header of the only turn: its logs are unknown
     overwrite(disk, "/data/turns.1", bytes(data))
     with pytest.raises(StartError, match="a turn cannot be read, and may have more of values-0 than the log"):
         writers.start()
@@ -363,13 +353,12 @@ def test_a_registry_that_may_lack_something_stops_the_start_and_notes_are_not_co
     store.close()
 
 
-def test_a_damaged_end_of_a_log_is_completed_from_the_file(disk: FaultyDisk, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_end_of_a_log_is_restored_from_the_turn_file(disk: SimDisk, capfd: pytest.CaptureFixture[str]) -> None:
     writers = Writers(disk)
     writers.append(0)
     writers.threads.run_all()
-    writers.append()
-    writers.threads.run_all()
-    told = writers.told
+    writers.append_durably()
+    acknowledged = writers.acknowledged
     path = f"{writers.logs[0].log.folder}/{0:020}.log"
     data = bytearray(read(disk, path))
     data[-1] ^= 1
@@ -377,12 +366,12 @@ def test_a_damaged_end_of_a_log_is_completed_from_the_file(disk: FaultyDisk, cap
     disk.locks.clear()
     writers.start()
     found = acquired(writers)
-    assert [keys(log) for log in found.values() if isinstance(log, LocalLog)] == told
+    assert [keys(log) for log in found.values() if isinstance(log, LocalLog)] == acknowledged
     assert "damaged end of a log cut off and kept" in capfd.readouterr().out
     assert len(disk.list("/data/set-aside")) == 1
 
 
-def test_a_file_of_a_newer_version_stops_the_start(disk: FaultyDisk) -> None:
+def test_a_turn_file_of_a_newer_version_prevents_the_start(disk: SimDisk) -> None:
     Writers(disk).store.close()
     disk.locks.clear()
     header = bytearray(file_header(0, 0)[:-4])

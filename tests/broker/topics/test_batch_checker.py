@@ -1,4 +1,4 @@
-"""The processes that check batches: what they find is what checking in the loop finds, and they may die at any moment."""
+"""The processes that check batches: they give the results of a check in the loop, and may die at any time."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from protocol.batch import DECOMPRESSED_BYTES_MAX
 from protocol.compression import compress
 from tests.protocol.nasty_batches import LAYOUTS, body
 from tests.support.produce_batches import THEN, batch, record, varint
+
+pytestmark = pytest.mark.once  # processes that are killed
 
 COUNT = 5_000
 WAIT_SECONDS = 30
@@ -74,7 +76,7 @@ def here(data: bytes, own: LogSettings, now: int) -> Outcome:
 
 
 class Asked:
-    """Jobs and what came of them, in the order of their ends."""
+    """Jobs and their results, in the order of completion."""
 
     def __init__(self, made: Checker) -> None:
         self.checker = made
@@ -114,7 +116,7 @@ def with_checker(play: Callable[[Asked], Awaitable[None]], command: tuple[str, .
     asyncio.run(run())
 
 
-def test_another_process_finds_what_is_found_here() -> None:
+def test_the_checker_process_gives_the_result_of_a_check_in_process() -> None:
     batches = nasty()
 
     async def play(asked: Asked) -> None:
@@ -126,7 +128,7 @@ def test_another_process_finds_what_is_found_here() -> None:
     with_checker(play)
 
 
-def test_every_outcome_survives_the_way_back() -> None:
+def test_every_outcome_is_returned_from_the_checker_process() -> None:
     found = [here(data, own, THEN) for data, own in nasty().values()]
     for outcome in (*found, TooMuchWork(), CheckFailed("why")):
         assert shown(outcome_of(result_bytes(outcome)[8:])) == shown(outcome)
@@ -136,7 +138,7 @@ LONG = counted(body(LAYOUTS["keys null and empty in turn"], 300_000), 300_000, 4
 SHORT = counted(body(LAYOUTS["keys null and empty in turn"], COUNT), COUNT, 4)
 
 
-def test_a_batch_that_takes_long_does_not_hold_up_the_others() -> None:
+def test_a_slow_batch_check_does_not_delay_others() -> None:
     async def play(asked: Asked) -> None:
         asked.ask(LONG, "long", asker=1)
         for number in range(3):
@@ -147,7 +149,7 @@ def test_a_batch_that_takes_long_does_not_hold_up_the_others() -> None:
     with_checker(play)
 
 
-def test_connections_take_turns() -> None:
+def test_batch_checks_alternate_between_connections() -> None:
     async def play(asked: Asked) -> None:
         for number in range(3):
             asked.ask(SHORT, f"many {number}", asker=1)
@@ -157,7 +159,7 @@ def test_connections_take_turns() -> None:
     with_checker(play)
 
 
-def test_what_nobody_wants_any_more_is_not_checked() -> None:
+def test_a_batch_of_a_closed_connection_is_not_checked() -> None:
     async def play(asked: Asked) -> None:
         asked.ask(SHORT, wanted=False)
         ((_, outcome),) = await asked.await_ended(1)
@@ -167,7 +169,7 @@ def test_what_nobody_wants_any_more_is_not_checked() -> None:
     with_checker(play)
 
 
-def test_a_process_that_is_killed_is_replaced_and_its_batch_checked_again() -> None:
+def test_a_killed_checker_process_is_replaced_and_its_batch_checked_again() -> None:
     async def play(asked: Asked) -> None:
         asked.ask(LONG, "long")
         before = await asked.await_pids(2)
@@ -182,7 +184,7 @@ def test_a_process_that_is_killed_is_replaced_and_its_batch_checked_again() -> N
 
 
 @pytest.mark.parametrize("command", [(sys.executable, "-c", "pass"), ("/nowhere/at/all",), (sys.executable, "-c", "print('x' * 99)")])
-def test_a_process_that_cannot_work_fails_the_batch_and_the_next_is_tried_again(command: tuple[str, ...]) -> None:
+def test_a_failing_checker_process_fails_the_batch_and_is_started_again(command: tuple[str, ...]) -> None:
     async def play(asked: Asked) -> None:
         for number in range(2):
             asked.ask(SHORT, str(number))
@@ -192,7 +194,7 @@ def test_a_process_that_cannot_work_fails_the_batch_and_the_next_is_tried_again(
     with_checker(play, command)
 
 
-def test_a_process_that_hangs_is_ended_after_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_checker_process_is_killed_after_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(asked: Asked) -> None:
         asked.ask(SHORT)
         await asked.await_ended(1)
@@ -211,7 +213,7 @@ def test_a_process_that_hangs_is_ended_after_the_time_limit(monkeypatch: pytest.
     with_checker(play)
 
 
-def test_processes_that_nobody_needs_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_checker_processes_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checker, "IDLE_SECONDS", 0.01)
 
     async def play(asked: Asked) -> None:
@@ -225,7 +227,7 @@ def test_processes_that_nobody_needs_end(monkeypatch: pytest.MonkeyPatch) -> Non
     with_checker(play)
 
 
-def test_a_stop_ends_the_processes_in_the_midst_of_their_work() -> None:
+def test_a_stop_ends_busy_checker_processes() -> None:
     pids: list[int] = []
 
     async def play(asked: Asked) -> None:

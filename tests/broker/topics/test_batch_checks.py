@@ -1,4 +1,4 @@
-"""What becomes of a batch on its way to the log, beyond what a real Kafka was asked (recorded/test_produce.py)."""
+"""Changes of a batch on its way to the log that are not compared with Kafka in recorded/test_produce.py."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from protocol.compression import SNAPPY_HEADER, Compression
 from protocol.errors import ErrorCode
 from tests.support.produce_batches import NAMES, THEN, batch, of_producer, plain_batch, record, three, varint
 
+pytestmark = pytest.mark.once  # bytes
+
 CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4, "uncompressed": 0}
 
 
@@ -48,25 +50,25 @@ def refused(data: bytes, **settings: Any) -> ErrorCode:
 
 
 @pytest.mark.parametrize("codec", CODECS.values())
-def test_what_needs_no_change_is_stored_as_it_came(codec: int) -> None:
+def test_an_unchanged_batch_is_stored_as_received(codec: int) -> None:
     for data in (batch(record(0), record(1, timestamp=5), codec=codec, max_timestamp=THEN + 5), of_producer(3, 4)):
         assert prepared(data)[0] == data
 
 
-def test_the_batch_is_taken_from_among_other_bytes() -> None:
+def test_a_batch_is_read_from_the_middle_of_a_buffer() -> None:
     data = three()
     ready, header = prepare(b"before" + data + b"behind", 6, len(data), log_settings({}, {}), THEN, "t-0")
     assert ready == data
     assert header.record_count == 3
 
 
-def test_the_newest_timestamp_is_that_of_the_records() -> None:
+def test_the_max_timestamp_is_computed_from_the_records() -> None:
     ready, header = prepared(three(max_timestamp=THEN + 1000))
     assert header.max_timestamp == THEN + 5
     assert [one.timestamp for one in records(ready, 0)] == [THEN, THEN + 5, THEN + 3]
 
 
-def test_where_the_broker_sets_the_time_every_record_has_it() -> None:
+def test_with_log_append_time_every_record_has_the_append_time() -> None:
     ready, header = prepared(three(), THEN + 77, message_timestamp_type="LogAppendTime")
     assert header.attributes == LOG_APPEND_TIME
     assert {one.timestamp for one in records(ready, 0)} == {THEN + 77}
@@ -74,7 +76,7 @@ def test_where_the_broker_sets_the_time_every_record_has_it() -> None:
 
 @pytest.mark.parametrize("to", CODECS)
 @pytest.mark.parametrize("codec", CODECS.values())
-def test_a_topic_with_a_compression_of_its_own_keeps_the_records(codec: int, to: str) -> None:
+def test_recompression_for_a_topic_keeps_the_records(codec: int, to: str) -> None:
     parts = [record(number, key=None if number % 3 else b"k", value=bytes(number), timestamp=-number) for number in range(300)]
     data = batch(*parts, codec=codec, producer_id=7, producer_epoch=2, base_sequence=11)
     ready, header = prepared(data, compression_type=to)
@@ -85,20 +87,20 @@ def test_a_topic_with_a_compression_of_its_own_keeps_the_records(codec: int, to:
 
 
 @pytest.mark.parametrize(("codec", "low", "high"), [("gzip", "1", "9"), ("zstd", "-1000", "19")])
-def test_a_topics_level_of_compression_counts(codec: str, low: str, high: str) -> None:
+def test_a_topics_compression_level_is_used(codec: str, low: str, high: str) -> None:
     text = b" ".join(b"%d" % (number * number) for number in range(5_000))
     levels: list[dict[str, Any]] = [{f"compression_{codec}_level": level} for level in (low, high)]
     sizes = [len(prepared(batch(record(0, value=text)), compression_type=codec, **level)[0]) for level in levels]
     assert sizes[0] != sizes[1]
 
 
-def test_a_few_bytes_that_would_become_more_than_may_be_are_refused() -> None:
+def test_a_decompression_bomb_is_refused() -> None:
     codec = Compression.ZSTD
     assert prepared(batch(record(0, value=bytes(DECOMPRESSED_BYTES_MAX // 2)), codec=codec))
     assert refused(batch(record(0, value=bytes(DECOMPRESSED_BYTES_MAX)), codec=codec)) == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_what_grows_over_the_limits_when_the_broker_packs_it_is_refused() -> None:
+def test_a_batch_exceeding_the_limit_after_recompression_is_refused() -> None:
     packed = batch(record(0, value=bytes(5_000)), codec=Compression.GZIP)
     assert len(packed) < 1_000
     limits: dict[str, Any] = {"compression_type": "uncompressed"}
@@ -106,7 +108,7 @@ def test_what_grows_over_the_limits_when_the_broker_packs_it_is_refused() -> Non
     assert prepared(packed, max_message_bytes="2000")[0] == packed
 
 
-def test_many_errors_are_told_one_by_one_and_the_first_in_the_message() -> None:
+def test_each_refused_record_is_listed_and_the_first_is_in_the_message() -> None:
     data = batch(*[record(number, key=None if number % 2 else b"k") for number in range(20)])
     with pytest.raises(Refusal) as refusal:
         prepared(data, cleanup_policy="compact")
@@ -116,7 +118,7 @@ def test_many_errors_are_told_one_by_one_and_the_first_in_the_message() -> None:
     assert refusal.value.message.count("RecordError(") == 3
 
 
-def test_a_reply_names_so_many_refused_records_and_counts_all() -> None:
+def test_a_reply_lists_a_limited_number_of_refused_records() -> None:
     data = batch(*[record(number, key=None) for number in range(RECORD_ERRORS_MAX + 5)])
     with pytest.raises(Refusal) as refusal:
         prepared(data, cleanup_policy="compact")
@@ -125,7 +127,7 @@ def test_a_reply_names_so_many_refused_records_and_counts_all() -> None:
 
 
 @pytest.mark.parametrize("ahead", [-1, 0, 1])
-def test_the_limits_of_time_are_exact(ahead: int) -> None:
+def test_timestamp_limits_are_exact(ahead: int) -> None:
     limits: dict[str, Any] = {"message_timestamp_before_max_ms": "1000", "message_timestamp_after_max_ms": "500"}
     for edge, direction in ((THEN + 500, 1), (THEN - 1000, -1)):
         data = batch(record(0), base_timestamp=edge + direction * ahead)
@@ -135,13 +137,13 @@ def test_the_limits_of_time_are_exact(ahead: int) -> None:
             assert prepared(data, **limits)[0] == data
 
 
-def test_a_record_without_a_timestamp_is_never_out_of_time() -> None:
+def test_a_record_without_a_timestamp_is_within_timestamp_limits() -> None:
     limits: dict[str, Any] = {"message_timestamp_before_max_ms": "1000"}
     assert prepared(batch(record(0), record(1, timestamp=-THEN - 1)), **limits)[1].max_timestamp == THEN
     assert refused(batch(record(0), record(1, timestamp=-THEN)), **limits) == ErrorCode.INVALID_TIMESTAMP
 
 
-def test_the_first_batch_is_found_by_its_size() -> None:
+def test_the_first_batch_is_delimited_by_its_size() -> None:
     data = plain_batch()
     assert batch_size(data, 0) == batch_size(data + b"behind", 0) == len(data)
     assert [batch_size(data[:size], 0) for size in range(len(data))] == [0] * len(data)
@@ -155,7 +157,7 @@ def test_only_batches_of_transactions_are_transactional() -> None:
         assert is_transactional(data, batch_size(data, 0)) is expected
 
 
-def test_zstd_is_refused_to_those_whose_readers_may_not_know_it() -> None:
+def test_zstd_is_refused_in_produce_versions_before_7() -> None:
     data = batch(record(), codec=Compression.ZSTD)
     check_single_batch(data, len(data), 7)
     with pytest.raises(Refusal) as refusal:
@@ -184,14 +186,14 @@ BEYOND: dict[str, tuple[bytes, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("beyond", BEYOND)
-def test_what_is_too_much_work_is_known_before_it_is_done(beyond: str) -> None:
+def test_an_expensive_batch_is_detected_before_checking(beyond: str) -> None:
     data, own = BEYOND[beyond]
     settings = log_settings({name.replace("_", "."): value for name, value in own.items()}, {})
     with pytest.raises(TooMuchWork):
         prepare(data, 0, len(data), settings, THEN, "t-0", INLINE)
 
 
-def test_what_ordinary_producers_send_is_not_too_much_work() -> None:
+def test_ordinary_batches_are_not_expensive() -> None:
     alike = batch(*[record(number, value=bytes(100)) for number in range(9_000)])
     unlike = [record(number, value=bytes(number % 300)) for number in range(300)]
     for data in (alike, *[batch(*unlike, codec=codec) for codec in range(5)]):

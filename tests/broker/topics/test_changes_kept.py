@@ -1,4 +1,4 @@
-"""Topics that change: what is deleted stays deleted over a kill, what is set counts, and what a suspended registry says."""
+"""Changes of topics survive: deletions and settings over a kill, and replies of a suspended registry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReques
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.running import Broker, Client
 
-pytestmark = pytest.mark.once  # what a kill leaves on the disk
+pytestmark = pytest.mark.once  # leaves files of killed brokers
 
 SECONDS = 10
 TOPIC = 2
@@ -102,7 +102,7 @@ def directory(tmp_path: Path) -> Iterator[Directory]:
     started.close()
 
 
-def test_what_was_changed_is_so_after_a_kill(directory: Directory) -> None:
+def test_acknowledged_changes_survive_a_kill(directory: Directory) -> None:
     for name in ("kept", "emptied", "gone", "again"):
         directory.create(name)
         assert directory.produce(name, 6) == 0
@@ -128,7 +128,7 @@ def test_what_was_changed_is_so_after_a_kill(directory: Directory) -> None:
         (found,) = directory.ask(DescribeConfigsRequest([DescribeConfigsResource(TOPIC, "kept", ["retention.ms"])], True), 4).results
         (retention,) = found.configs
         assert (retention.value, retention.config_source) == ("7200000", 1)
-        assert [(one.name, one.value, one.source) for one in retention.synonyms] == [
+        assert [(synonym.name, synonym.value, synonym.source) for synonym in retention.synonyms] == [
             ("retention.ms", "7200000", 1),
             ("log.retention.minutes", "600", 4),
         ]

@@ -1,4 +1,4 @@
-"""What a deleted topic leaves behind: the offsets that groups committed for it go, wherever their partition stands just then."""
+"""Offsets committed for a deleted topic are removed, whatever the state of their partition."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.group_desk import LATE_MS, Desk, MemoryLog, Peer
 
 
 class Folders:
-    """Stands for the partitions of topics, which see to the folders."""
+    """Stands for the partitions of topics, which handle the folders."""
 
     def __init__(self) -> None:
         self.gone: list[str] = []
@@ -30,7 +30,7 @@ class Folders:
 
 
 class Place:
-    """A node whose registry has a log of its own."""
+    """A broker whose registry has its own log."""
 
     def __init__(self, load: bool = True, deleted: tuple[DeletedTopic, ...] = ()) -> None:
         self.desk = Desk(load=False)
@@ -38,7 +38,7 @@ class Place:
         self.log = MemoryLog()
         self.registry = Journal("__topics", self.topics, self.log, self.desk.turn, LATE_MS)
         self.folders = Folders()
-        self.told: list[int] = []
+        self.answers: list[int] = []
         self.deletions = Deletions(
             self.topics,
             self.registry,
@@ -63,10 +63,10 @@ class Place:
         self.desk.clock.tick()
         wanted = [OffsetCommitRequestTopic(name, [OffsetCommitRequestPartition(0, 5), OffsetCommitRequestPartition(1, 6)]) for name in topics]
         reply = self.peer.ask(OffsetCommitRequest(group, -1, "", None, -1, wanted), 8)
-        assert {one.error_code for topic in reply.topics for one in topic.partitions} == {0}
+        assert {partition.error_code for topic in reply.topics for partition in topic.partitions} == {0}
 
     def delete(self, *names: str) -> None:
-        self.deletions.delete(names, self.told.append)
+        self.deletions.delete(names, self.answers.append)
         self.run()
 
     def offsets(self, group: str) -> set[str]:
@@ -80,12 +80,12 @@ class Place:
 
 
 def stored(journal: GroupJournal, group: str) -> list[Fact]:
-    """The group's offsets, as its log has them."""
+    """The group's offsets in its log."""
     topics = journal.shard.groups[group].offsets.values()
     return [(topic.key_prefix + partition.to_bytes(4, "big"), value) for topic in topics for partition, value in topic.values.items()]
 
 
-GROUPS = [f"group-{number}" for number in range(20)]  # in every partition some
+GROUPS = [f"group-{number}" for number in range(20)]  # some in every partition
 
 
 @pytest.fixture
@@ -97,61 +97,61 @@ def place() -> Place:
     return place
 
 
-def test_the_offsets_of_a_deleted_topic_go_in_every_group(place: Place) -> None:
+def test_offsets_of_a_deleted_topic_are_removed_from_every_group(place: Place) -> None:
     place.delete("t")
-    assert place.told == [0]
+    assert place.answers == [0]
     assert place.folders.gone == ["t"]
     assert all(place.offsets(group) == {"u"} for group in GROUPS)
-    assert place.remembered == {"t"}  # its folders have not said yet that they are gone
+    assert place.remembered == {"t"}  # its folders are not reported as removed yet
     (deleted,) = place.topics.deleted
     place.topics.folders_gone(deleted)
     assert place.remembered == set()
 
 
-def test_nothing_goes_before_the_deletion_is_durable(place: Place) -> None:
+def test_no_offset_is_removed_before_the_deletion_is_durable(place: Place) -> None:
     place.log.waiting = True
     place.delete("t", "u")
-    assert place.told == []
+    assert place.answers == []
     assert all(place.offsets(group) == {"t", "u"} for group in GROUPS)
     place.log.succeed()
     place.run()
-    assert place.told == [0]
+    assert place.answers == [0]
     assert all(place.offsets(group) == set() for group in GROUPS)
 
 
-def test_a_deletion_that_the_log_refuses_takes_nothing_away(place: Place) -> None:
+def test_a_deletion_refused_by_the_log_removes_nothing(place: Place) -> None:
     place.log.replay = lambda: iter([[fact] for fact in facts])  # type: ignore[method-assign]
     facts: list[Any] = []
     place.log.waiting = True
     place.delete("t")
     place.log.refuse()
     place.run()
-    assert place.told == [56]
+    assert place.answers == [56]
     assert place.remembered == set()
     assert all(place.offsets(group) == {"t", "u"} for group in GROUPS)
 
 
-def test_a_deletion_that_is_late_takes_the_offsets_when_it_is_durable_after_all(place: Place) -> None:
+def test_a_late_deletion_removes_offsets_once_durable(place: Place) -> None:
     place.log.waiting = True
     place.delete("t")
     place.desk.ms += LATE_MS
     place.registry.advance(place.desk.clock.tick())
     place.run()
-    assert place.told == [7]
+    assert place.answers == [7]
     assert all(place.offsets(group) == {"t", "u"} for group in GROUPS)
     place.log.succeed()
     place.run()
     assert all(place.offsets(group) == {"u"} for group in GROUPS)
 
 
-def test_a_partition_that_loads_later_forgets_them_before_it_answers(place: Place) -> None:
+def test_a_partition_loaded_later_removes_the_offsets_before_it_serves(place: Place) -> None:
     journal = place.desk.shards.journals[2]
     group = next(group for group in GROUPS if place.desk.shards.of(group) is journal)
     kept = stored(journal, group)
     place.desk.shards.journals[2].unload(lambda: None)
     place.run()
     place.delete("t")
-    assert place.told == [0]
+    assert place.answers == [0]
     place.topics.folders_gone(next(iter(place.topics.deleted)))
     assert place.remembered == {"t"}
     log = place.desk.store.logs[LogId(CONSUMER_OFFSETS, 2)]
@@ -163,7 +163,7 @@ def test_a_partition_that_loads_later_forgets_them_before_it_answers(place: Plac
     assert place.remembered == set()
 
 
-def test_a_partition_whose_log_refuses_the_tombstones_forgets_again(place: Place) -> None:
+def test_a_partition_retries_refused_offset_tombstones(place: Place) -> None:
     journal = place.desk.shards.of("group-0")
     log = place.desk.log_of("group-0")
     kept = stored(journal, "group-0")
@@ -185,7 +185,7 @@ def test_a_partition_whose_log_refuses_the_tombstones_forgets_again(place: Place
     assert place.remembered == set()
 
 
-def test_a_start_finishes_what_a_dead_broker_began() -> None:
+def test_a_start_finishes_the_deletions_of_a_killed_broker() -> None:
     deleted = DeletedTopic("t", b"t" * 16, 3, 2_000_000)
     place = Place(load=False, deleted=(deleted,))
     place.topics.folders_gone(deleted.id)
@@ -195,8 +195,8 @@ def test_a_start_finishes_what_a_dead_broker_began() -> None:
     assert place.remembered == set()
 
 
-def test_what_is_committed_for_the_next_topic_of_the_name_stays(place: Place) -> None:
-    """A start may come to the deletion once more, when there is another topic."""
+def test_offsets_of_a_recreated_topic_are_kept(place: Place) -> None:
+    """A start may repeat the deletion when another topic has the name."""
     before = place.desk.clock.wall
     place.topics.by_name["t"] = replace(place.topics.by_name["t"], created_ms=before + 1)
     place.commit("group-0", "t")
@@ -206,7 +206,7 @@ def test_what_is_committed_for_the_next_topic_of_the_name_stays(place: Place) ->
     assert place.offsets("group-1") == {"u"}
 
 
-def test_what_is_committed_for_the_next_topic_stays_though_the_clock_was_set_back_before_it_was_created(place: Place) -> None:
+def test_offsets_of_a_recreated_topic_are_kept_after_a_clock_set_back(place: Place) -> None:
     before = place.desk.clock.wall
     place.topics.by_name["t"] = replace(place.topics.by_name["t"], created_ms=before + 1)
     place.commit("group-0", "t")
@@ -216,7 +216,7 @@ def test_what_is_committed_for_the_next_topic_stays_though_the_clock_was_set_bac
     assert place.offsets("group-1") == {"u"}
 
 
-def test_offsets_that_a_clock_ahead_committed_go_with_their_topic(place: Place) -> None:
+def test_offsets_committed_by_a_clock_ahead_are_removed_with_their_topic(place: Place) -> None:
     wall = place.desk.clock.wall
     place.desk.clock._wall_ns = lambda: (wall + 8 * 86_400_000) * 1_000_000
     place.commit("group-0", "t")

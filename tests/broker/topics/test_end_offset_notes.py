@@ -1,4 +1,4 @@
-"""Where partitions end, in notes: when something has changed, never more than there is room for, and never for long at a time."""
+"""Notes of partitions' end offsets: written for changes, within the note budget, in short slices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ from protocol.records import NOTE_KEY_VERSION, with_version, write_note
 from tests.running import Client, broker, environment
 from tests.support.fake_loop import FakeLoop
 from tests.support.group_logs import START_MS
-from tests.support.notes import NoteDesk, Partition, change
+from tests.support.notes import NoteDesk, change, loaded_partition
+
+pytestmark = pytest.mark.once  # plain logic, and one served broker
 
 INTERVAL_MS = 10_000
 ROOM = 1 << 30
@@ -55,12 +57,12 @@ class Topic:
 
 @dataclass
 class Served:
-    """Topics and partitions, and notes as they are told."""
+    """Topics and partitions, and the notes about them."""
 
     room: int = ROOM
     interval_ms: int = INTERVAL_MS
     by_id: dict[bytes, Topic] = field(default_factory=dict)
-    told: list[tuple[int, EndOffsets]] = field(default_factory=list)
+    noted: list[tuple[int, EndOffsets]] = field(default_factory=list)
     refuses: bool = False
     refuses_first: bool = False
 
@@ -86,20 +88,20 @@ class Served:
         if self.refuses or self.refuses_first:
             self.refuses_first = False
             return False
-        self.told.append((round(self.loop.ms - START_MS), ends))
+        self.noted.append((round(self.loop.ms - START_MS), ends))
         return True
 
     def passes(self, intervals: float = 1) -> list[tuple[str, list[tuple[int, int, int]], int]]:
-        """What was told meanwhile; the clock of the last column began with the test."""
-        self.told.clear()
+        """The notes made in that time; times count from the beginning of the test."""
+        self.noted.clear()
         self.loop.pass_ms(intervals * self.interval_ms)
         return [
             (ends.topic, [(part.partition, part.log_start, part.end) for part in ends.partitions], ends.unchanged_ms - START_MS if ends.unchanged_ms >= 0 else -1)
-            for _, ends in self.told
+            for _, ends in self.noted
         ]
 
 
-def test_ends_are_noted_when_they_have_changed() -> None:
+def test_end_offsets_are_noted_when_changed() -> None:
     served = Served()
     orders = served.topic("orders", 5, 0)
     served.topic("__consumer_offsets", 9, internal=True)
@@ -107,12 +109,12 @@ def test_ends_are_noted_when_they_have_changed() -> None:
     assert served.passes() == []
     assert served.passes() == []
     orders.parts[1].end_offset = 3
-    assert served.passes() == [("orders", [(1, 0, 3)], 30_000)]  # nothing had changed when it was looked at last
+    assert served.passes() == [("orders", [(1, 0, 3)], 30_000)]  # nothing had changed at the last check
     orders.parts[0].start_offset = 2
     assert served.passes() == [("orders", [(0, 2, 5)], 40_000)]
 
 
-def test_a_partition_nobody_wrote_to_ends_at_0_and_one_that_cannot_be_read_is_left_out() -> None:
+def test_an_empty_partition_ends_at_0_and_an_unreadable_one_is_left_out() -> None:
     served = Served()
     orders = served.topic("orders", 5, 7, 8)
     orders.parts[0].error = -1
@@ -120,12 +122,12 @@ def test_a_partition_nobody_wrote_to_ends_at_0_and_one_that_cannot_be_read_is_le
     assert served.passes() == [("orders", [(0, 0, 0), (2, 0, 8)], -1)]
     assert served.passes() == []
     orders.parts[1].error = 0
-    assert served.passes() == [("orders", [(1, 0, 7)], -1)]  # of this one it is not known since when
+    assert served.passes() == [("orders", [(1, 0, 7)], -1)]  # of this partition the time of the change is unknown
     orders.parts[1].end_offset = 9
     assert served.passes() == [("orders", [(1, 0, 9)], 30_000)]
 
 
-def test_what_could_not_be_noted_is_noted_later() -> None:
+def test_end_offsets_that_could_not_be_noted_are_noted_later() -> None:
     served = Served()
     orders = served.topic("orders", 5)
     assert len(served.passes()) == 1
@@ -133,10 +135,10 @@ def test_what_could_not_be_noted_is_noted_later() -> None:
     served.refuses = True
     assert served.passes() == []
     served.refuses = False
-    assert served.passes() == [("orders", [(0, 0, 6)], 10_000)]  # and since when it was as before is not made up
+    assert served.passes() == [("orders", [(0, 0, 6)], 10_000)]  # and the time since its previous end is not invented
 
 
-def test_a_topic_of_which_a_part_could_not_be_noted_was_not_looked_at() -> None:
+def test_a_topic_with_an_unnoted_part_counts_as_not_visited() -> None:
     served = Served()
     wide = served.topic("wide", *[1] * (PARTITIONS_PER_NOTE_MAX + 1))
     assert len(served.passes(1.5)) == 2
@@ -147,7 +149,7 @@ def test_a_topic_of_which_a_part_could_not_be_noted_was_not_looked_at() -> None:
     assert [(len(parts), since) for _, parts, since in served.passes()] == [(PARTITIONS_PER_NOTE_MAX, 10_000)]
 
 
-def test_a_topic_that_is_made_anew_begins_anew() -> None:
+def test_a_recreated_topic_is_noted_as_empty() -> None:
     served = Served()
     served.topic("orders", 5)
     served.passes()
@@ -157,7 +159,7 @@ def test_a_topic_that_is_made_anew_begins_anew() -> None:
     assert served.passes() == [("orders", [(0, 0, 5)], -1)]
 
 
-def test_many_partitions_share_the_room_and_none_is_forgotten() -> None:
+def test_many_partitions_share_the_note_budget_in_turn() -> None:
     served = Served(room=64 << 20)
     wide = served.topic("wide", *[1] * 10_000)
     noted: set[int] = set()
@@ -173,17 +175,17 @@ def test_many_partitions_share_the_room_and_none_is_forgotten() -> None:
     assert size < BURST_BYTES + PARTITIONS_PER_NOTE_MAX * 21 + 400 * 10 * (64 << 20) / 4 / 86_400
 
 
-def test_the_loop_goes_on_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loop_runs_between_slices_of_end_offset_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter(range(1_000_000))
-    monkeypatch.setattr("broker.topics.end_offset_notes.time.monotonic", lambda: next(ticks) * module.SLICE_SECONDS / 10)
     served = Served()
+    monkeypatch.setattr(served.notes, "_monotonic", lambda: next(ticks) * module.SLICE_SECONDS / 10)
     wide = served.topic("wide", *[1] * 100)
     served.passes(1.5)
-    assert served.told[0][0] > INTERVAL_MS + 9 * module.PAUSE_SECONDS * 1_000 - 1
-    assert len(served.told[0][1].partitions) == len(wide.parts)
+    assert served.noted[0][0] > INTERVAL_MS + 9 * module.PAUSE_SECONDS * 1_000 - 1
+    assert len(served.noted[0][1].partitions) == len(wide.parts)
 
 
-def test_without_room_or_interval_nothing_is_noted() -> None:
+def test_without_budget_or_interval_no_end_offset_is_noted() -> None:
     for served in (Served(room=0), Served(interval_ms=0)):
         assert not served.loop.timers
     stopped = Served()
@@ -192,32 +194,32 @@ def test_without_room_or_interval_nothing_is_noted() -> None:
     assert stopped.passes() == []
 
 
-def test_groups_come_before_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_notes_precede_end_offset_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = NoteDesk()
     ends = EndOffsets("orders", [PartitionEnds(0, 0, 5)], 7)
-    journal = Partition(3)
-    journal.refusal = 0  # type: ignore[attr-defined]
-    assert desk.notes.write_ends(cast(GroupJournal, journal), ends)
+    journal = loaded_partition(3)
+    journal.refusal = 0
+    assert desk.notes.write_ends(journal, ends)
     for _ in range(NOTES_WAITING_MAX // 2 - 1):
         desk.tell(change(), partition=3)
-    assert not desk.notes.write_ends(cast(GroupJournal, journal), ends)
+    assert not desk.notes.write_ends(journal, ends)
     desk.passes(60_000, partitions=4)
     (group, header, body), *_ = desk.written(3)
     assert (group, header.kind, header.generation, header.offsets_log_offset, body) == ("", 8, 0, -1, ends)
-    assert desk.notes.write_ends(cast(GroupJournal, journal), ends)
-    journal.refusal = 14  # type: ignore[attr-defined]
-    assert not desk.notes.write_ends(cast(GroupJournal, journal), ends)
+    assert desk.notes.write_ends(journal, ends)
+    journal.refusal = 14
+    assert not desk.notes.write_ends(journal, ends)
 
 
-def test_history_does_not_look_at_them() -> None:
-    told = read_note_record(with_version(NoteKey(""), NOTE_KEY_VERSION), write_note(NoteHeader(8, 5, 0, 0, 0, 0), EndOffsets("orders", [])))
-    assert told is not None
-    assert not told.concerns("g")
-    assert Story("g").add(told) == []
+def test_history_ignores_end_offset_notes() -> None:
+    record = read_note_record(with_version(NoteKey(""), NOTE_KEY_VERSION), write_note(NoteHeader(8, 5, 0, 0, 0, 0), EndOffsets("orders", [])))
+    assert record is not None
+    assert not record.concerns("g")
+    assert Story("g").add(record) == []
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
-def test_a_served_broker_notes_where_topics_end(tmp_path: Path, loop: str) -> None:
+def test_a_broker_notes_the_end_offsets_of_topics(tmp_path: Path, loop: str) -> None:
     settings = ("--data", str(tmp_path), "--profile", "test", "--set", f"event.loop={loop}", "--set", "notes.end.offsets.interval.ms=50")
     with broker(*settings) as served:
         with Client(served.port) as client:
@@ -239,7 +241,7 @@ def test_a_served_broker_notes_where_topics_end(tmp_path: Path, loop: str) -> No
     assert all(line["value"]["body"]["unchanged_ms"] > 0 for line in ends[1:])
 
 
-def test_a_note_of_the_name_of_a_topic_is_never_larger_than_a_batch_may_be() -> None:
+def test_end_offset_notes_of_the_longest_topic_name_fit_into_a_batch() -> None:
     parts = [PartitionEnds(index, 1 << 60, 1 << 61) for index in range(PARTITIONS_PER_NOTE_MAX)]
     header = NoteHeader(8, 5, 0, 0, 0, 0)
     assert len(write_note(header, EndOffsets("x" * 249, parts, 1 << 41))) < 16_384

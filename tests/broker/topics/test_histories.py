@@ -12,8 +12,8 @@ pytestmark = pytest.mark.once
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_what_was_acknowledged_is_readable_and_the_directory_is_sound_through_kills_at_any_step(tmp_path: Path, seed: int) -> None:
+def test_acknowledged_records_are_readable_through_kills_at_any_step(tmp_path: Path, seed: int) -> None:
     world = World(tmp_path, seed)
-    world.run(150)
+    world.run(100)
     assert world.kills > 3
-    assert world.readable > 30
+    assert world.readable > 20

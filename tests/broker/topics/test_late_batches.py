@@ -1,4 +1,4 @@
-"""Batches that are too much work for the loop: they keep the order of their partition and their connection, and nobody else waits."""
+"""Batches too expensive to check in the loop: order is kept in their partition and connection, and others do not wait."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from tests.protocol.nasty_batches import LAYOUTS, body
 from tests.support.produce_batches import THEN, batch, of_producer, plain_batch, record
 from tests.support.produce_desk import Caller, Desk, MemoryPartition
 
-COUNT = 4_000  # records: more than the loop reads one by one
+pytestmark = pytest.mark.plain  # partitions in memory stand in for compiled ones
+
+COUNT = 4_000  # more records than the loop reads one by one
 IN_TURN = body(LAYOUTS["keys null and empty in turn"], COUNT)
 MS = THEN
 
@@ -34,15 +36,15 @@ def request(*parts: tuple[int, bytes], acks: int = -1, topic: str = "t") -> Prod
 
 
 def sent(desk: Desk, caller: Caller, *parts: tuple[int, bytes], acks: int = -1, topic: str = "t") -> ProduceRequest:
-    """A request on its way; nothing but the loop has worked on it."""
+    """A request in flight; only the loop has processed it."""
     asked = request(*parts, acks=acks, topic=topic)
     caller.send(caller.frame(asked, 9))
     desk.turn.end()
     return asked
 
 
-def told(caller: Caller) -> list[tuple[int, int]]:
-    """Of the replies that came: error and offset of every partition."""
+def errors_and_offsets(caller: Caller) -> list[tuple[int, int]]:
+    """Error and offset of every partition in the replies so far."""
     found = []
     for frame in caller.replies():
         reply = caller.read(request(), 9, frame)
@@ -61,34 +63,34 @@ def desk() -> Desk:
     return Desk({"t": (200, {}), "gzip": (1, {"compression.type": "gzip"})}, ms=MS)
 
 
-def test_a_batch_that_is_too_much_work_is_checked_elsewhere_and_stored_as_it_is(desk: Desk) -> None:
+def test_an_expensive_batch_is_checked_in_another_process_and_stored_unchanged(desk: Desk) -> None:
     caller = desk.caller()
     sent(desk, caller, (0, heavy()))
-    assert (len(desk.checker.jobs), told(caller)) == (1, [])
+    assert (len(desk.checker.jobs), errors_and_offsets(caller)) == (1, [])
     desk.settle()
-    assert told(caller) == [(0, 0)]
+    assert errors_and_offsets(caller) == [(0, 0)]
     assert partition(desk).end_offset == COUNT
 
 
-def test_what_comes_later_for_the_partition_is_appended_behind_it_and_all_else_goes_on(desk: Desk) -> None:
+def test_later_batches_of_the_partition_wait_for_a_batch_under_check(desk: Desk) -> None:
     slow, same, other = desk.caller(), desk.caller(), desk.caller()
     sent(desk, slow, (0, heavy()), (1, plain_batch()))
     sent(desk, same, (0, plain_batch()))
     sent(desk, other, (2, plain_batch()))
-    assert (told(slow), told(same), told(other)) == ([], [], [(0, 0)])
+    assert (errors_and_offsets(slow), errors_and_offsets(same), errors_and_offsets(other)) == ([], [], [(0, 0)])
     assert partition(desk, 1).end_offset == 1
     desk.settle()
-    assert (told(slow), told(same)) == ([(0, 0), (0, 0)], [(0, COUNT)])
+    assert (errors_and_offsets(slow), errors_and_offsets(same)) == ([(0, 0), (0, 0)], [(0, COUNT)])
 
 
-def test_requests_behind_it_on_its_connection_wait_and_are_answered_in_order(desk: Desk) -> None:
+def test_later_requests_of_the_connection_wait_for_a_batch_under_check(desk: Desk) -> None:
     caller = desk.caller()
     frames = [caller.frame(request((index, data)), 9) for index, data in ((0, heavy()), (1, plain_batch()), (0, plain_batch()))]
     caller.send(*frames)
     desk.turn.end()
     assert partition(desk, 1).end_offset == 0
     desk.settle()
-    assert told(caller) == [(0, 0), (0, 0), (0, COUNT)]
+    assert errors_and_offsets(caller) == [(0, 0), (0, 0), (0, COUNT)]
 
 
 def test_sequences_of_an_idempotent_producer_are_checked_in_the_order_of_the_appends(desk: Desk) -> None:
@@ -98,42 +100,42 @@ def test_sequences_of_an_idempotent_producer_are_checked_in_the_order_of_the_app
     sent(desk, second, (0, of_producer(COUNT)))
     sent(desk, again, (0, big))
     desk.settle()
-    assert (told(first), told(second), told(again)) == ([(0, 0)], [(0, COUNT)], [(0, 0)])
+    assert (errors_and_offsets(first), errors_and_offsets(second), errors_and_offsets(again)) == ([(0, 0)], [(0, COUNT)], [(0, 0)])
     assert partition(desk).end_offset == COUNT + 1
 
 
-def test_a_refused_batch_is_answered_as_if_it_had_been_checked_at_once(desk: Desk) -> None:
+def test_a_batch_refused_late_gets_the_reply_of_an_immediate_check(desk: Desk) -> None:
     caller = desk.caller()
     sent(desk, caller, (0, heavy(record_count=COUNT + 1, last_offset_delta=COUNT)))
     desk.settle()
-    assert told(caller) == [(ErrorCode.INVALID_RECORD, -1)]
+    assert errors_and_offsets(caller) == [(ErrorCode.INVALID_RECORD, -1)]
     assert partition(desk).end_offset == 0
 
 
-def test_without_a_reply_the_connection_goes_on_behind_it_or_ends_when_it_failed(desk: Desk) -> None:
+def test_with_acks_0_a_late_check_continues_or_closes_the_connection(desk: Desk) -> None:
     good, bad = desk.caller(), desk.caller()
     sent(desk, good, (0, heavy()), acks=0)
     sent(desk, bad, (1, heavy(crc=1)), acks=0)
     sent(desk, bad, (2, heavy(record_count=1, last_offset_delta=0)), acks=0)
     desk.settle()
-    assert (told(good), good.closed, partition(desk).end_offset) == ([], False, COUNT)
-    assert (told(bad), bad.closed) == ([], True)
+    assert (errors_and_offsets(good), good.closed, partition(desk).end_offset) == ([], False, COUNT)
+    assert (errors_and_offsets(bad), bad.closed) == ([], True)
     sent(desk, good, (0, plain_batch()))
-    assert told(good) == [(0, COUNT)]
+    assert errors_and_offsets(good) == [(0, COUNT)]
 
 
-def test_a_partition_that_is_gone_or_suspended_when_the_check_ends_gets_nothing(desk: Desk) -> None:
+def test_a_deleted_or_suspended_partition_gets_no_late_batch(desk: Desk) -> None:
     for index, error in enumerate((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR)):
         slow, behind = desk.caller(), desk.caller()
         sent(desk, slow, (index, heavy()))
         sent(desk, behind, (index, plain_batch()))
         partition(desk, index).error = error
         desk.settle()
-        assert (told(slow), told(behind)) == ([(error, -1)], [(error, -1)])
+        assert (errors_and_offsets(slow), errors_and_offsets(behind)) == ([(error, -1)], [(error, -1)])
         assert partition(desk, index).end_offset == 0
 
 
-def test_a_disk_that_refuses_fails_the_batch_and_not_those_behind_it(desk: Desk) -> None:
+def test_a_disk_error_fails_only_its_late_batch(desk: Desk) -> None:
     slow, behind = desk.caller(), desk.caller()
     sent(desk, slow, (0, heavy()))
     sent(desk, behind, (0, plain_batch()))
@@ -141,28 +143,28 @@ def test_a_disk_that_refuses_fails_the_batch_and_not_those_behind_it(desk: Desk)
     desk.checker.check()
     partition(desk).refuses = False
     desk.settle()
-    assert (told(slow), told(behind)) == ([(ErrorCode.KAFKA_STORAGE_ERROR, -1)], [(0, 0)])
+    assert (errors_and_offsets(slow), errors_and_offsets(behind)) == ([(ErrorCode.KAFKA_STORAGE_ERROR, -1)], [(0, 0)])
 
 
-def test_a_check_that_failed_is_answered_with_an_error_to_retry_on_and_the_next_goes_on(desk: Desk) -> None:
+def test_a_failed_check_gets_a_retriable_error_and_the_next_is_checked(desk: Desk) -> None:
     first, second = desk.caller(), desk.caller()
     sent(desk, first, (0, heavy()))
     sent(desk, second, (0, heavy()))
     desk.checker.outcomes.append(CheckFailed("it was killed"))
     desk.settle()
-    assert (told(first), told(second)) == ([(ErrorCode.REQUEST_TIMED_OUT, -1)], [(0, 0)])
+    assert (errors_and_offsets(first), errors_and_offsets(second)) == ([(ErrorCode.REQUEST_TIMED_OUT, -1)], [(0, 0)])
 
 
-def test_a_defect_of_the_check_ends_that_batch_alone(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_in_a_check_fails_only_its_batch(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = desk.caller(), desk.caller()
     sent(desk, first, (0, heavy()))
     sent(desk, second, (0, plain_batch()))
     desk.checker.outcomes.append(Checked(0, b"no batch"))
     desk.settle()
-    assert (told(first), told(second)) == ([(ErrorCode.UNKNOWN_SERVER_ERROR, -1)], [(0, 0)])
+    assert (errors_and_offsets(first), errors_and_offsets(second)) == ([(ErrorCode.UNKNOWN_SERVER_ERROR, -1)], [(0, 0)])
 
 
-def test_who_is_gone_and_wanted_a_reply_is_not_worked_for_any_more(desk: Desk) -> None:
+def test_no_reply_is_made_for_a_closed_connection(desk: Desk) -> None:
     for acks, wanted in ((1, False), (0, True)):
         caller = desk.caller()
         sent(desk, caller, (0, heavy()), acks=acks)
@@ -172,23 +174,23 @@ def test_who_is_gone_and_wanted_a_reply_is_not_worked_for_any_more(desk: Desk) -
         desk.settle()
 
 
-def test_more_than_may_wait_is_refused_with_an_error_to_retry_on(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_over_the_waiting_limit_get_a_retriable_error(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     data = heavy()
     monkeypatch.setattr(late_batches, "WAITING_BYTES_MAX", 2 * (len(data) + late_batches.WAITING_BATCH_BYTES))
     callers = [desk.caller() for _ in range(4)]
     for index, caller in enumerate(callers):
         sent(desk, caller, (index, data))
-    assert [told(caller) for caller in callers] == [[], [], [(ErrorCode.REQUEST_TIMED_OUT, -1)], [(ErrorCode.REQUEST_TIMED_OUT, -1)]]
+    assert [errors_and_offsets(caller) for caller in callers] == [[], [], [(ErrorCode.REQUEST_TIMED_OUT, -1)], [(ErrorCode.REQUEST_TIMED_OUT, -1)]]
     desk.settle()
-    assert [told(caller) for caller in callers[:2]] == [[(0, 0)], [(0, 0)]]
+    assert [errors_and_offsets(caller) for caller in callers[:2]] == [[(0, 0)], [(0, 0)]]
     assert desk.late.waiting_bytes == 0
-    monkeypatch.setattr(late_batches, "WAITING_BYTES_MAX", 1)  # one alone may be of any size
+    monkeypatch.setattr(late_batches, "WAITING_BYTES_MAX", 1)  # a single batch may be of any size
     sent(desk, callers[3], (3, data))
     desk.settle()
-    assert told(callers[3]) == [(0, 0)]
+    assert errors_and_offsets(callers[3]) == [(0, 0)]
 
 
-def test_a_stop_answers_what_waits_and_appends_nothing_more(desk: Desk) -> None:
+def test_a_stop_answers_waiting_batches_without_appending(desk: Desk) -> None:
     slow, behind, refused = desk.caller(), desk.caller(), desk.caller()
     sent(desk, slow, (0, heavy()))
     sent(desk, behind, (0, plain_batch()))
@@ -196,15 +198,15 @@ def test_a_stop_answers_what_waits_and_appends_nothing_more(desk: Desk) -> None:
     desk.late.stop()
     desk.turn.end()
     wanted = [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
-    assert (told(slow), told(behind)) == (wanted, wanted)
+    assert (errors_and_offsets(slow), errors_and_offsets(behind)) == (wanted, wanted)
     desk.settle()
     assert partition(desk).end_offset == 0
     sent(desk, refused, (1, heavy()))
-    assert told(refused) == [(ErrorCode.REQUEST_TIMED_OUT, -1)]
+    assert errors_and_offsets(refused) == [(ErrorCode.REQUEST_TIMED_OUT, -1)]
     assert job.wanted()
 
 
-def test_a_request_with_many_batches_is_worked_on_in_several_turns(desk: Desk) -> None:
+def test_a_request_with_many_batches_is_processed_in_several_turns(desk: Desk) -> None:
     caller = desk.caller()
     caller.send(caller.frame(request(*[(index, plain_batch()) for index in range(200)]), 9))
     appended = [sum(partition(desk, index).end_offset for index in range(200))]
@@ -213,10 +215,10 @@ def test_a_request_with_many_batches_is_worked_on_in_several_turns(desk: Desk) -
         appended.append(sum(partition(desk, index).end_offset for index in range(200)))
     assert appended == [produce.APPENDS_MAX, produce.APPENDS_MAX + late_batches.APPENDS_PER_TURN, 192, 200]
     desk.settle()
-    assert told(caller) == [(0, 0)] * 200
+    assert errors_and_offsets(caller) == [(0, 0)] * 200
 
 
-def test_the_time_of_an_append_is_that_of_the_append(desk: Desk) -> None:
+def test_log_append_time_is_the_time_of_the_append(desk: Desk) -> None:
     timed = Desk({"timed": (1, {"message.timestamp.type": "LogAppendTime"})}, ms=MS)
     caller = timed.caller()
     sent(timed, caller, (0, heavy()), topic="timed")
@@ -227,7 +229,7 @@ def test_the_time_of_an_append_is_that_of_the_append(desk: Desk) -> None:
 
 
 class Time:
-    """A clock that moves when it is read: a check takes so many nanoseconds."""
+    """A clock that advances when it is read: a check takes so many nanoseconds."""
 
     def __init__(self, step_ns: int) -> None:
         self.ns = 0
@@ -246,7 +248,7 @@ class Turns:
         self.noted.append(one)
 
 
-def test_checks_of_one_pass_have_a_share_of_time_together(desk: Desk) -> None:
+def test_checks_of_one_pass_share_a_time_limit(desk: Desk) -> None:
     turns = Turns()
     allowance = Allowance(turns, Time(2_000_000))
     settings = partition(desk).settings
@@ -267,7 +269,7 @@ def test_checks_of_one_pass_have_a_share_of_time_together(desk: Desk) -> None:
 
 
 @pytest.mark.plain
-def test_a_batch_that_turned_out_too_much_is_not_tried_twice_in_one_pass(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_over_the_time_limit_is_not_checked_twice_in_one_pass(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
     def counted(*arguments: Any) -> Any:
@@ -282,7 +284,7 @@ def test_a_batch_that_turned_out_too_much_is_not_tried_twice_in_one_pass(desk: D
     assert (len(tried), len(desk.checker.jobs)) == (1, 1)
 
 
-# Over long random use.
+# Long random use.
 
 BODIES: dict[str, Callable[[], bytes]] = {
     "small": lambda: plain_batch(),
@@ -301,7 +303,7 @@ class Unlimited(Allowance):
 
 
 def at_once(monkeypatch: pytest.MonkeyPatch, topics: dict[str, tuple[int, dict[str, str]]]) -> Desk:
-    """A broker that checks every batch when it comes."""
+    """A broker that checks every batch on arrival."""
     monkeypatch.setattr("tests.support.produce_desk.Allowance", Unlimited)
     return Desk(topics, ms=MS)
 
@@ -315,7 +317,7 @@ def choices(seed: int) -> Iterator[tuple[int, str, int, str]]:
 @pytest.mark.once
 @pytest.mark.plain
 @pytest.mark.parametrize("seed", range(6))
-def test_late_or_at_once_the_logs_and_the_answers_are_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_and_immediate_checks_give_the_same_logs_and_replies(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     topics: dict[str, tuple[int, dict[str, str]]] = {"t": (2, {}), "gzip": (2, {"compression.type": "gzip"})}
     late = Desk(topics, ms=MS)
     plain = at_once(monkeypatch, topics)
@@ -327,7 +329,7 @@ def test_late_or_at_once_the_logs_and_the_answers_are_the_same(seed: int, monkey
     sequences: dict[tuple[str, int], int] = {}
     checked = 0
     for who, topic, index, kind in choices(seed):
-        while callers[who].connection.busy:  # a producer has one request under way here, so the order of arrival is known
+        while callers[who].connection.busy:  # each producer has one request in flight here, so the order of arrival is known
             late.turn.end()
             if late.checker.jobs:
                 late.checker.check()
@@ -343,14 +345,14 @@ def test_late_or_at_once_the_logs_and_the_answers_are_the_same(seed: int, monkey
             if late.checker.jobs and of.random() < 0.5:
                 late.checker.check()
         plain.turn.end()
-        expected[who] += told(others[who])
-        found[who] += told(callers[who])
+        expected[who] += errors_and_offsets(others[who])
+        found[who] += errors_and_offsets(callers[who])
         checked = late.checker.checked
     late.settle()
     plain.settle()
     for who, caller in enumerate(callers):
-        found[who] += told(caller)
-        expected[who] += told(others[who])
+        found[who] += errors_and_offsets(caller)
+        expected[who] += errors_and_offsets(others[who])
     assert found == expected
     for topic in topics:
         for index in range(2):

@@ -1,4 +1,4 @@
-"""An acknowledged DeleteRecords holds: no round of retention, no kill and no topic of the same name brings records back."""
+"""An acknowledged DeleteRecords holds: no retention round, kill or recreated topic brings records back."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from broker.stores.topic_logs import LocalTopicStore
 from broker.topics import retention
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from simulator.disk import Crashed, SimDisk
 from storage.checkpoints import LOG_STARTS, read_offsets
-from tests.storage.faulty_disk import Crashed, FaultyDisk
+from tests.support.histories import DeleteRecordsCall
 from tests.support.topic_broker import REGISTRY, RetainingBroker, write
 from tests.support.topic_logs import disk_log
 
@@ -22,18 +23,10 @@ SETTINGS = ("log.flush.start.offset.checkpoint.interval.ms=1000",)
 NAMES = ("orders", "payments", "visits")
 
 
-class Call:
-    reply: Any = None
-    released = False
-
-    def release(self) -> None:
-        self.released = True
-
-
-def delete(broker: RetainingBroker, name: str, offset: int) -> Call:
-    """A DeleteRecords; `released` says whether its reply has left."""
+def delete(broker: RetainingBroker, name: str, offset: int) -> DeleteRecordsCall:
+    """A DeleteRecords; `released` is set when its reply has left."""
     handler = DeleteRecords(broker.partitions, AllowAll(), LocalTopicStore(broker.store))
-    call = Call()
+    call = DeleteRecordsCall()
     request = DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, offset)])], 5000)
     at_once = handler.handle(cast(Any, call), request)
     if at_once is not None:
@@ -41,7 +34,7 @@ def delete(broker: RetainingBroker, name: str, offset: int) -> Call:
     return call
 
 
-def low_watermark(call: Call) -> int:
+def low_watermark(call: DeleteRecordsCall) -> int:
     (result,) = call.reply.topics[0].partitions
     assert (call.released, result.error_code) == (True, 0)
     return int(result.low_watermark)
@@ -54,7 +47,7 @@ def stored(broker: RetainingBroker) -> dict[tuple[str, int], int]:
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> RetainingBroker:
     monkeypatch.setattr(retention, "SLICE_SECONDS", -1.0)  # each partition has a slice of its own
-    broker = RetainingBroker(FaultyDisk(), *SETTINGS)
+    broker = RetainingBroker(SimDisk(), *SETTINGS)
     for name in NAMES:
         broker.topic(name)
         write(broker, broker.find(name), 10, 10)
@@ -63,16 +56,14 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> RetainingBroker:
 
 
 def reopened(broker: RetainingBroker) -> None:
-    broker.restart()
-    broker.partitions.open_all()
-    broker.threads.run_all()
+    broker.restart_and_open()
 
 
-def test_a_deletion_in_the_middle_of_a_round_is_not_undone_by_what_the_round_saw_before(broker: RetainingBroker) -> None:
+def test_a_retention_round_does_not_undo_a_concurrent_delete_records(broker: RetainingBroker) -> None:
     before = delete(broker, "orders", 4)
     broker.threads.run_all()
     assert low_watermark(before) == 4
-    broker.loop.jump(1)  # the round begins, and sees the first topic
+    broker.loop.jump(1)  # the round begins, and visits the first topic
     call = delete(broker, "orders", 5)
     broker.threads.run_all()
     assert low_watermark(call) == 5
@@ -84,7 +75,7 @@ def test_a_deletion_in_the_middle_of_a_round_is_not_undone_by_what_the_round_saw
     assert broker.find("orders").start_offset == 5
 
 
-def test_a_deletion_that_another_one_has_not_made_durable_yet_waits_for_the_disk_too(broker: RetainingBroker) -> None:
+def test_a_repeated_deletion_waits_for_the_disk_too(broker: RetainingBroker) -> None:
     first = delete(broker, "orders", 5)
     second, lower = delete(broker, "orders", 5), delete(broker, "orders", 3)
     assert [call.released for call in (first, second, lower)] == [False] * 3
@@ -92,7 +83,7 @@ def test_a_deletion_that_another_one_has_not_made_durable_yet_waits_for_the_disk
     assert [low_watermark(call) for call in (first, second, lower)] == [5, 5, 5]
 
 
-def test_a_deletion_that_could_not_be_written_is_written_by_the_next_one(broker: RetainingBroker) -> None:
+def test_a_log_start_that_could_not_be_written_is_written_by_the_next_deletion(broker: RetainingBroker) -> None:
     broker.disk.read_only = True
     call = delete(broker, "orders", 5)
     broker.threads.run_all()
@@ -106,7 +97,7 @@ def test_a_deletion_that_could_not_be_written_is_written_by_the_next_one(broker:
     assert delete(broker, "orders", 5).released  # nothing is left to be written
 
 
-def test_a_start_never_goes_back_but_for_a_log_that_is_forgotten(broker: RetainingBroker) -> None:
+def test_a_log_start_never_moves_back_unless_its_log_is_forgotten(broker: RetainingBroker) -> None:
     directory = broker.store.directory
     directory.checkpoint_starts({("orders", 0): 7, ("payments", 0): 1})
     directory.checkpoint_starts({("orders", 0): 6, ("payments", 0): 2})
@@ -117,10 +108,10 @@ def test_a_start_never_goes_back_but_for_a_log_that_is_forgotten(broker: Retaini
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_what_was_acknowledged_holds_through_rounds_and_power_failures_at_any_step(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_acknowledged_log_starts_survive_power_failures_at_any_step(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(retention, "SLICE_SECONDS", -1.0)
     chance = Random(seed)
-    broker = RetainingBroker(FaultyDisk(chance), *SETTINGS)
+    broker = RetainingBroker(SimDisk(chance), *SETTINGS)
     for name in NAMES:
         broker.topic(name)
         write(broker, broker.find(name), 30, 10)
@@ -130,7 +121,7 @@ def test_what_was_acknowledged_holds_through_rounds_and_power_failures_at_any_st
     assert registry is not None
     registry.log.flush()
     acknowledged = dict.fromkeys(NAMES, 0)
-    waiting: list[tuple[str, Call]] = []
+    waiting: list[tuple[str, DeleteRecordsCall]] = []
     broker.disk.crash_at = chance.randint(0, 60)
     try:
         for _ in range(60):

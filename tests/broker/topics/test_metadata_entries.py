@@ -1,4 +1,4 @@
-"""Metadata replies are put together from what is encoded already: each says what one that is encoded anew would say."""
+"""Metadata replies are assembled from encoded entries, and equal a new encoding."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from broker.api.described_partitions import described_epoch, described_partitions
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG
+from broker.net.dispatch import Call
 from broker.runtime.node import Address
 from broker.security.authorizer import OPERATIONS_NOT_ASKED, AllowAll, Authorizer, Operation, Resource, may, topic_operations
 from broker.topics.partitions import Partitions
@@ -27,13 +28,15 @@ from tests.support.group_desk import Peer, Refusing
 from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
 from tests.support.topic_desk import TopicDesk
 
+pytestmark = pytest.mark.once  # bytes of replies
+
 LISTENERS = (Address("PLAIN", "here.example", 9092), Address("INSIDE", "10.0.0.1", 19092))
 NAMES = [f"topic.{number}" for number in range(6)]
 NO_ID = bytes(16)
 
 
 class Folders:
-    """Of deleted topics; none is there, or all that the test says."""
+    """Folders of deleted topics: none exists, or all that the test names."""
 
     def __init__(self) -> None:
         self.there: set[LogId] = set()
@@ -51,7 +54,7 @@ class Folders:
 
 
 class Store(MemoryTopicStore):
-    """Logs that open, and recover, when the test says so."""
+    """A store whose logs open and recover when the test says so."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,8 +91,8 @@ class Opened(TopicDesk):
         made._folders = folders
         return made
 
-    def anew(self, request: MetadataRequest, version: int, listener: Address, allowed: Authorizer) -> MetadataResponse:
-        """What the registry and the partitions say now, of topics that are there."""
+    def expected_entries(self, request: MetadataRequest, version: int, listener: Address, allowed: Authorizer) -> MetadataResponse:
+        """The current state of registry and partitions, for existing topics."""
         call: Any = None
         topics: list[Topic | None]
         if request.topics is None or (version == 0 and not request.topics):
@@ -109,8 +112,8 @@ class Opened(TopicDesk):
                     topic.id,
                     topic.name in (CONSUMER_OFFSETS, NOTES_LOG),
                     [
-                        MetadataResponsePartition(0, one.index, 1, described_epoch(self.partitions, one), [1], [1], [])
-                        for one in described_partitions(self.partitions, topic)
+                        MetadataResponsePartition(0, described_partition.index, 1, described_epoch(self.partitions, None, described_partition), [1], [1], [])
+                        for described_partition in described_partitions(self.partitions, topic)
                     ],
                     topic_operations(allowed, call, topic.name)
                     if request.include_topic_authorized_operations and version >= 8
@@ -126,13 +129,12 @@ class Opened(TopicDesk):
 
 
 class Play:
-    """Anything that may happen to topics and their partitions, at random."""
+    """Random events of topics and their partitions."""
 
     def __init__(self, seed: int, authorizer: Authorizer) -> None:
         self.random = random.Random(seed)
         self.desk = Opened(authorizer)
         self.authorizer = authorizer
-        self.peers = [Peer(self.desk, listener=listener) for listener in LISTENERS]
 
     def step(self) -> None:
         desk, chance = self.desk, self.random
@@ -178,9 +180,11 @@ class Play:
         desk.loop.run()
 
     def look(self) -> None:
-        """The reply to any request for topics that are there is the one that is encoded anew."""
+        """The reply to any request for existing topics equals a new encoding."""
         chance, version = self.random, self.random.randrange(14)
-        call: Any = SimpleNamespace(version=version, reply=None)
+        listener = chance.randrange(len(LISTENERS))
+        connection = Peer(self.desk, listener=LISTENERS[listener]).connection
+        call = Call(connection, self.desk.dispatch.routes[MetadataRequest.API_KEY], version, 0, None, b"", 0)
         describe = (self.authorizer, call, Operation.DESCRIBE, Resource.TOPIC)
         there = [topic for topic in self.desk.topics.by_name.values() if may(*describe, topic.name)]
         some = chance.sample(there, chance.randrange(1, len(there) + 1))
@@ -193,21 +197,18 @@ class Play:
             case _:
                 wanted = None if version else []
         request = MetadataRequest(wanted, chance.random() < 0.5, False, chance.random() < 0.5 and version >= 8)
-        calls: list[Any] = []
-        listener = chance.randrange(len(LISTENERS))
-        call.connection = self.peers[listener].connection
-        call.release = call.fail = lambda *why: calls.append(call)
         assert self.desk.metadata(call, request) is None
+        assert call.reply is not None
         decoded, end = MetadataResponse.decode(call.reply.encode(version), 0, version)
         assert end == len(call.reply.encode(version))
-        assert repr(decoded) == repr(self.desk.anew(request, version, LISTENERS[listener], self.authorizer))
+        assert repr(decoded) == repr(self.desk.expected_entries(request, version, LISTENERS[listener], self.authorizer))
         if version == 13:
             assert repr(call.reply) == repr(decoded)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_every_reply_says_what_one_that_is_encoded_anew_would_say(seed: int) -> None:
-    # Every fourth time one topic may not be described, and one not be written.
+def test_every_cached_metadata_reply_equals_a_new_encoding(seed: int) -> None:
+    # Every fourth time one topic may not be described, and another not be written.
     authorizer: Authorizer = AllowAll()
     if seed % 4 == 3:
         authorizer = Refusing((Operation.DESCRIBE, Resource.TOPIC, NAMES[0]), (Operation.WRITE, Resource.TOPIC, NAMES[1]))
@@ -221,7 +222,7 @@ def asked(desk: TopicDesk, version: int = 12) -> Any:
     return Peer(desk).ask(MetadataRequest(None), version)
 
 
-def test_after_one_change_one_topic_is_encoded_anew() -> None:
+def test_after_one_change_one_topic_is_encoded_again() -> None:
     desk = Opened(topics={f"t{number}": 3 for number in range(50)})
     entries = desk.metadata.__self__._entries
     asked(desk)
@@ -239,23 +240,23 @@ def test_after_one_change_one_topic_is_encoded_anew() -> None:
     assert entries.encoded == before + 2
 
 
-def test_a_log_that_opens_encodes_no_topic_anew_and_its_epoch_is_shown() -> None:
+def test_opening_a_log_encodes_no_topic_again_and_shows_its_epoch() -> None:
     desk = Opened(topics={f"t{number}": 3 for number in range(50)})
     asked(desk)
     before = desk.metadata.__self__._entries.encoded
     assert desk.partitions.find("t7", 1).error
     desk.logs.opening.pop()(desk.logs.log(4))
     (topic,) = [topic for topic in asked(desk).topics if topic.name == "t7"]
-    assert [one.leader_epoch for one in topic.partitions] == [0, 4, 0]
+    assert [partition.leader_epoch for partition in topic.partitions] == [0, 4, 0]
     assert desk.metadata.__self__._entries.encoded == before
 
 
 def epochs(desk: TopicDesk, name: str) -> list[int]:
     (topic,) = [topic for topic in asked(desk).topics if topic.name == name]
-    return [one.leader_epoch for one in topic.partitions]
+    return [partition.leader_epoch for partition in topic.partitions]
 
 
-def test_a_topic_whose_deletion_was_refused_is_shown_as_it_is_again() -> None:
+def test_a_topic_whose_deletion_was_refused_is_listed_again() -> None:
     desk = Opened(topics={"t": 2})
     kept = _fact(desk.topics.by_name["t"])
     desk.registry_log.replay = lambda: iter([[kept]])  # type: ignore[method-assign]
@@ -264,13 +265,13 @@ def test_a_topic_whose_deletion_was_refused_is_shown_as_it_is_again() -> None:
     desk.partitions.deleted(desk.topics.delete("t", 0))
     desk.loop.run()
     desk.registry_log.refuse()
-    # The registry has the topic again, and nobody has told its partitions yet.
+    # The registry has the topic again, but its partitions have not been told.
     assert epochs(desk, "t") == [-1, -1]
     desk.loop.run()
     assert epochs(desk, "t") == [-1, 0]
 
 
-def test_a_partition_that_waits_for_the_folder_of_a_deleted_topic_to_go_has_nothing_yet() -> None:
+def test_a_partition_waiting_for_an_old_folder_has_no_leader_epoch_yet() -> None:
     desk = Opened(topics={"t": 1, "busy": 3})
     for index in range(3):
         desk.partitions.find("busy", index)
@@ -291,7 +292,7 @@ def partition_bytes(epoch: int) -> bytes:
     return b"".join(parts[1:])
 
 
-def test_deleted_topics_leave_nothing_behind() -> None:
+def test_deleted_topics_leave_no_cached_entries() -> None:
     desk = Opened()
     for number in range(20):
         desk.partitions.created(desk.topics.create(f"t{number}", 1, {}, 0))

@@ -1,4 +1,4 @@
-"""A topic that is deleted and made again begins anew, whatever was at work in the folder of the first one."""
+"""A recreated topic starts empty, whatever was running in the folder of the old topic."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from broker.stores import compaction as module
 from broker.stores import topic_logs
 from broker.stores.compaction import Cleaning, CleaningRules
 from broker.stores.compaction_order import TopicLogs
+from broker.stores.compaction_process import run_cleaner
 from broker.stores.local import LocalStore
 from broker.stores.topic_logs import LocalTopicStore
 from broker.topics import partitions as partitions_module
@@ -113,7 +114,7 @@ def values(partition: Partition) -> list[str]:
 
 
 class Held:
-    """One step of a compaction, which waits until the topic was deleted and made again."""
+    """One step of a compaction that waits until the topic was deleted and recreated."""
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self.call = call
@@ -128,7 +129,7 @@ class Held:
 
 
 class HeldProcess:
-    """The cleaner's process likewise, once it has done its work."""
+    """The cleaner process, held the same way after its work."""
 
     def __init__(self, call: Callable[..., Awaitable[Any]]) -> None:
         self.call = call
@@ -150,7 +151,7 @@ STEPS = ("remove_unfinished", "run_cleaner", "promote", "remove_deleted", "check
 @pytest.mark.once
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("step", STEPS)
-def test_a_topic_made_again_while_the_log_of_the_first_is_compacted_keeps_all_that_is_written_to_it(
+def test_a_topic_recreated_during_compaction_of_the_old_log_keeps_its_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, clean: bool
 ) -> None:
     monkeypatch.setattr(module, "CHECK_SECONDS", 0.02)
@@ -166,8 +167,11 @@ def test_a_topic_made_again_while_the_log_of_the_first_is_compacted_keeps_all_th
         if step == "checkpoint":
             held: Held | HeldProcess = Held(place.store.directory.checkpoint_cleaned)
             monkeypatch.setattr(place.store.directory, "checkpoint_cleaned", held)
+        elif step == "run_cleaner":
+            held = HeldProcess(run_cleaner)
+            monkeypatch.setattr(place.cleaning, "_run_cleaner", held)
         else:
-            held = (HeldProcess if step == "run_cleaner" else Held)(getattr(module, step))
+            held = Held(getattr(module, step))
             monkeypatch.setattr(module, step, held)
         place.cleaning.clean_topics(TopicLogs(lambda: place.partitions, place.store.directory))
         await until(held.reached.is_set)

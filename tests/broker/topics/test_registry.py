@@ -1,4 +1,4 @@
-"""The registry of topics: what it emits is what a replay makes of it."""
+"""The registry of topics: a replay of its facts gives the same state."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from broker.topics.registry import PRODUCER_IDS_PER_BLOCK, Topics
 from coordinator import Fact
 from protocol.batch import facts_of
 
+pytestmark = pytest.mark.plain  # a registry with an extra method
+
 
 class Registry(Topics):
-    """One whose facts go to a log in memory."""
+    """A registry whose facts go to a log in memory."""
 
     def __init__(self) -> None:
         self._ids = 0
@@ -27,7 +29,7 @@ class Registry(Topics):
             self.hold.confirm(self.hold.taken)
 
     def reopen(self) -> None:
-        """From what is in the log."""
+        """Replay the log."""
         self.hold.fail(56)
         self.clear()
         self.replay(self.log)
@@ -70,7 +72,7 @@ def test_a_topic_grows(registry: Registry) -> None:
     check(registry)
 
 
-def test_a_topic_gets_other_settings(registry: Registry) -> None:
+def test_topic_settings_are_changed(registry: Registry) -> None:
     topic = registry.alter("orders", {"cleanup.policy": "compact"})
     assert registry.by_name["orders"] is topic
     assert topic.settings == {"cleanup.policy": "compact"}
@@ -78,7 +80,7 @@ def test_a_topic_gets_other_settings(registry: Registry) -> None:
 
 
 @pytest.mark.parametrize("order", [("folders_gone", "offsets_gone"), ("offsets_gone", "folders_gone")])
-def test_a_deleted_topic_is_gone_and_known_until_its_folders_and_its_offsets_are(registry: Registry, order: tuple[str, str]) -> None:
+def test_a_deleted_topic_is_remembered_until_folders_and_offsets_are_removed(registry: Registry, order: tuple[str, str]) -> None:
     topic = registry.delete("pay.ments", 9)
     assert topic.name not in registry.by_name
     assert topic.id not in registry.by_id
@@ -98,7 +100,7 @@ def test_a_deleted_topic_is_gone_and_known_until_its_folders_and_its_offsets_are
     assert not registry.hold.untaken
 
 
-def test_a_name_may_be_used_again_under_another_id(registry: Registry) -> None:
+def test_a_topic_name_can_be_reused_with_a_new_id(registry: Registry) -> None:
     old = registry.delete("orders", 9)
     new = registry.create("orders", 1, {}, 10)
     assert new.id != old.id
@@ -109,7 +111,7 @@ def test_a_name_may_be_used_again_under_another_id(registry: Registry) -> None:
     check(registry)
 
 
-def test_what_the_log_refused_did_not_happen(registry: Registry) -> None:
+def test_changes_refused_by_the_log_are_reverted(registry: Registry) -> None:
     registry.delete("orders", 9)
     registry.alter("pay.ments", {"retention.ms": "1"})
     registry.reserve_producer_ids()
@@ -130,13 +132,13 @@ def test_producer_ids_are_given_out_once(registry: Registry) -> None:
     check(registry)
 
 
-def test_a_block_that_was_refused_was_nobodys_and_is_given_out_again(registry: Registry) -> None:
+def test_a_block_refused_by_the_log_is_given_out_again(registry: Registry) -> None:
     registry.reserve_producer_ids()
     registry.reopen()
     assert registry.reserve_producer_ids().start == 0
 
 
-def test_records_of_kinds_that_a_newer_version_writes_are_left_alone(registry: Registry) -> None:
+def test_unknown_record_kinds_of_newer_versions_are_ignored(registry: Registry) -> None:
     registry.log.append((b"\x00\x09anything", b"\x00\x00"))
     check(registry)
     assert set(registry.by_name) == {"orders", "pay.ments"}

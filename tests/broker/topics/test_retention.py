@@ -1,22 +1,22 @@
-"""Segments that are too old or too many go, those that are old enough are closed, and checkpoints say how far things are."""
+"""Segments past retention are dropped, idle ones rolled, and checkpoints written."""
 
 from __future__ import annotations
 
 import pytest
 
 from protocol.batch import Record, build, read_header
+from simulator.disk import SimDisk
 from storage.checkpoints import LOG_STARTS, RECOVERY_POINTS, read_offsets
-from tests.storage.faulty_disk import FaultyDisk
 from tests.support.topic_broker import MINUTE, RetainingBroker, files, put, write
 from tests.support.topic_logs import disk_log
 
 
 @pytest.fixture
 def broker() -> RetainingBroker:
-    return RetainingBroker(FaultyDisk(), "log.retention.check.interval.ms=1000")
+    return RetainingBroker(SimDisk(), "log.retention.check.interval.ms=1000")
 
 
-def test_segments_in_which_everything_is_too_old_are_dropped_and_their_files_removed_later(broker: RetainingBroker) -> None:
+def test_expired_segments_are_dropped_and_their_files_removed_later(broker: RetainingBroker) -> None:
     broker.topic("orders", retention_ms=str(5 * MINUTE), file_delete_delay_ms=str(MINUTE))
     partition = broker.find("orders")
     write(broker, partition, 4)
@@ -32,7 +32,7 @@ def test_segments_in_which_everything_is_too_old_are_dropped_and_their_files_rem
     assert not files(broker, ".deleted")
 
 
-def test_the_segment_that_grows_goes_too_when_everything_in_it_is_too_old(broker: RetainingBroker) -> None:
+def test_an_expired_active_segment_is_dropped_too(broker: RetainingBroker) -> None:
     broker.topic("orders", retention_ms=str(MINUTE))
     partition = broker.find("orders")
     write(broker, partition, 1, 10)
@@ -42,7 +42,7 @@ def test_the_segment_that_grows_goes_too_when_everything_in_it_is_too_old(broker
     assert partition.end_offset == 2
 
 
-def test_a_log_that_is_too_large_loses_its_oldest_segments(broker: RetainingBroker) -> None:
+def test_a_log_over_retention_bytes_loses_its_oldest_segments(broker: RetainingBroker) -> None:
     broker.topic("orders", retention_bytes="900000")
     partition = broker.find("orders")
     write(broker, partition, 8)
@@ -51,7 +51,7 @@ def test_a_log_that_is_too_large_loses_its_oldest_segments(broker: RetainingBrok
     assert partition.log.size >= 900_000
 
 
-def test_what_is_compacted_alone_is_not_dropped(broker: RetainingBroker) -> None:
+def test_retention_does_not_apply_to_compacted_topics(broker: RetainingBroker) -> None:
     broker.topic("orders", retention_ms="1", retention_bytes="1", cleanup_policy="compact")
     partition = broker.find("orders")
     write(broker, partition, 4)
@@ -59,7 +59,7 @@ def test_what_is_compacted_alone_is_not_dropped(broker: RetainingBroker) -> None
     assert partition.start_offset == 0
 
 
-def test_records_that_were_given_up_go_whatever_the_policy(broker: RetainingBroker) -> None:
+def test_deleted_records_are_removed_under_every_policy(broker: RetainingBroker) -> None:
     broker.topic("orders", cleanup_policy="compact")
     partition = broker.find("orders")
     write(broker, partition, 5)
@@ -80,7 +80,7 @@ def test_a_change_of_settings_applies_to_the_next_round(broker: RetainingBroker)
     assert partition.start_offset == 4
 
 
-def test_a_segment_that_nobody_writes_to_is_closed_in_the_end(broker: RetainingBroker) -> None:
+def test_an_idle_segment_is_rolled_after_segment_ms(broker: RetainingBroker) -> None:
     broker.topic("orders", segment_ms=str(MINUTE))
     partition = broker.find("orders")
     write(broker, partition, 1, 10)
@@ -92,7 +92,7 @@ def test_a_segment_that_nobody_writes_to_is_closed_in_the_end(broker: RetainingB
     assert disk_log(broker.find("orders")).flushed_offset == 1
 
 
-def test_while_the_clock_is_not_to_be_trusted_nothing_goes_for_its_age(broker: RetainingBroker) -> None:
+def test_no_segment_expires_while_the_clock_is_untrusted(broker: RetainingBroker) -> None:
     broker.topic("orders", retention_ms=str(10 * MINUTE), segment_ms=str(MINUTE))
     partition = broker.find("orders")
     write(broker, partition, 9)
@@ -108,7 +108,7 @@ def test_while_the_clock_is_not_to_be_trusted_nothing_goes_for_its_age(broker: R
     assert partition.start_offset == 9
 
 
-def test_limits_in_bytes_need_no_clock(broker: RetainingBroker) -> None:
+def test_retention_bytes_works_with_an_untrusted_clock(broker: RetainingBroker) -> None:
     broker.topic("orders", retention_bytes="900000")
     partition = broker.find("orders")
     write(broker, partition, 9)
@@ -117,7 +117,7 @@ def test_limits_in_bytes_need_no_clock(broker: RetainingBroker) -> None:
     assert partition.start_offset == 6
 
 
-def test_producers_that_fell_silent_are_forgotten(broker: RetainingBroker) -> None:
+def test_idle_producers_expire(broker: RetainingBroker) -> None:
     broker.topic("orders")
     partition = broker.find("orders")
     data = bytearray(build([Record(0, 0, b"k", b"v", [])]))
@@ -131,7 +131,7 @@ def test_producers_that_fell_silent_are_forgotten(broker: RetainingBroker) -> No
     assert len(partition.producers) == 0
 
 
-def test_checkpoints_say_where_logs_begin_and_how_far_they_are_flushed(broker: RetainingBroker) -> None:
+def test_checkpoints_have_log_starts_and_recovery_points(broker: RetainingBroker) -> None:
     broker.topic("orders", retention_bytes="900000")
     partition = broker.find("orders")
     write(broker, partition, 9)
@@ -140,25 +140,21 @@ def test_checkpoints_say_where_logs_begin_and_how_far_they_are_flushed(broker: R
     assert read_offsets(broker.disk, f"/data/{RECOVERY_POINTS}")["orders", 0] == 8
     assert read_offsets(broker.disk, f"/data/{LOG_STARTS}")["orders", 0] == 6
     broker.settle()
-    broker.restart()
-    broker.partitions.open_all()
-    broker.threads.run_all()
+    broker.restart_and_open()
     assert broker.find("orders").start_offset == 6
 
 
-def test_where_records_were_given_up_is_known_after_a_kill(broker: RetainingBroker) -> None:
+def test_log_starts_survive_a_kill(broker: RetainingBroker) -> None:
     broker.topic("orders")
     write(broker, broker.find("orders"), 2, 10)
     disk_log(broker.find("orders")).delete_before(1)
     broker.settle()
     broker.pass_time(60_000)
-    broker.restart()
-    broker.partitions.open_all()
-    broker.threads.run_all()
+    broker.restart_and_open()
     assert broker.find("orders").start_offset == 1
 
 
-def test_a_disk_that_refuses_suspends_and_the_next_round_goes_on(broker: RetainingBroker) -> None:
+def test_a_disk_error_suspends_the_partition_and_the_next_round_continues(broker: RetainingBroker) -> None:
     broker.topic("orders", retention_ms=str(MINUTE))
     partition = broker.find("orders")
     write(broker, partition, 4)

@@ -1,4 +1,4 @@
-"""Topics over another store than that of the directory: slow, refusing, in memory. Nothing in this room knows the difference."""
+"""Topics over a second store: slow, failing, in memory. broker/topics treats both stores alike."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ class SecondDesk(Desk):
         fetches = Fetches(cast(Any, self.turn), self.clock)
         self.fetches = fetches
         parts: Any = SimpleNamespace(
+            leaders=None,
+            status=dict,
             config=SimpleNamespace(fetch_max_bytes=1 << 20),
             node=Node(1, "cluster"),
             clock=self.clock,
@@ -85,7 +87,7 @@ def answers(caller: Caller, request: ProduceRequest, frames: list[bytes]) -> lis
     return [[(part.error_code, part.base_offset) for topic in reply.responses for part in topic.partition_responses] for reply in replies]
 
 
-def test_a_batch_is_answered_when_a_slow_log_has_committed_it() -> None:
+def test_a_batch_is_answered_after_a_slow_log_committed_it() -> None:
     desk = SecondDesk(MemoryTopicStore(immediate=False), t=2)
     caller = desk.caller()
     request = produce("t", (0, batch("a", "b")), (1, batch("c")))
@@ -106,13 +108,13 @@ def test_batches_of_many_connections_reach_a_slow_log_one_after_the_other_and_in
     requests = [produce("t", (0, batch(*"xy"[: 1 + number % 2]))) for number in range(4)]
     for caller, request in zip(callers, requests, strict=True):
         caller.send(caller.frame(request, VERSION))
-    told = []
+    replies = []
     for _ in range(4):
         desk.settle()
         assert len(desk.log("t").waiting) == 1
         desk.log("t").write_next()
-        told += [answers(caller, request, caller.replies()) for caller, request in zip(callers, requests, strict=True)]
-    assert [one for one in told if one] == [[[(0, 0)]], [[(0, 1)]], [[(0, 3)]], [[(0, 4)]]]
+        replies += [answers(caller, request, caller.replies()) for caller, request in zip(callers, requests, strict=True)]
+    assert [reply for reply in replies if reply] == [[[(0, 0)]], [[(0, 1)]], [[(0, 3)]], [[(0, 4)]]]
 
 
 def test_a_slow_log_that_refuses_one_batch_takes_the_next() -> None:
@@ -131,7 +133,7 @@ def test_a_slow_log_that_refuses_one_batch_takes_the_next() -> None:
     assert answers(other, request, other.replies()) == [[(0, 0)]]
 
 
-def test_what_is_sent_twice_while_a_slow_log_is_at_work_is_stored_once() -> None:
+def test_a_duplicate_batch_in_flight_to_a_slow_log_is_stored_once() -> None:
     desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
     callers = [desk.caller(), desk.caller()]
     request = produce("t", (0, batch("a", producer=7, sequence=0)))
@@ -170,7 +172,7 @@ def test_a_log_that_breaks_suspends_its_partition_until_it_is_recovered(immediat
     assert ask() == [[(0, 1)]]
 
 
-def test_a_stop_answers_what_a_slow_log_has_not_and_what_comes_of_it_later_is_heard_by_none() -> None:
+def test_a_stop_answers_appends_in_flight_and_ignores_their_later_outcome() -> None:
     desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
     caller, other = desk.caller(), desk.caller()
     request = produce("t", (0, batch("a")))
@@ -187,7 +189,7 @@ def test_a_stop_answers_what_a_slow_log_has_not_and_what_comes_of_it_later_is_he
     assert not desk.late._waiting
 
 
-def test_a_batch_that_ended_in_a_defect_answers_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_in_an_append_answers_only_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
     log = desk.log("t")
     caller, other = desk.caller(), desk.caller()
@@ -210,7 +212,7 @@ def test_a_batch_that_ended_in_a_defect_answers_no_other_one(monkeypatch: pytest
     assert answers(other, request, other.replies()) == [[(0, 1)]]
 
 
-def test_readers_wait_for_what_a_slow_log_has_committed() -> None:
+def test_fetches_wait_for_the_high_watermark_of_a_slow_log() -> None:
     desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
     writer, reader = desk.caller(), desk.caller()
     wanted = FetchTopic(topic="t", partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)])
@@ -229,7 +231,7 @@ def test_readers_wait_for_what_a_slow_log_has_committed() -> None:
 
 
 @pytest.mark.parametrize("immediate", [True, False])
-def test_a_partition_whose_log_is_unreadable_refuses_alone(immediate: bool) -> None:
+def test_a_partition_with_an_unreadable_log_does_not_affect_others(immediate: bool) -> None:
     store = MemoryTopicStore(immediate)
     store.unreadable[LogId("t", 1)] = Unreadable("no quorum", damaged=False)
     desk = SecondDesk(store, t=2)
@@ -257,7 +259,7 @@ def test_offsets_are_found_and_records_deleted_in_any_store() -> None:
     assert offset(-2) == (0, 3)
 
 
-def test_a_start_is_told_when_it_is_durable() -> None:
+def test_a_log_start_is_answered_when_it_is_durable() -> None:
     store = MemoryTopicStore()
     desk = SecondDesk(store, t=1)
     caller = desk.caller()
@@ -271,7 +273,7 @@ def test_a_start_is_told_when_it_is_durable() -> None:
     assert caller.read(request, 2, frame).topics[0].partitions[0].low_watermark == 2
 
 
-def test_retention_and_checkpoints_need_no_files() -> None:
+def test_retention_and_checkpoints_work_in_any_store() -> None:
     store = MemoryTopicStore()
     desk = SecondDesk(store, t=1)
     caller = desk.caller()
@@ -290,7 +292,7 @@ def test_retention_and_checkpoints_need_no_files() -> None:
     retention.stop()
 
 
-def test_the_log_of_a_deleted_topic_goes_when_nothing_is_at_work_in_it() -> None:
+def test_the_log_of_a_deleted_topic_is_removed_when_no_job_uses_it() -> None:
     store = MemoryTopicStore()
     desk = SecondDesk(store, t=1)
     log = desk.log("t")
@@ -304,8 +306,8 @@ def test_the_log_of_a_deleted_topic_goes_when_nothing_is_at_work_in_it() -> None
     assert store.logs == {}
 
 
-def test_a_slow_log_stores_and_answers_what_an_immediate_one_does() -> None:
-    """Random requests on connections of both, with duplicates, refusals and shapes that come again."""
+def test_a_slow_log_stores_and_answers_like_an_immediate_log() -> None:
+    """Random requests on connections of both, with duplicates, refusals and repeated layouts."""
     for seed in range(30):
         chance = random.Random(seed)
         desks = [SecondDesk(MemoryTopicStore(immediate), t=2, u=1) for immediate in (True, False)]
@@ -323,7 +325,7 @@ def test_a_slow_log_stores_and_answers_what_an_immediate_one_does() -> None:
                 sequences[place] = sequence + 1
             request = produce(name, (index, batch("v", producer=producer, sequence=sequence)))
             refuses = "full" if chance.random() < 0.1 and producer < 0 else ""
-            told = []
+            replies = []
             for desk, those in zip(desks, callers, strict=True):
                 log = desk.log(name, index)
                 log.refuses = refuses
@@ -333,8 +335,8 @@ def test_a_slow_log_stores_and_answers_what_an_immediate_one_does() -> None:
                     log.write_next()
                     desk.settle()
                 log.refuses = ""
-                told.append(answers(those[who], request, those[who].replies()))
-            assert told[0] == told[1]
+                replies.append(answers(those[who], request, those[who].replies()))
+            assert replies[0] == replies[1]
         logs = [{id: log.records.bytes_at(0, 1 << 30) for id, log in desk.store.logs.items()} for desk in desks]
         assert logs[0] == logs[1]
         assert any(logs[0].values())

@@ -1,4 +1,4 @@
-"""What a topic may be told, as Kafka 4.3.1 judges it (tests/clients/test_against_kafka.py asks it, where Java is)."""
+"""Values of topic settings, judged as by Kafka 4.3.1 (tests/clients/test_against_kafka.py compares them, where Java is)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REPLICAS = "leader.replication.throttled.replicas"
         (REPLICAS, "0:1, 1:1,"),
     ],
 )
-def test_values_that_kafka_takes_are_taken(name: str, value: str) -> None:
+def test_values_accepted_by_kafka_are_accepted(name: str, value: str) -> None:
     assert settings_problem([(name, value)]) is None
 
 
@@ -47,11 +47,11 @@ def test_values_that_kafka_takes_are_taken(name: str, value: str) -> None:
         (REPLICAS, "0:x", f"Invalid value [0:x] for configuration {REPLICAS}: {REPLICAS} must be the literal '*' or a list of replicas in the following format: [partitionId]:[brokerId],[partitionId]:[brokerId],..."),
     ],
 )  # fmt: skip
-def test_values_that_kafka_refuses_are_refused_with_its_words(name: str, value: str, problem: str) -> None:
+def test_values_refused_by_kafka_are_refused_with_its_message(name: str, value: str, problem: str) -> None:
     assert settings_problem([(name, value)]) == problem
 
 
-def test_nulls_come_first_then_unknown_names_then_values_then_contradictions() -> None:
+def test_setting_errors_are_reported_in_kafkas_order() -> None:
     bad, unknown = ("retention.ms", "x"), ("nope", "1")
     lags: list[tuple[str, str | None]] = [("min.compaction.lag.ms", "10"), ("max.compaction.lag.ms", "5")]
     assert settings_problem([bad, unknown, ("b", None), ("a", None)]) == "Null value not supported for topic configs: b,a"
@@ -60,7 +60,7 @@ def test_nulls_come_first_then_unknown_names_then_values_then_contradictions() -
     assert settings_problem(lags) == "conflict topic config setting min.compaction.lag.ms (10) > max.compaction.lag.ms (5)"
 
 
-def test_the_last_of_several_values_counts_but_no_null_goes_unseen() -> None:
+def test_the_last_duplicate_value_counts_and_any_null_is_refused() -> None:
     assert settings_problem([("retention.ms", "x"), ("retention.ms", "1")]) is None
     assert settings_problem([("retention.ms", "1"), ("retention.ms", "x")]) is not None
     assert settings_problem([("retention.ms", None), ("retention.ms", "1")]) is not None

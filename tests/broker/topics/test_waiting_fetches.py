@@ -1,4 +1,4 @@
-"""Fetches that wait: what ends their waiting, and what they leave behind."""
+"""Waiting fetches: what completes them, and that they leave no state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from broker.runtime.turn import NEVER
 from broker.topics.waiting_fetches import ANSWERED_PER_TURN
 from protocol.errors import ErrorCode
-from tests.support.fetch_desk import Consumer, FetchDesk, fetch, from_, of, offsets_in, records_batch, told
+from tests.support.fetch_desk import Consumer, FetchDesk, fetch, from_, of, offsets_in, partition_replies, records_batch
 
 SIZE = len(records_batch())
 
@@ -21,28 +21,28 @@ def desk() -> FetchDesk:
     return desk
 
 
-def nobody_waits(desk: FetchDesk) -> bool:
+def no_fetch_waits(desk: FetchDesk) -> bool:
     return not len(desk.fetches) and not any(one.waiters for topic in desk.topics.by_name.values() for one in desk.finder.of(topic))
 
 
-def test_who_has_read_everything_waits_as_long_as_it_said(desk: FetchDesk) -> None:
+def test_a_fetch_at_the_end_waits_for_its_maximum_wait(desk: FetchDesk) -> None:
     desk.consumer.send(fetch(of("t", from_(2)), wait=50), 12)
     desk.lives(49)
     assert desk.consumer.replies() == []
     desk.lives(1)
     (reply,) = desk.consumer.replies()
-    assert told(reply) == [(0, 0, 2, 0)]
-    assert nobody_waits(desk)
+    assert partition_replies(reply) == [(0, 0, 2, 0)]
+    assert no_fetch_waits(desk)
 
 
 @pytest.mark.parametrize("wait", [0, -1, -(1 << 31)])
-def test_who_does_not_want_to_wait_does_not(desk: FetchDesk, wait: int) -> None:
-    assert told(desk.ask(fetch(of("t", from_(2)), wait=wait), 12)) == [(0, 0, 2, 0)]
+def test_a_fetch_without_a_wait_is_answered_at_once(desk: FetchDesk, wait: int) -> None:
+    assert partition_replies(desk.ask(fetch(of("t", from_(2)), wait=wait), 12)) == [(0, 0, 2, 0)]
 
 
 @pytest.mark.parametrize("least", [0, -1, -(1 << 31)])
-def test_who_wants_nothing_does_not_wait(desk: FetchDesk, least: int) -> None:
-    assert told(desk.ask(fetch(of("t", from_(2)), wait=500, least=least), 12)) == [(0, 0, 2, 0)]
+def test_a_fetch_of_nothing_does_not_wait(desk: FetchDesk, least: int) -> None:
+    assert partition_replies(desk.ask(fetch(of("t", from_(2)), wait=500, least=least), 12)) == [(0, 0, 2, 0)]
 
 
 def test_an_append_is_answered_at_the_end_of_its_turn(desk: FetchDesk) -> None:
@@ -52,12 +52,12 @@ def test_an_append_is_answered_at_the_end_of_its_turn(desk: FetchDesk) -> None:
     desk.append("t", 1)
     desk.turn_ends()
     (reply,) = desk.consumer.replies()
-    assert told(reply) == [(0, 0, 3, SIZE), (1, 0, 1, SIZE)]
-    assert nobody_waits(desk)
+    assert partition_replies(reply) == [(0, 0, 3, SIZE), (1, 0, 1, SIZE)]
+    assert no_fetch_waits(desk)
     assert desk.consumer.connection.leave is None
 
 
-def test_a_fetch_waits_until_there_is_as_much_as_it_wants_over_all_partitions(desk: FetchDesk) -> None:
+def test_a_fetch_waits_for_min_bytes_over_all_partitions(desk: FetchDesk) -> None:
     desk.consumer.send(fetch(of("t", from_(1), from_(0, 1)), wait=500, least=4 * SIZE), 12)
     for index in (1, 0):
         desk.append("t", index)
@@ -66,21 +66,21 @@ def test_a_fetch_waits_until_there_is_as_much_as_it_wants_over_all_partitions(de
     desk.append("t", 1)
     desk.turn_ends()
     (reply,) = desk.consumer.replies()
-    assert told(reply) == [(0, 0, 3, 2 * SIZE), (1, 0, 2, 2 * SIZE)]
+    assert partition_replies(reply) == [(0, 0, 3, 2 * SIZE), (1, 0, 2, 2 * SIZE)]
 
 
-def test_what_there_is_counts_up_to_the_limit_of_its_partition(desk: FetchDesk) -> None:
-    """A batch that the limit cuts counts in part, though it is not sent: as in Kafka."""
+def test_available_bytes_count_up_to_the_partition_limit(desk: FetchDesk) -> None:
+    """A batch cut by the limit counts in part, though it is not sent: as in Kafka."""
     desk.consumer.send(fetch(of("t", from_(0, most=SIZE)), wait=30, least=SIZE + 1), 12)
     desk.append("t", 0)
     desk.lives(29)
     assert desk.consumer.replies() == []
     desk.lives(1)
-    assert told(desk.consumer.replies()[0]) == [(0, 0, 3, SIZE)]
-    assert told(desk.ask(fetch(of("t", from_(0, most=SIZE + 1)), wait=30, least=SIZE + 1), 12)) == [(0, 0, 3, SIZE)]
+    assert partition_replies(desk.consumer.replies()[0]) == [(0, 0, 3, SIZE)]
+    assert partition_replies(desk.ask(fetch(of("t", from_(0, most=SIZE + 1)), wait=30, least=SIZE + 1), 12)) == [(0, 0, 3, SIZE)]
 
 
-def test_who_wants_more_than_comes_gets_what_there_is_when_its_time_is_over(desk: FetchDesk) -> None:
+def test_a_fetch_below_min_bytes_gets_the_available_records_after_its_wait(desk: FetchDesk) -> None:
     desk.consumer.send(fetch(of("t", from_(0)), wait=20, least=1 << 20), 12)
     desk.append("t", 0)
     desk.lives(20)
@@ -88,19 +88,19 @@ def test_who_wants_more_than_comes_gets_what_there_is_when_its_time_is_over(desk
     assert offsets_in(reply.responses[0].partitions[0].records) == [0, 1, 2]
 
 
-def test_an_error_of_a_partition_is_not_kept_waiting(desk: FetchDesk) -> None:
-    assert told(desk.ask(fetch(of("t", from_(2), from_(9, 1)), wait=500), 12)) == [(0, 0, 2, 0), (1, ErrorCode.OFFSET_OUT_OF_RANGE, -1, 0)]
+def test_a_partition_error_is_answered_without_waiting(desk: FetchDesk) -> None:
+    assert partition_replies(desk.ask(fetch(of("t", from_(2), from_(9, 1)), wait=500), 12)) == [(0, 0, 2, 0), (1, ErrorCode.OFFSET_OUT_OF_RANGE, -1, 0)]
 
 
-def test_what_is_not_looked_at_ends_no_waiting(desk: FetchDesk) -> None:
+def test_an_unknown_topic_does_not_end_the_wait(desk: FetchDesk) -> None:
     desk.consumer.send(fetch(of("t", from_(2)), of("?", from_(0)), wait=10), 12)
     desk.lives(9)
     assert desk.consumer.replies() == []
     desk.lives(1)
-    assert told(desk.consumer.replies()[0]) == [(0, 0, 2, 0), (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, 0)]
+    assert partition_replies(desk.consumer.replies()[0]) == [(0, 0, 2, 0), (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, 0)]
 
 
-def test_a_diverging_epoch_is_not_kept_waiting(desk: FetchDesk) -> None:
+def test_a_diverging_epoch_is_answered_without_waiting(desk: FetchDesk) -> None:
     first = desk.partition("t").leader_epoch
     desk.new_epoch("t")
     (one,) = desk.ask(fetch(of("t", from_(7, fetched=first)), wait=500), 12).responses[0].partitions
@@ -108,48 +108,48 @@ def test_a_diverging_epoch_is_not_kept_waiting(desk: FetchDesk) -> None:
 
 
 @pytest.mark.parametrize("error", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR])
-def test_a_partition_that_goes_or_fails_is_told_at_once(desk: FetchDesk, error: ErrorCode) -> None:
+def test_an_unloaded_or_failing_partition_is_reported_at_once(desk: FetchDesk, error: ErrorCode) -> None:
     desk.consumer.send(fetch(of("t", from_(2), from_(0, 1)), wait=500), 12)
     partition = desk.partition("t", 1)
     partition.error = error
     partition.wake()
     desk.turn_ends()
-    assert told(desk.consumer.replies()[0]) == [(0, 0, 2, 0), (1, error, -1, 0)]
-    assert nobody_waits(desk)
+    assert partition_replies(desk.consumer.replies()[0]) == [(0, 0, 2, 0), (1, error, -1, 0)]
+    assert no_fetch_waits(desk)
 
 
-def test_who_reads_a_closed_segment_does_not_wait_for_more_of_it() -> None:
+def test_a_fetch_from_a_closed_segment_does_not_wait() -> None:
     desk = FetchDesk(segment_bytes=3 * SIZE)
     desk.make("t")
     desk.append("t", 0, *[records_batch()] * 4)
-    assert told(desk.ask(fetch(of("t", from_(1)), wait=500, least=1 << 20), 12)) == [(0, 0, 4, 2 * SIZE)]
+    assert partition_replies(desk.ask(fetch(of("t", from_(1)), wait=500, least=1 << 20), 12)) == [(0, 0, 4, 2 * SIZE)]
     desk.consumer.send(fetch(of("t", from_(3)), wait=500, least=1 << 20), 12)
     desk.append("t", 0, *[records_batch()] * 3)
     desk.turn_ends()
-    assert told(desk.consumer.replies()[0]) == [(0, 0, 7, 3 * SIZE)]
+    assert partition_replies(desk.consumer.replies()[0]) == [(0, 0, 7, 3 * SIZE)]
 
 
-def test_a_connection_that_ends_leaves_nothing_behind(desk: FetchDesk) -> None:
+def test_a_closed_connection_leaves_no_waiting_fetch(desk: FetchDesk) -> None:
     desk.consumer.send(fetch(of("t", from_(2), from_(0, 1)), wait=500), 12)
     assert len(desk.fetches) == 1
     desk.append("t", 0)
     desk.consumer.lose()
-    assert nobody_waits(desk)
+    assert no_fetch_waits(desk)
     desk.lives(501)
     assert desk.consumer.replies() == []
     assert desk.fetches.heap_entries == 0
 
 
-def test_everybody_who_waits_for_a_partition_is_answered(desk: FetchDesk) -> None:
+def test_all_requests_that_wait_for_a_partition_are_answered(desk: FetchDesk) -> None:
     consumers = [Consumer(desk) for _ in range(10)]
     for consumer in consumers:
         consumer.send(fetch(of("t", from_(2)), wait=500), 12)
     desk.append("t", 0)
     desk.turn_ends()
-    assert [told(reply) for consumer in consumers for reply in consumer.replies()] == [[(0, 0, 3, SIZE)]] * 10
+    assert [partition_replies(reply) for consumer in consumers for reply in consumer.replies()] == [[(0, 0, 3, SIZE)]] * 10
 
 
-def test_a_crowd_that_is_woken_or_due_at_once_leaves_turns_to_others(desk: FetchDesk) -> None:
+def test_many_fetches_completed_at_once_do_not_block_other_connections(desk: FetchDesk) -> None:
     consumers = [Consumer(desk) for _ in range(2 * ANSWERED_PER_TURN + 1)]
 
     def answered_in_one_turn() -> int:
@@ -170,7 +170,7 @@ def test_a_crowd_that_is_woken_or_due_at_once_leaves_turns_to_others(desk: Fetch
     assert sum(answered_in_one_turn() for _ in range(10)) == ANSWERED_PER_TURN + 1
 
 
-def test_places_that_were_left_early_do_not_pile_up(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_early_completed_fetches_do_not_accumulate(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.topics.waiting_fetches.ENDED_ENTRIES_MIN", 50)
     other = Consumer(desk)
     other.send(fetch(of("t", from_(0, 1)), wait=(1 << 31) - 1), 12)
@@ -183,7 +183,7 @@ def test_places_that_were_left_early_do_not_pile_up(desk: FetchDesk, monkeypatch
     assert len(desk.fetches) == 1
 
 
-def test_nothing_is_due_while_nobody_waits(desk: FetchDesk) -> None:
+def test_nothing_is_due_without_waiters(desk: FetchDesk) -> None:
     assert desk.fetches.wake_at == NEVER
     desk.consumer.send(fetch(of("t", from_(2)), wait=70), 12)
     assert desk.fetches.wake_at == desk.clock.now + 70
@@ -191,7 +191,7 @@ def test_nothing_is_due_while_nobody_waits(desk: FetchDesk) -> None:
     assert desk.fetches.wake_at == NEVER
 
 
-def test_who_comes_later_and_waits_shorter_is_answered_first(desk: FetchDesk) -> None:
+def test_a_later_fetch_with_a_shorter_wait_is_answered_first(desk: FetchDesk) -> None:
     other = Consumer(desk)
     desk.consumer.send(fetch(of("t", from_(2)), wait=40), 12)
     other.send(fetch(of("t", from_(2)), wait=10), 12)
@@ -210,17 +210,17 @@ def test_a_machine_that_slept_answers_when_the_time_has_passed_awake(desk: Fetch
     assert len(desk.consumer.replies()) == 1
 
 
-def test_requests_behind_a_fetch_that_waits_wait_for_its_answer(desk: FetchDesk) -> None:
+def test_requests_after_a_waiting_fetch_wait_for_its_reply(desk: FetchDesk) -> None:
     desk.consumer.send(fetch(of("t", from_(2)), wait=20), 12)
     desk.consumer.send(fetch(of("t", from_(0))), 12)
     desk.lives(19)
     assert desk.consumer.replies() == []
     desk.lives(1)
     desk.turn_ends()
-    assert [told(reply) for reply in desk.consumer.replies()] == [[(0, 0, 2, 0)], [(0, 0, 2, 2 * SIZE)]]
+    assert [partition_replies(reply) for reply in desk.consumer.replies()] == [[(0, 0, 2, 0)], [(0, 0, 2, 2 * SIZE)]]
 
 
-def test_a_long_answer_to_who_waited_leaves_in_pieces(desk: FetchDesk) -> None:
+def test_a_long_reply_to_a_waiting_request_is_sent_in_pieces(desk: FetchDesk) -> None:
     desk.consumer.send(fetch(of("t", from_(2)), wait=500, least=300_000), 12)
     desk.append("t", 0, *[records_batch(padding=100_000)] * 4)
     for _ in range(3):
@@ -229,12 +229,13 @@ def test_a_long_answer_to_who_waited_leaves_in_pieces(desk: FetchDesk) -> None:
     assert offsets_in(reply.responses[0].partitions[0].records) == [2, 3, 4, 5]
 
 
-def test_a_fetch_that_fails_inside_is_answered_and_forgotten(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.plain
+def test_a_failing_waiting_fetch_is_answered_and_removed(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.consumer.send(fetch(of("t", from_(2)), wait=500), 12)
     monkeypatch.setattr(type(desk.partition("t")), "start_offset", property(lambda self: 1 // 0))
     desk.append("t", 0)
     desk.turn_ends()
     (reply,) = desk.consumer.replies()
     assert reply.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert told(reply) == [(0, -1, -1, 0)]
-    assert nobody_waits(desk)
+    assert partition_replies(reply) == [(0, -1, -1, 0)]
+    assert no_fetch_waits(desk)

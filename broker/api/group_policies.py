@@ -1,0 +1,132 @@
+"""The policies of groups as settings of resource type GROUP."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from broker.api.refused import Refused
+from broker.groups.group_journal import GroupJournal
+from broker.groups.shards import Shards
+from broker.runtime.clock import Clock
+from broker.settings.config import POLICY_PREFIX
+from broker.topics.setting_docs import GROUP_SETTINGS
+from broker.topics.setting_sources import DEFAULT, STATIC_BROKER, Source
+from coordinator.name_ranges import join_names
+from coordinator.policies import NONE_TEXT, POLICY_NAMES, REBALANCE_REQUEST, expand_names
+from protocol.errors import ErrorCode
+from protocol.wire import TEXT_BYTES_MAX
+
+GROUP: Final = 8  # the source code of a group's own settings in DescribeConfigs
+INSTANCE_IDS: Final = "instance.ids"
+STATUS_PREFIX: Final = "status."
+
+# Policy: type and documentation for DescribeConfigs.
+POLICY_DOCS: Final[dict[str, tuple[str, str]]] = {
+    "registration.timeout.ms": (
+        "long",
+        "How long a static member may be away after its session ended. It keeps its partitions meanwhile, and the group does not rebalance.",
+    ),
+    "expansion.timeout.ms": ("long", "How long new members wait for further ones, so that one rebalance takes all of them."),
+    INSTANCE_IDS: ("list", "The group.instance.ids that the group is made of; ranges as in billing-[01-32]."),
+    "roster.timeout.ms": ("long", "How long the group waits for instances in instance.ids that have not joined yet."),
+    "roster.strict": ("boolean", "Whether instances that are not in instance.ids, and dynamic members, are refused."),
+    "target.group.size": ("int", "How many members get partitions; members beyond that are standbys."),
+    "subscription.change": ("string", "Whether a static member that returns with other topics causes a rebalance: keep or rebalance."),
+    "pending.release": ("boolean", "Whether a member id that was handed out and never used is forgotten when its connection closes."),
+    "topics.watch": ("boolean", "Whether a change of a subscribed topic's partitions causes a rebalance at once."),
+    REBALANCE_REQUEST: ("string", "Why an administrator last asked for a rebalance. Each set makes all members rejoin once."),
+}
+
+
+class Entry(NamedTuple):
+    """One setting of a group, as DescribeConfigs shows it. `sources` begins with the effective one."""
+
+    name: str
+    sources: tuple[Source, ...]
+    kind: str
+    documentation: str
+    read_only: bool = False
+
+
+class GroupSettings:
+    """Finds the shard of a group and reads or replaces its policies; refuses groups whose shard does not serve."""
+
+    def __init__(self, shards: Shards, clock: Clock, given: Mapping[str, str]) -> None:
+        self._shards = shards
+        self._clock = clock
+        self._given = given  # the broker's settings that the user gave
+
+    def journal_of(self, group_id: str) -> GroupJournal:
+        journal = self._shards.of(group_id)
+        if journal.refusal:
+            raise Refused(ErrorCode(journal.refusal))
+        return journal
+
+    def texts_of(self, group_id: str) -> Mapping[str, str]:
+        return self.journal_of(group_id).shard.policy_texts(group_id)
+
+    def entries(self, journal: GroupJournal, group_id: str, wanted: Collection[str]) -> Iterator[Entry]:
+        """The policies set for the group or for all groups, and the group's status; only those in `wanted` unless it is empty."""
+        texts = journal.shard.policy_texts(group_id)
+        for name in (*POLICY_NAMES, *(name for name in texts if name not in POLICY_NAMES)):
+            default = self._given.get(POLICY_PREFIX + name)
+            if wanted and name not in wanted:
+                continue
+            sources = []
+            if name in texts:
+                sources.append(Source(name, texts[name], GROUP))
+            if default not in (None, NONE_TEXT):
+                sources.append(Source(POLICY_PREFIX + name, default, STATIC_BROKER))
+            if sources:
+                kind, documentation = POLICY_DOCS.get(name, ("string", "A policy that this version does not know; it has no effect."))
+                yield Entry(name, tuple(sources), kind, documentation)
+        for name, value in journal.shard.policy_status(group_id).items():
+            if not wanted or name in wanted:
+                yield Entry(name, (Source(name, sendable(value), DEFAULT),), "string", "The present state of the group's policies.", True)
+
+    def replace(self, group_id: str, texts: Mapping[str, str], request: str | None, validate_only: bool) -> GroupJournal | None:
+        """Set all policies of a group, and ask for a rebalance if `request` is given; returns the journal that stores them.
+
+        Raises Refused with all that is wrong.
+        """
+        journal = self.journal_of(group_id)
+        if validate_only:
+            problems = journal.shard.policy_refusals(group_id, texts)
+        else:
+            problems = journal.call(journal.shard.set_policies, group_id, texts, self._clock.now, self._clock.wall, request)
+        if problems:
+            raise Refused(ErrorCode.INVALID_CONFIG, ". ".join(problems) + ".")
+        return None if validate_only else journal
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse settings that are Kafka's or read-only: storing one without effect would look like success."""
+    for name in names:
+        if name in GROUP_SETTINGS:
+            raise Refused(
+                ErrorCode.INVALID_CONFIG,
+                f"{name} belongs to Kafka's group types consumer, share and streams, which are not served here: it would have no effect. "
+                f"The policies of a group are {', '.join(POLICY_NAMES)}.",
+            )
+        if name.startswith(STATUS_PREFIX):
+            raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is read-only: it shows the present state of the group's policies.")
+
+
+def changed_names(text: str | None, change: str, subtract: bool) -> str:
+    """The value of instance.ids after names, perhaps written as ranges, are added or removed; "" if none is left.
+
+    Raises ValueError for names or ranges that cannot be read.
+    """
+    present = expand_names(text) if text else ()
+    changed = expand_names(change)
+    if subtract:
+        gone = frozenset(changed)
+        return join_names([name for name in present if name not in gone])
+    return join_names(list(dict.fromkeys((*present, *changed))))
+
+
+def sendable(text: str) -> str:
+    """The text, cut to what a reply can hold."""
+    data = text.encode()
+    return text if len(data) <= TEXT_BYTES_MAX else data[: TEXT_BYTES_MAX - 3].decode("utf-8", "ignore") + "..."

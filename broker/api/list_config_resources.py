@@ -1,0 +1,69 @@
+"""ListConfigResources: the names of all resources with settings, by type.
+
+Groups are listed that have policies. Version 0 lists subscriptions to client metrics alone, which do not exist here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from broker.api.config_resources import Kind
+from broker.api.parts import Parts
+from broker.groups.group_journal import GroupJournal
+from broker.groups.held_replies import answer_together
+from broker.net.dispatch import Call, Response, Route
+from broker.security.authorizer import Operation, cluster_allowed
+from protocol.errors import ErrorCode
+from protocol.messages.list_config_resources import ConfigResource, ListConfigResourcesRequest, ListConfigResourcesResponse
+
+BY_TYPE_FROM: Final = 1
+
+
+def route(parts: Parts) -> Route:
+    return Route(ListConfigResourcesRequest, ListConfigResources(parts).handle, refuse)
+
+
+class ListConfigResources:
+    def __init__(self, parts: Parts) -> None:
+        self._node = parts.node
+        self._topics = parts.topics
+        self._registry = parts.registry
+        self._authorizer = parts.authorizer
+        self._shards = parts.shards
+
+    def handle(self, call: Call, request: ListConfigResourcesRequest) -> Response | None:
+        if not cluster_allowed(self._authorizer, call, Operation.DESCRIBE_CONFIGS):
+            return refuse(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        kinds: Collection[int] = dict.fromkeys(request.resource_types or Kind) if call.version >= BY_TYPE_FROM else (Kind.CLIENT_METRICS,)
+        if any(kind not in tuple(Kind) for kind in kinds):
+            return refuse(request, call.version, ErrorCode.UNSUPPORTED_VERSION)
+        serving: list[GroupJournal] = []
+        if Kind.GROUP in kinds:
+            for journal in self._shards.journals:
+                if not journal.refusal:
+                    serving.append(journal)
+                elif journal.refusal != ErrorCode.NOT_COORDINATOR:
+                    return refuse(request, call.version, journal.refusal)
+        reply = ListConfigResourcesResponse(config_resources=[ConfigResource(name, kind) for kind in kinds for name in self._names(kind, serving)])
+
+        def refuse_part(part: int, error: int) -> None:
+            reply.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            reply.config_resources = []
+
+        answer_together(call, reply, [self._registry, *serving], refuse_part)
+        return None
+
+    def _names(self, kind: int, serving: Iterable[GroupJournal]) -> Iterable[str]:
+        match kind:
+            case Kind.TOPIC:
+                return (topic.name for topic in self._topics.listed())
+            case Kind.BROKER | Kind.BROKER_LOGGER:
+                return (str(self._node.id),)
+            case Kind.GROUP:
+                return (name for journal in serving for name in journal.shard.groups_with_policies())
+        return ()
+
+
+def refuse(request: ListConfigResourcesRequest, version: int, error: int) -> Response:
+    return ListConfigResourcesResponse(0, error)

@@ -1,0 +1,194 @@
+"""Requests that only one node can answer go through any node, so that tools that know one address need not know more.
+
+A change of topics is for the controller, a change of a group's policies for the group's coordinator. The node that a client asked sends
+it the client's request, unchanged, and the client the reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from broker.cluster.messages import Kind
+from broker.cluster.peers import Peers
+from broker.net.connection import Connection, Host
+from broker.net.dispatch import Call, Handler, Response, Route
+from broker.runtime.contain import Contained, run
+from broker.runtime.node import Address
+from broker.topics.leaders import NO_NODE
+from protocol.errors import ErrorCode
+from protocol.messages.alter_configs import AlterConfigsRequest
+from protocol.messages.create_partitions import CreatePartitionsRequest
+from protocol.messages.create_topics import CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest
+from protocol.messages.describe_configs import DescribeConfigsRequest
+from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.metadata import MetadataRequest
+from protocol.messages.node_requests import NodeRequest, NodeResponse
+
+RETRY_SECONDS: Final = 0.1  # while there is no controller, or it changes
+NOT_FORWARDED: Final = "its request could not be forwarded"
+GIVE_UP_SECONDS: Final = 10.0
+
+INIT_PRODUCER_ID: Final = InitProducerIdRequest.API_KEY
+DESCRIBE_CONFIGS: Final = DescribeConfigsRequest.API_KEY
+CONTROLLER_APIS: Final = (CreateTopicsRequest.API_KEY, DeleteTopicsRequest.API_KEY, CreatePartitionsRequest.API_KEY, INIT_PRODUCER_ID)
+CONFIG_APIS: Final = (AlterConfigsRequest.API_KEY, IncrementalAlterConfigsRequest.API_KEY, DESCRIBE_CONFIGS)
+TOPIC_RESOURCE: Final = 2
+GROUP_RESOURCE: Final = 32
+
+
+class Transport:
+    """Takes the reply to one forwarded request in place of a client."""
+
+    def __init__(self, replied: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+        self._replied = replied
+        self._ended = ended
+
+    def write(self, data: bytes, /) -> None:
+        self._replied(bytes(data))
+
+    def writelines(self, parts: list[bytes], /) -> None:
+        self._replied(b"".join(parts))
+
+    def close(self) -> None:
+        self._ended()
+
+    def abort(self) -> None:
+        self._ended()
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+
+class Forwarding:
+    """Sends requests of clients to the node that can answer them, and answers those that other nodes send."""
+
+    def __init__(
+        self,
+        me: int,
+        loop: asyncio.AbstractEventLoop,
+        peers: Peers,
+        host: Host,
+        listener: Callable[[str], Address],
+        controller: Callable[[], int],
+        coordinator: Callable[[str], int],
+        follow: Callable[[Callable[[], None]], None],
+        unknown_topics: Callable[[Any, int], bool],
+    ) -> None:
+        """`coordinator`: of a group, by its name. `follow`: calls back when this node has what the controller had stored.
+
+        `unknown_topics`: whether a Metadata request, of this version, may create topics.
+        """
+        self._me = me
+        self._loop = loop
+        self._peers = peers
+        self._host = host
+        self._listener = listener
+        self._controller = controller
+        self._coordinator = coordinator
+        self._follow = follow
+        self._unknown_topics = unknown_topics
+        self._local: set[Connection] = set()  # of forwarded requests
+
+    # Requests of clients.
+
+    def wrap(self, routes: list[Route]) -> None:
+        """Forward what arrives for these APIs."""
+        for route in routes:
+            if route.key in CONTROLLER_APIS:
+                self._wrap(route, lambda request, version: self._controller)
+            elif route.key in CONFIG_APIS:
+                self._wrap(route, self._node_for_configs(route.key != DESCRIBE_CONFIGS))
+            elif route.key == MetadataRequest.API_KEY:
+                self._wrap(route, lambda request, version: self._controller if self._unknown_topics(request, version) else None)
+
+    def _node_for_configs(self, changes: bool) -> Callable[[Any, int], Callable[[], int] | None]:
+        def node(request: Any, version: int) -> Callable[[], int] | None:
+            for resource in request.resources:
+                if resource.resource_type == TOPIC_RESOURCE and changes:
+                    return self._controller
+                if resource.resource_type == GROUP_RESOURCE:
+                    group_id = resource.resource_name
+                    return lambda: self._coordinator(group_id)
+            return None
+
+        return node
+
+    def _wrap(self, route: Route, node_for: Callable[[Any, int], Callable[[], int] | None]) -> None:
+        handle: Handler = route.handle
+
+        def forward_or_handle(call: Call, request: Any) -> Response | None:
+            node = node_for(request, call.version)
+            if node is None or node() == self._me or call.connection in self._local:
+                return handle(call, request)
+            self._forward(call, request, node, handle, self._loop.time() + GIVE_UP_SECONDS)
+            return None
+
+        route.handle = forward_or_handle
+
+    def _forward(self, call: Call, request: Any, node: Callable[[], int], handle: Handler, until: float) -> None:
+        """Send the request to the node; try again while there is none, or it is no longer the right one."""
+        if call.connection.closed:
+            return
+        id = node()
+        if id == self._me:
+            reply = handle(call, request)
+            if reply is not None:
+                call.answer(reply)
+            return
+
+        def answered(reply: NodeResponse | None) -> None:
+            if reply is not None and not reply.error_code and reply.body:
+                body = reply.body
+                self._follow(lambda: call.connection.send(body))
+            else:
+                self._try_again(call, request, node, handle, until)
+
+        if id == NO_NODE:
+            self._try_again(call, request, node, handle, until)
+        else:
+            connection = call.connection
+            message = NodeRequest(
+                Kind.FORWARD, self._me, target=id, listener=connection.listener.name, client_host=connection.peer, body=call.framed
+            )
+            self._peers.forward(id, message, answered)
+
+    def _try_again(self, call: Call, request: Any, node: Callable[[], int], handle: Handler, until: float) -> None:
+        if self._loop.time() < until:
+            arguments = call, request, node, handle, until
+            self._loop.call_later(RETRY_SECONDS, Contained(self._forward, partial(call.connection.close, NOT_FORWARDED)), *arguments)
+        elif not call.connection.closed:
+            call.fail(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if call.route.key == INIT_PRODUCER_ID else ErrorCode.REQUEST_TIMED_OUT)
+
+    # Requests that other nodes forward.
+
+    def answer(self, call: Call, request: NodeRequest) -> None:
+        """Answer a client's request that another node has sent."""
+        replied = False
+
+        def reply(response: NodeResponse) -> None:
+            nonlocal replied
+            if not replied:
+                replied = True
+                self._local.discard(connection)
+                call.answer(response)
+
+        connection = Connection(self._host, self._listener(request.listener), request.client_host)
+        connection.connection_made(
+            Transport(
+                lambda data: reply(NodeResponse(ErrorCode.NONE, body=data)),
+                lambda: reply(NodeResponse(ErrorCode.UNKNOWN_SERVER_ERROR)),
+            )
+        )
+        self._local.add(connection)
+        run(connection.data_received, request.body or b"")

@@ -1,0 +1,52 @@
+"""The kinds of requests between nodes, and their frames."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from protocol.apis import Api
+from protocol.errors import ProtocolError
+from protocol.headers import encode_request
+from protocol.messages.node_requests import NodeLog, NodeRequest, NodeResponse
+from protocol.wire import UNREADABLE, skip_tags
+from storage import LogId
+
+NODE_API: Final = 32_000
+VERSION: Final = 0
+
+# Its range of advertised versions is empty: clients are not offered it.
+NODE_REQUESTS: Final = Api(NODE_API, "NodeRequest", NodeRequest, NodeResponse, (0, -1), NodeRequest.VERSIONS, NodeRequest.FLEXIBLE_FROM)
+
+
+class Kind(IntEnum):
+    HELLO = 0  # this node is there; the reply has the draining nodes
+    ASK = 1  # hand `logs` over to this node
+    OFFER = 2  # `logs` were released for you
+    OWNERS = 3  # owners of logs have changed
+    REGISTRY_GREW = 4  # the controller's registry reaches up to `offset` in `epoch`
+    FOLLOW = 5  # the records of the registry from `offset` on; the reply has them, and where they end
+    FORWARD = 6  # answer `body`, a client's request, here; the reply has the client's reply
+    FORGOTTEN = 8  # partitions of groups (`logs`) have no offsets of deleted topics (16 bytes each in `body`) any more
+    DRAIN = 7  # the node `target` gives up its logs (`offset` 1), or takes its share again (0)
+
+
+def node_logs(logs: list[LogId]) -> list[NodeLog]:
+    return [NodeLog(log.name, log.partition) for log in logs]
+
+
+def log_ids(logs: list[NodeLog]) -> list[LogId]:
+    return [LogId(log.name, log.partition) for log in logs]
+
+
+def encode(request: NodeRequest, correlation_id: int) -> bytes:
+    return encode_request(NODE_API, VERSION, True, correlation_id, f"node-{request.node}", request.encode(VERSION))
+
+
+def decode_reply(frame: bytes) -> tuple[int, NodeResponse]:
+    """The correlation id and the reply. Raises ProtocolError."""
+    try:
+        at = skip_tags(frame, 4)
+    except UNREADABLE:
+        raise ProtocolError("a reply header is cut short") from None
+    return int.from_bytes(frame[:4], "big"), NodeResponse.decode(frame, at, VERSION)[0]

@@ -1,0 +1,352 @@
+"""Decide which logs this node tries to own, and which it hands over. Pure: time is an argument, effects go to `Actions`.
+
+Nothing here makes a write safe. The log itself refuses all owners but one; this only decides who tries, and when. The best-placed
+live node tries a free log at once, the others after a grace period for each place behind it. A log that another live node owns is
+asked for by its best-placed node, and its owner hands it over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from enum import Enum
+from typing import Final, Protocol
+
+from broker.cluster.placement import Placement
+from storage import LogId
+
+GRACE_MS: Final = 50  # for each place behind the best-placed node, at least
+LOGS_PER_MS: Final = 10  # that a node gets hold of in its grace period, when it has many to get
+SWEEP_MS: Final = 500  # between two looks at the owners of logs, in case a message was lost
+SWEPT_MAX: Final = 2_000  # logs in one look; the next ones follow with the next look
+ASK_AGAIN_MS: Final = 1_000
+RETRY_MS: Final = 1_000  # after a log could not be acquired
+LEAVING_MAX: Final = 32  # logs handed over at the same time
+NEVER: Final = 1 << 62
+
+
+class State(Enum):
+    FREE = "free"  # no live node owns it, as far as this node knows
+    ELSEWHERE = "elsewhere"  # another node owns it
+    TRYING = "trying"  # being acquired by this node
+    OWNED = "owned"
+    LEAVING = "leaving"  # being handed over
+
+
+class Actions(Protocol):
+    """What the owner of a log has to do; each call is answered by a call of `Ownership`, at once or later."""
+
+    def acquire(self, log: LogId) -> None:
+        """Answered by `acquired`, `held_elsewhere` or `failed`."""
+        ...
+
+    def may_interrupt(self, log: LogId) -> bool:
+        """Whether `release` may be called while the log is being acquired."""
+        ...
+
+    def release(self, log: LogId, receiver: int) -> None:
+        """Hand the log over to the node `receiver`. Answered by `released`."""
+        ...
+
+    def ask(self, owner: int, logs: list[LogId]) -> None:
+        """Ask the node to hand these logs over."""
+        ...
+
+
+class Entry:
+    """One log, as this node sees it."""
+
+    __slots__ = ("order", "rank", "since", "state", "try_at")
+
+    def __init__(self) -> None:
+        self.order: list[int] = []  # the nodes that may own it, best first
+        self.rank = 0  # this node's place among them; behind all others while it is draining
+        self.state = State.FREE
+        self.since = 0  # OWNED: when it was acquired
+        self.try_at = NEVER  # FREE: when to acquire it; ELSEWHERE: when to ask for it
+
+
+class Ownership:
+    """All logs of the cluster; an actor with the deadlines of those that this node waits for."""
+
+    def __init__(
+        self,
+        me: int,
+        owner_of: Callable[[LogId], int | None],
+        actions: Actions,
+        wake_by: Callable[[int], None] = lambda at: None,
+        version: Callable[[], object] = object,
+    ) -> None:
+        """`version`: equal to what it was before while no log has another owner."""
+        self.me = me
+        self.wake_at = NEVER
+        self.live: frozenset[int] = frozenset()
+        self.draining: frozenset[int] = frozenset()
+        self._owner_of = owner_of  # the live owner of a log, or None
+        self._actions = actions
+        self._owners_version = version
+        self._swept: object = None  # the version of the owners at the last sweep
+        self._to_sweep: list[LogId] = []  # of this sweep
+        self._wake_by = wake_by  # called when `wake_at` is earlier than before
+        self._placement = Placement()
+        self._grace_ms = GRACE_MS
+        self._groups: dict[str, list[LogId]] = {}  # logs that share their nodes evenly, by name of the group
+        self._entries: dict[LogId, Entry] = {}
+        self._leaving: set[LogId] = set()
+        self._to_leave: dict[LogId, int] = {}  # asked for by these nodes
+        self._refused: dict[LogId, int] = {}  # asked for by nodes that were not better placed; their view may be newer than ours
+        self._sweep_at = NEVER
+        self._stopped = False
+
+    # What there is.
+
+    def set_logs(self, group: str, logs: Iterable[LogId], now: int) -> None:
+        """The logs of one group; each group is spread evenly over the nodes by itself."""
+        listed = list(logs)
+        if self._groups.get(group) != listed or any(log not in self._entries for log in listed):
+            self._groups[group] = listed
+            self._place(now)
+
+    def set_nodes(self, live: Collection[int], draining: Collection[int], now: int) -> None:
+        """A draining node gets no log while there are others."""
+        before = self.live, self.draining
+        self.live = frozenset(live) | {self.me}
+        self.draining = frozenset(draining)
+        if self._sweep_at == NEVER:
+            self._sweep_at = now + SWEEP_MS
+        if before != (self.live, self.draining) or self._refused:
+            self._place(now)
+
+    @property
+    def _placed_on(self) -> frozenset[int]:
+        return (self.live - self.draining) or self.live
+
+    def planned(self, logs: Collection[LogId]) -> dict[LogId, int]:
+        """The nodes that these logs of one group would have, were they all."""
+        return {log: order[0] for log, order in self._placement.place(logs, self._placed_on).items() if order}
+
+    def _place(self, now: int) -> None:
+        nodes = self._placed_on
+        before, self._entries = self._entries, {}
+        self._grace_ms = max(GRACE_MS, sum(map(len, self._groups.values())) // LOGS_PER_MS)
+        for logs in self._groups.values():
+            for log, order in self._placement.place(logs, nodes).items():
+                entry = before.get(log)
+                if entry is None:
+                    entry = Entry()
+                if entry.order is not order:
+                    entry.order = order
+                    entry.rank = order.index(self.me) if self.me in order else len(order)
+                self._entries[log] = entry
+                if entry.state in (State.FREE, State.ELSEWHERE):
+                    self._look(log, entry, now)
+        refused, self._refused = self._refused, {}
+        self._to_leave.update(refused)
+        self._leave_next(now)
+        self._rearm()
+
+    def state(self, log: LogId) -> State | None:
+        entry = self._entries.get(log)
+        return entry.state if entry is not None else None
+
+    def owns(self, log: LogId) -> bool:
+        entry = self._entries.get(log)
+        return entry is not None and entry.state is State.OWNED
+
+    def expected(self, log: LogId) -> int:
+        """The node that owns the log soon, if none does; -1 for an unknown log."""
+        entry = self._entries.get(log)
+        return entry.order[0] if entry is not None and entry.order else -1
+
+    def may_open(self, log: LogId) -> bool:
+        """Whether this node owns the log or is acquiring it."""
+        entry = self._entries.get(log)
+        return entry is not None and entry.state in (State.OWNED, State.TRYING)
+
+    def owned(self) -> dict[LogId, int]:
+        """The logs that this node owns, and since when."""
+        return {log: entry.since for log, entry in self._entries.items() if entry.state is State.OWNED}
+
+    def logs(self) -> Iterable[LogId]:
+        return self._entries.keys()
+
+    def adopt(self, log: LogId, now: int) -> None:
+        """The log was acquired already, before it had a place."""
+        self._entries[log].state = State.OWNED
+        self._entries[log].since = now
+
+    @property
+    def settled(self) -> bool:
+        """Whether every log is where it should be, as far as this node is concerned."""
+        for log, entry in self._entries.items():
+            mine = bool(entry.order) and entry.order[0] == self.me
+            if mine != (entry.state is State.OWNED) or (not mine and self._owner_of(log) is None):
+                return False
+        return True
+
+    # Events.
+
+    def acquired(self, log: LogId, now: int) -> None:
+        entry = self._entries.get(log)
+        if entry is None or entry.state is not State.TRYING:
+            return
+        entry.state = State.OWNED
+        entry.since = now
+        if self._to_leave.get(log) is not None:
+            self._leave_next(now)
+
+    def held_elsewhere(self, log: LogId, now: int) -> None:
+        """Another node holds the log."""
+        self._not_acquired(log, now, GRACE_MS)
+
+    def failed(self, log: LogId, now: int) -> None:
+        """The log could not be acquired; another node may be able to."""
+        self._not_acquired(log, now, RETRY_MS)
+
+    def _not_acquired(self, log: LogId, now: int, pause: int) -> None:
+        entry = self._entries.get(log)
+        if entry is None or entry.state not in (State.TRYING, State.OWNED):
+            return
+        self._look(log, entry, now)
+        entry.try_at = max(entry.try_at, now + pause)
+        self._wake(entry.try_at)
+
+    def lost(self, log: LogId, now: int) -> None:
+        """The log refused this node, or its owner here gave it up."""
+        self._not_acquired(log, now, GRACE_MS)
+
+    def released(self, log: LogId, now: int) -> None:
+        self._leaving.discard(log)
+        entry = self._entries.get(log)
+        if entry is not None and entry.state is State.LEAVING:
+            entry.state = State.FREE
+            # The receiver has a second to take it over.
+            entry.try_at = now + RETRY_MS + self._grace_ms * entry.rank
+            self._wake(entry.try_at)
+        self._leave_next(now)
+
+    def deleted(self, logs: Iterable[LogId]) -> None:
+        """The logs' topic was deleted. A new log of the same name is another one."""
+        for log in logs:
+            self._entries.pop(log, None)
+            self._to_leave.pop(log, None)
+            self._leaving.discard(log)
+
+    def asked(self, node: int, logs: Iterable[LogId], now: int) -> None:
+        """Another node asks for these logs. It gets those for which it is better placed."""
+        for log in logs:
+            entry = self._entries.get(log)
+            if entry is not None and entry.state in (State.OWNED, State.TRYING):
+                self._to_leave[log] = node
+        self._leave_next(now)
+
+    def offered(self, logs: Iterable[LogId], now: int) -> None:
+        """Another node has released these logs for this one."""
+        for log in logs:
+            entry = self._entries.get(log)
+            if entry is not None and entry.state in (State.FREE, State.ELSEWHERE):
+                entry.state = State.FREE
+                entry.try_at = now
+        self._wake(now)
+
+    def _leave_next(self, now: int) -> None:
+        """Hand over the next logs; one that is still being acquired waits."""
+        waiting: dict[LogId, int] = {}
+        while self._to_leave and len(self._leaving) < LEAVING_MAX and not self._stopped:
+            log = next(iter(self._to_leave))
+            node = self._to_leave.pop(log)
+            entry = self._entries.get(log)
+            if entry is None or entry.state not in (State.OWNED, State.TRYING):
+                continue
+            if node not in self.live or not self._is_better(node, entry):
+                self._refused[log] = node
+                continue
+            if entry.state is State.TRYING and not self._actions.may_interrupt(log):
+                waiting[log] = node
+            else:
+                entry.state = State.LEAVING
+                self._leaving.add(log)
+                self._actions.release(log, node)
+        self._to_leave.update(waiting)
+
+    def _is_better(self, node: int, entry: Entry) -> bool:
+        order = entry.order
+        return node in order and (self.me not in order or order.index(node) < order.index(self.me))
+
+    def _look(self, log: LogId, entry: Entry, now: int) -> None:
+        """Find out whether a log that this node does not own is free, and when to try or to ask."""
+        if not self.live:
+            return  # `set_nodes` follows
+        before = entry.state
+        owner = self._owner_of(log)
+        rank = entry.rank
+        if owner is None or owner == self.me or owner not in self.live:
+            at = now + self._grace_ms * rank
+            entry.try_at = min(entry.try_at, at) if before is State.FREE else at
+            entry.state = State.FREE
+        else:
+            entry.state = State.ELSEWHERE
+            if rank:
+                entry.try_at = NEVER
+            elif before is not State.ELSEWHERE or entry.try_at == NEVER:
+                entry.try_at = now
+
+    # Deadlines.
+
+    def advance(self, now: int) -> None:
+        if self._stopped:
+            return
+        if self._sweep_at <= now:
+            self._sweep_at = now + SWEEP_MS
+            self._sweep(now)
+            self._leave_next(now)
+        wanted: dict[int, list[LogId]] = {}
+        tried = []
+        for log, entry in self._entries.items():
+            if entry.try_at > now:
+                continue
+            if entry.state is State.FREE or entry.state is State.ELSEWHERE:
+                owner = self._owner_of(log)
+                if owner is None or owner == self.me or owner not in self.live:
+                    entry.state = State.TRYING
+                    entry.try_at = NEVER
+                    tried.append(log)
+                else:
+                    entry.state = State.ELSEWHERE
+                    if entry.rank == 0:
+                        entry.try_at = now + ASK_AGAIN_MS
+                        wanted.setdefault(owner, []).append(log)
+                    else:
+                        entry.try_at = NEVER
+        for log in tried:
+            self._actions.acquire(log)
+        for owner, logs in wanted.items():
+            self._actions.ask(owner, logs)
+        self._rearm()
+
+    def _sweep(self, now: int) -> None:
+        version = self._owners_version()
+        if not self._to_sweep and version != self._swept:
+            self._swept = version
+            self._to_sweep = [log for log, entry in self._entries.items() if entry.state is State.ELSEWHERE]
+        for log in self._to_sweep[:SWEPT_MAX]:
+            entry = self._entries.get(log)
+            if entry is not None and entry.state is State.ELSEWHERE:
+                self._look(log, entry, now)
+        del self._to_sweep[:SWEPT_MAX]
+
+    def _rearm(self) -> None:
+        if self._stopped:
+            self.wake_at = NEVER
+            return
+        self.wake_at = min(min((entry.try_at for entry in self._entries.values()), default=NEVER), self._sweep_at)
+        self._wake_by(self.wake_at)
+
+    def _wake(self, at: int) -> None:
+        if at < self.wake_at and not self._stopped:
+            self.wake_at = at
+            self._wake_by(at)
+
+    def stop(self) -> None:
+        """Try, ask for and hand over nothing more."""
+        self._stopped = True
+        self._rearm()

@@ -1,0 +1,193 @@
+"""The partitions of topics where other nodes own some of them: this node opens what it may, and refuses the rest with error 6."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from broker.internal_topics import CONSUMER_OFFSETS
+from broker.logging.logs import log
+from broker.runtime.contain import Contained
+from broker.topics.partition import GONE, OPENING, InternalPartition, Partition
+from broker.topics.partitions import Partitions
+from broker.topics.registry import Topic
+from storage import AppendFailed, Fenced, HeldBy, LogId, Producers, TopicLog, Unreadable
+
+# An opened log waits for a write of the table of owners, which all logs that are open by then share.
+OPENED_AT_ONCE: Final = 64
+BUSY_SECONDS: Final = 0.02  # between two looks at a log that is in use while it is given up
+
+
+class Owners(Protocol):
+    """Which logs this node may open, and what became of those that it opened."""
+
+    def may_open(self, log: LogId) -> bool: ...
+
+    def deleted(self, logs: list[LogId]) -> None:
+        """Called when the topic of these logs is deleted."""
+        ...
+
+    def opened(self, log: LogId, result: HeldBy | str) -> None:
+        """Called when a log was opened (""), is another node's, or cannot be opened, with the reason."""
+        ...
+
+    def release(self, log: LogId, done: Callable[[], None]) -> None:
+        """Close the log and let other nodes have it."""
+        ...
+
+    def lost(self, log: LogId) -> None:
+        """Called when another node has claimed the log."""
+        ...
+
+    @property
+    def leading(self) -> bool:
+        """Whether this node is the controller."""
+        ...
+
+
+class SharedPartitions(Partitions):
+    """All partitions of the cluster; those that are not open here have error 6."""
+
+    opened_at_once = OPENED_AT_ONCE
+    owners: Owners  # set once the logs are placed
+
+    def acquire(self, id: LogId) -> None:
+        """Open the log for this node; `Owners.opened` hears what became of it."""
+        topic = self._topics.by_name.get(id.name)
+        partitions = self.of(topic) if topic is not None else []
+        if id.partition >= len(partitions):
+            self.owners.opened(id, "there is no such partition any more")
+            return
+        partition = partitions[id.partition]
+        if partition.opened and not partition.error:
+            self.owners.opened(id, "")
+            return
+        if not partition.opened:
+            partition.error = OPENING
+            partition.trouble = ""
+        self._request(partition)
+
+    def leave(self, id: LogId, done: Callable[[], None]) -> None:
+        """Refuse requests from now on, and give the log up once nothing uses it."""
+        topic = self._topics.by_name.get(id.name)
+        partitions = self.of(topic) if topic is not None else []
+        if id.partition >= len(partitions):
+            done()
+            return
+        partition = partitions[id.partition]
+        self._requested.pop(partition, None)
+        self._queue.pop(partition, None)
+        partition.refuse(OPENING, "")
+        self._close(partition, done)
+
+    def _close(self, partition: Partition, done: Callable[[], None]) -> None:
+        used = partition in self._opening or partition in self._recovering
+        if not used and partition.opened and partition.owned.busy:
+            partition.owned.interrupt()
+            used = True
+        if used:
+            self._loop.call_later(BUSY_SECONDS, Contained(self._close, done), partition, done)
+            return
+        if partition.error == GONE:  # deleted meanwhile: its folder is being renamed
+            done()
+            return
+        partition.refuse(OPENING, "")  # again: it may have been opened meanwhile
+        partition.opened = False
+        partition.producers = Producers()
+        self.epoch_changed(partition)
+        self.owners.release(partition.id, done)
+
+    def left_internal(self, id: LogId) -> None:
+        """The log of an internal partition is no longer this node's."""
+        topic = self._topics.by_name.get(id.name)
+        if topic is None or id.partition >= topic.partitions:
+            return
+        partition = self.of(topic)[id.partition]
+        if partition.opened:
+            partition.opened = False
+            partition.refuse(OPENING, "")
+
+    # Another node has claimed the log.
+
+    def append_failed(self, partition: Partition, failure: AppendFailed) -> None:
+        if isinstance(failure, Fenced) and partition.error != GONE and not partition.owned.usable():
+            self._lost(partition)
+        else:
+            super().append_failed(partition, failure)
+
+    def _recovered(self, partition: Partition, failure: AppendFailed | None) -> None:
+        if isinstance(failure, Fenced) and partition.error != GONE:
+            self._recovering.discard(partition)
+            self._lost(partition)
+        else:
+            super()._recovered(partition, failure)
+
+    def _lost(self, partition: Partition) -> None:
+        if not partition.opened or not self.owners.may_open(partition.id):
+            return  # it is on its way to another node in order
+        log.warning("partition was lost: another node has claimed it", log=str(partition))
+        partition.refuse(OPENING, "")
+        partition.opened = False
+        partition.producers = Producers()
+        self.epoch_changed(partition)
+        self.owners.lost(partition.id)
+
+    # What differs from a broker that is alone.
+
+    def deleted(self, topic: Topic) -> None:
+        super().deleted(topic)
+        self.owners.deleted([LogId(topic.name, index) for index in range(topic.partitions)])
+
+    def _request(self, partition: Partition) -> None:
+        id = partition.id
+        if isinstance(partition, InternalPartition):
+            id = LogId(CONSUMER_OFFSETS, partition.index)  # notes go with the offsets of their groups
+        if self.owners.may_open(id):
+            super()._request(partition)
+
+    def has_nothing(self, partition: Partition) -> bool:
+        return self.owners.may_open(partition.id) and super().has_nothing(partition)
+
+    def open_all(self) -> None:
+        """Logs are opened when this node gets them; only the deletions of a controller before remain."""
+
+    def finish_deletions(self) -> None:
+        """Complete what the controller before did not."""
+        super().open_all()
+
+    def _take_stock(self, delay_ms: int) -> set[LogId]:
+        return set()
+
+    def _opened(self, partition: Partition, result: TopicLog | HeldBy | Unreadable) -> None:
+        if isinstance(result, HeldBy):
+            self._opening.discard(partition)
+            self.owners.opened(partition.id, result)
+            self._open_next()
+            return
+        super()._opened(partition, result)
+        if partition.error == GONE:
+            return
+        if isinstance(result, Unreadable):
+            self.owners.opened(partition.id, result.reason)
+        elif not partition.error:
+            self.owners.opened(partition.id, "")
+
+    def _opening_failed(self, partition: Partition) -> None:
+        super()._opening_failed(partition)
+        self.owners.opened(partition.id, "a defect in this version")
+
+    def _refuse(self, partition: Partition, why: Unreadable) -> None:
+        """Log it; `Owners` tries again, here or on another node."""
+        partition.refuse(OPENING, why.reason)
+        log.error("partition cannot be read", log=str(partition), reason=why.reason, again="by another node or later")
+
+    # Deleted topics: the owner of a log moves its folder, the controller those of logs without an owner.
+
+    def _set_aside_one(self, partition: Partition, topic: Topic, owned: TopicLog | None) -> bool:
+        """Returns whether the folder is done with, for this node."""
+        if owned is None and not self.owners.leading:
+            return True
+        try:
+            return super()._set_aside_one(partition, topic, owned)
+        except BlockingIOError:  # another node has its log open, and has not heard of the deletion yet
+            return False

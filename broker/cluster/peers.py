@@ -1,0 +1,182 @@
+"""Connections to the other nodes, and requests over them.
+
+Requests of the cluster share one connection for each node. Forwarded requests of clients may wait for a disk, so each of them has a
+connection for itself while it is at work. A request that cannot be answered in time, or whose connection ends, is answered with None.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from broker.cluster.messages import decode_reply, encode
+from broker.logging.logs import log
+from broker.runtime.contain import Contained, contained_task, run
+from protocol.errors import ProtocolError
+from protocol.framing import Framer
+from protocol.messages.node_requests import NodeRequest, NodeResponse
+from storage import NodeInfo
+
+TIMEOUT_SECONDS: Final = 5.0
+FORWARD_TIMEOUT_SECONDS: Final = 30.0
+IDLE_LINKS_MAX: Final = 8  # kept for forwarded requests to one node
+COMPLAIN_SECONDS: Final = 15.0
+
+Done = Callable[[NodeResponse | None], None]
+
+
+class Link(asyncio.Protocol):
+    """One connection to another node; replies come in the order of the requests."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, frame_bytes_max: int, ended: Callable[[Link], None]) -> None:
+        self._loop = loop
+        self._ended = ended
+        self._framer = Framer(frame_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._unsent: list[bytes] = []
+        self._waiting: dict[int, tuple[Done, asyncio.TimerHandle]] = {}
+        self._correlation_id = 0
+        self.over = False
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting)
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        if self.over:
+            transport.abort()
+            return
+        for frame in self._unsent:
+            transport.write(frame)
+        self._unsent.clear()
+
+    def send(self, request: NodeRequest, done: Done, timeout_seconds: float) -> None:
+        if self.over:
+            run(done, None)
+            return
+        self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        timer = self._loop.call_later(timeout_seconds, Contained(self.end))
+        self._waiting[correlation_id] = done, timer
+        frame = encode(request, correlation_id)
+        if self._transport is None:
+            self._unsent.append(frame)
+        else:
+            self._transport.write(frame)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._framer.feed(data):
+                correlation_id, reply = decode_reply(frame)
+                done, timer = self._waiting.pop(correlation_id)
+                timer.cancel()
+                run(done, reply)
+        except (ProtocolError, KeyError) as error:
+            log.error("reply of another node cannot be read", reason=str(error))
+            self.end()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Answer what waits with None; nothing can be sent any more."""
+        if self.over:
+            return
+        self.over = True
+        if self._transport is not None:
+            self._transport.abort()
+        run(self._ended, self)
+        waiting, self._waiting = self._waiting, {}
+        for done, timer in waiting.values():
+            timer.cancel()
+            run(done, None)
+
+
+class Peers:
+    """Sends requests to other nodes by their id."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, nodes: Callable[[], list[NodeInfo]], frame_bytes_max: int) -> None:
+        self._loop = loop
+        self._nodes = nodes
+        self._frame_bytes_max = frame_bytes_max
+        self._links: dict[int, Link] = {}
+        self._forwarding: dict[int, list[Link]] = {}
+        self._complained: dict[int, float] = {}
+        self._closed = False
+
+    def send(self, node: int, request: NodeRequest, done: Done) -> None:
+        """`done` gets the reply, or None."""
+        link = self._links.get(node)
+        if link is None or link.over:
+            opened = self._open(node, partial(self._drop, node))
+            if opened is None:
+                run(done, None)
+                return
+            link = self._links[node] = opened
+        link.send(request, done, TIMEOUT_SECONDS)
+
+    def forward(self, node: int, request: NodeRequest, done: Done) -> None:
+        """The same, for a request of a client: others do not wait for it."""
+        idle = self._forwarding.setdefault(node, [])
+        link: Link | None = None
+        while idle and link is None:
+            link = idle.pop()
+            if link.over:
+                link = None
+        if link is None:
+            link = self._open(node, _ignore)
+        if link is None:
+            run(done, None)
+            return
+        link.send(request, partial(self._forwarded, node, link, done), FORWARD_TIMEOUT_SECONDS)
+
+    def _forwarded(self, node: int, link: Link, done: Done, reply: NodeResponse | None) -> None:
+        idle = self._forwarding.setdefault(node, [])
+        if not link.over:
+            if len(idle) < IDLE_LINKS_MAX and not self._closed:
+                idle.append(link)
+            else:
+                self._loop.call_soon(Contained(link.end))
+        run(done, reply)
+
+    def _open(self, node: int, ended: Callable[[Link], None]) -> Link | None:
+        found = next((info for info in self._nodes() if info.id == node), None)
+        if found is None or not found.addresses or self._closed:
+            return None
+        link = Link(self._loop, self._frame_bytes_max, ended)
+        _, host, port = found.addresses[0]
+        self._loop.create_task(contained_task(self._connect, link, node, host, port))
+        return link
+
+    async def _connect(self, link: Link, node: int, host: str, port: int) -> None:
+        try:
+            await self._loop.create_connection(lambda: link, host, port)
+        except OSError as error:
+            now = self._loop.time()
+            if self._complained.get(node, 0.0) <= now:
+                self._complained[node] = now + COMPLAIN_SECONDS
+                log.warning("another node cannot be reached", node=node, address=f"{host}:{port}", reason=str(error))
+            link.end()
+
+    def _drop(self, node: int, link: Link) -> None:
+        if self._links.get(node) is link:
+            del self._links[node]
+
+    def gone(self, node: int) -> None:
+        """The node is dead: answer what waits for it now."""
+        links = [*self._forwarding.pop(node, [])]
+        link = self._links.pop(node, None)
+        if link is not None:
+            links.append(link)
+        for link in links:
+            link.end()
+
+    def close(self) -> None:
+        self._closed = True
+        for node in [*self._links, *self._forwarding]:
+            self.gone(node)
+
+
+def _ignore(link: Link) -> None: ...

@@ -1,0 +1,155 @@
+"""The registry of topics on several nodes: the owner of its log, the controller, writes it; the other nodes follow.
+
+A follower asks the controller for the records behind those that it has. The controller says when there are more; a follower also asks
+on a timer, in case that message was lost. After a change of controller, and after the controller had to replay its log, a follower
+reads the whole registry again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from broker.groups.journal import UNREADABLE, Journal
+from broker.logging.logs import log
+from broker.topics.registry import DeletedTopic, Topic, Topics
+from protocol.batch import facts_of, iterate
+from protocol.errors import ErrorCode
+from protocol.messages.node_requests import NodeRequest, NodeResponse
+from storage import OwnedLog, ServedLog
+
+READ_BYTES_MAX: Final = 1 << 20
+NOTHING: Final = -1  # the version of a follower that has read nothing yet
+
+
+class Changes(NamedTuple):
+    """What replayed records changed."""
+
+    removed: list[Topic]
+    changed: list[Topic]  # new ones, and those with other partitions or settings
+    deleted: list[DeletedTopic]  # new deletions, which are not complete
+    completed: list[bytes]  # topics of which nothing remains
+    anew: bool  # everything was read again, from another controller or the log
+
+
+class Registry:
+    """The registry on one node, leading or following."""
+
+    def __init__(self, topics: Topics, journal: Journal, changed: Callable[[Changes], None]) -> None:
+        self.topics = topics
+        self.journal = journal
+        self.leading = False
+        self._changed = changed
+        self._log: ServedLog | None = None  # while leading
+        self._hold: object = None  # of the topics when `_replays` was counted
+        self._replays = 0
+        self._version = NOTHING  # of the records read so far, while following
+        self._offset = 0  # of the next record
+        self._asked: NodeRequest | None = None  # the request whose reply is awaited
+        self._snapshot: list[tuple[bytes, bytes | None]] | None = None  # the records read so far of a whole registry
+
+    # Leading.
+
+    def lead(self, owned: OwnedLog, served: ServedLog) -> bool:
+        """Write the registry from now on; False if its log cannot be read."""
+        before = self._state()
+        try:
+            self.journal.lead(owned)
+        except UNREADABLE as error:
+            log.error("registry of topics cannot be read", reason=str(error))
+            return False
+        self._log = served
+        self.leading = True
+        self._snapshot = self._asked = None
+        self._report(before, True)
+        return True
+
+    def follow(self) -> None:
+        """Another node leads, or will."""
+        if self.leading:
+            self.leading = False
+            self._log = None
+            self.journal.follow()
+        self._version = NOTHING
+        self._snapshot = self._asked = None
+
+    @property
+    def version(self) -> int:
+        """Differs after every change of controller and every replay at the controller."""
+        assert self._log is not None
+        if self._hold is not self.topics.hold:
+            self._hold = self.topics.hold
+            self._replays += 1
+        return (self._log.epoch << 24) + (self._replays & 0xFFFFFF)
+
+    @property
+    def end(self) -> int:
+        return self._log.high_watermark if self._log is not None else 0
+
+    def answer(self, request: NodeRequest) -> NodeResponse:
+        """The records that a follower asks for, some at a time."""
+        if self._log is None or not self.journal.readable:
+            return NodeResponse(ErrorCode.NOT_CONTROLLER)
+        version, end = self.version, self.end
+        records = self._log.records
+        offset = max(request.offset, records.start_offset) if request.epoch == version else records.start_offset
+        try:
+            batches = records.read(offset, READ_BYTES_MAX, end) if offset < end else b""
+        except UNREADABLE as error:
+            log.error("registry of topics cannot be read", reason=str(error))
+            return NodeResponse(ErrorCode.KAFKA_STORAGE_ERROR)
+        after = end
+        for header in iterate(batches, 0, len(batches)):
+            after = header.last_offset + 1
+        return NodeResponse(ErrorCode.NONE, after, end, version, [], batches)
+
+    # Following.
+
+    def request(self, me: int, kind: int) -> NodeRequest:
+        self._asked = request = NodeRequest(kind, me, offset=self._offset, epoch=self._version)
+        return request
+
+    def records(self, request: NodeRequest, reply: NodeResponse) -> bool:
+        """Apply the controller's reply; returns whether there is more to ask for."""
+        if self.leading or reply.error_code:
+            return False
+        if request is not self._asked:  # this node led meanwhile: the reply continues what it does not have any more
+            return True
+        if reply.epoch != self._version:
+            self._version = reply.epoch
+            self._snapshot = []
+        self._offset = reply.offset
+        facts = facts_of(reply.body or b"")
+        more = reply.offset < reply.end
+        if self._snapshot is not None:
+            self._snapshot += facts
+            if not more:
+                snapshot, self._snapshot = self._snapshot, None
+                self._apply(snapshot, True)
+        else:
+            self._apply(facts, False)
+        return more
+
+    @property
+    def current(self) -> bool:
+        """Whether the topics are known: read from the log, or from the controller."""
+        return self.leading or (self._version != NOTHING and self._snapshot is None)
+
+    def _apply(self, facts: Iterable[tuple[bytes, bytes | None]], anew: bool) -> None:
+        before = self._state()
+        if anew:
+            self.topics.clear()
+        self.topics.replay(facts)
+        self._report(before, anew)
+
+    def _state(self) -> tuple[dict[bytes, Topic], dict[bytes, DeletedTopic]]:
+        return dict(self.topics.by_id), dict(self.topics.deleted)
+
+    def _report(self, before: tuple[dict[bytes, Topic], dict[bytes, DeletedTopic]], anew: bool) -> None:
+        topics, deletions = before
+        by_id = self.topics.by_id
+        removed = [topic for id, topic in topics.items() if id not in by_id]
+        changed = [topic for id, topic in by_id.items() if topics.get(id) != topic]
+        deleted = [one for id, one in self.topics.deleted.items() if id not in deletions]
+        completed = [id for id in deletions if id not in self.topics.deleted]
+        self._changed(Changes(removed, changed, deleted, completed, anew))

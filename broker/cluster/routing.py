@@ -1,0 +1,63 @@
+"""Where clients find what this node does not serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.cluster.store import SharedView
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
+from broker.topics.leaders import NO_NODE, Endpoint
+from storage import LogId, NodeInfo
+
+TOPIC_REGISTRY = LogId(REGISTRY_LOG, 0)
+
+
+class Routing:
+    """The nodes and owners that the store knows (`Leaders`)."""
+
+    def __init__(self, view: SharedView) -> None:
+        self._view = view
+        self._seen: object = None
+        self._version = object()
+        # The node that will own a log without an owner: clients that know it already need not ask again.
+        self.expected: Callable[[LogId], int] = lambda log: NO_NODE
+
+    @property
+    def version(self) -> object:
+        seen = self._view.version
+        if seen != self._seen:
+            self._seen = seen
+            self._version = object()
+        return self._version
+
+    @property
+    def controller(self) -> int:
+        return self.leader(TOPIC_REGISTRY)
+
+    def endpoints(self, listener: str) -> list[Endpoint]:
+        found = []
+        for node in sorted(self._view.nodes()):
+            address = address_of(node, listener)
+            if address is not None:
+                found.append(Endpoint(node.id, *address, node.rack))
+        return found
+
+    def ids(self) -> set[int]:
+        return {node.id for node in self._view.nodes()}
+
+    def leader(self, log: LogId) -> int:
+        log = with_its_groups(log)
+        owner = self._view.owner(log)
+        return self.expected(log) if owner is None else owner.id
+
+    def leader_epoch(self, log: LogId) -> int:
+        return self._view.epoch(with_its_groups(log))
+
+
+def with_its_groups(log: LogId) -> LogId:
+    """Notes about groups have the owner of the groups' offsets."""
+    return LogId(CONSUMER_OFFSETS, log.partition) if log.name == NOTES_LOG else log
+
+
+def address_of(node: NodeInfo, listener: str) -> tuple[str, int] | None:
+    return next(((host, port) for name, host, port in node.addresses if name == listener), None)

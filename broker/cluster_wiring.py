@@ -1,0 +1,156 @@
+"""Build the parts of one node of several that share a data directory. A broker that is alone imports none of this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from broker.api.metadata import ASKED_BY_ID_FROM
+from broker.api.parts import Parts
+from broker.cluster.cluster import Cluster
+from broker.cluster.deletions import SharedDeletions
+from broker.cluster.forwarding import Forwarding
+from broker.cluster.partitions import SharedPartitions
+from broker.cluster.store import ClusterStore
+from broker.groups.journal import NO_LOG, Journal
+from broker.internal_topics import CONSUMER_OFFSETS, REGISTRY_LOG
+from broker.net.dispatch import Route
+from broker.runtime.node import Address
+from broker.stores.port import BrokerStore
+from broker.stores.shared import SharedStore, SharedTopicStore
+from broker.topics.deletions import Deletions
+from broker.topics.partitions import Partitions
+from broker.topics.settings import broker_defaults
+from broker.wiring import Broker
+from coordinator import partition_of
+from storage import LogId, ServedLog, TopicStore
+
+
+class NodeStore(ClusterStore, Protocol):
+    """A store of several nodes, as this module uses it."""
+
+    def owned(self, id: LogId) -> ServedLog | None: ...
+
+# An opened log waits for a write of the table of owners, which all logs that are open by then share.
+ACQUIRED_AT_ONCE = 16
+
+
+class ClusterBroker(Broker):
+    """All parts of one node."""
+
+    cluster: Cluster
+
+    def new_store(self, log_files_max: int) -> BrokerStore:
+        machine = self._machine
+        return SharedStore(
+            self.config,
+            self._loop,
+            machine.disk,
+            log_files_max,
+            machine.workers,
+            machine.random_bytes,
+            machine.monotonic,
+            machine.wall_ns,
+            machine.sleep,
+            machine.live_nodes,
+        )
+
+    async def open(self, store: BrokerStore, addresses: list[Address]) -> None:
+        self._addresses = {address.name: address for address in addresses}
+        await super().open(store, addresses)
+        self.cluster.start()
+
+    def _cluster_store(self, store: BrokerStore) -> NodeStore:
+        assert isinstance(store, SharedStore)
+        return store
+
+    async def _open_registry(self, store: BrokerStore) -> None:
+        shared = self._cluster_store(store)
+        journal = Journal(REGISTRY_LOG, self.topics, NO_LOG, self.turn, self.config.offsets_commit_timeout_ms)
+        journal.writable = False
+        self.registry = journal
+        self.journals.append(journal)
+        self.turn.attend(journal)
+        incarnation = int.from_bytes(self._machine.random_bytes(7), "big")
+        cluster = self.cluster = Cluster(
+            self.config.node_id,
+            incarnation,
+            shared,
+            self._loop,
+            self.turn,
+            self.topics,
+            journal,
+            self.config.socket_request_max_bytes,
+            self.config.cluster_nodes,
+        )
+        self._leaders = cluster.routing
+        self._load_ended = cluster.load_ended
+        self._acquired_at_once = ACQUIRED_AT_ONCE
+        self.dispatch.serve(cluster.route())
+        await cluster.open_registry(shared.owned)
+        if CONSUMER_OFFSETS not in self.topics.by_name and journal.writable:
+            self.topics.create(CONSUMER_OFFSETS, self.config.offsets_topic_num_partitions, {"cleanup.policy": "compact"}, self.clock.wall)
+            self.turn.schedule_append(journal)
+
+    def _topic_store(self, store: BrokerStore) -> TopicStore:
+        assert isinstance(store, SharedStore)
+        return SharedTopicStore(store)
+
+    def _new_partitions(self, topic_logs: TopicStore) -> Partitions:
+        partitions = SharedPartitions(
+            self.topics, self.registry, topic_logs, self._loop, broker_defaults(self.config), self.notes.open, self._machine.monotonic
+        )
+        partitions.owners = self.cluster
+        return partitions
+
+    def _new_deletions(self) -> Deletions:
+        deletions = SharedDeletions(self.topics, self.registry, self.shards, self.partitions, self._loop, self._machine.monotonic)
+        deletions.report = self.cluster.forgotten
+        self.cluster.deletions = deletions
+        return deletions
+
+    def _routes(self, parts: Parts) -> list[Route]:
+        routes = super()._routes(parts)
+        cluster = self.cluster
+        cluster.shards, cluster.notes = self.shards, self.notes
+        assert isinstance(self.partitions, SharedPartitions)
+        cluster.partitions = self.partitions
+        cluster.forwarding = Forwarding(
+            self.config.node_id,
+            self._loop,
+            cluster.peers,
+            self._host,
+            self._address,
+            lambda: cluster.controller,
+            self._coordinator,
+            cluster.follow,
+            self._may_create_topics,
+        )
+        cluster.forwarding.wrap(routes)
+        return routes
+
+    def _status(self) -> Mapping[str, str]:
+        return self.cluster.status()
+
+    def _address(self, listener: str) -> Address:
+        """This node's address on the listener that a client of another node uses."""
+        return self._addresses.get(listener) or next(iter(self._addresses.values()))
+
+    def _coordinator(self, group_id: str) -> int:
+        return self.cluster.routing.leader(LogId(CONSUMER_OFFSETS, partition_of(group_id, len(self.shards.journals))))
+
+    def _may_create_topics(self, request: Any, version: int) -> bool:
+        """Whether a Metadata request asks for topics that are not there and would be created."""
+        if not self.config.auto_create_topics_enable or (version >= 4 and not request.allow_auto_topic_creation):
+            return False
+        by_name = self.topics.by_name
+        return any(topic.name and topic.name not in by_name for topic in request.topics or [] if version < ASKED_BY_ID_FROM or topic.name)
+
+    def _open_logs(self) -> None:
+        """Logs are opened when this node gets them (`Cluster.start`)."""
+
+    def stop(self) -> None:
+        self.cluster.stop()
+        super().stop()
+
+

@@ -1,0 +1,88 @@
+"""Build the parts of one node whose store is NATS JetStream. Other brokers import none of this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker.cluster_wiring import ClusterBroker, NodeStore
+from broker.logging.logs import log
+from broker.runtime.node import Address
+from broker.stores.jetstream.forward import Forward
+from broker.stores.jetstream.store import JetStreamStore
+from broker.stores.jetstream.topic_logs import StreamTopicStore
+from broker.stores.port import BrokerStore
+from storage import NodeInfo, TopicStore
+
+
+class JetStreamBroker(ClusterBroker):
+    """All parts of one node."""
+
+    def new_store(self, log_files_max: int) -> BrokerStore:
+        machine = self._machine
+        return JetStreamStore(self.config, self._loop, machine.random_bytes, machine.wall_ns)
+
+    async def open(self, store: BrokerStore, addresses: list[Address]) -> None:
+        streams = self._store = self._streams(store)
+        streams.deposed = self._deposed
+        await streams.open()
+        await streams.join(NodeInfo(self.config.node_id, tuple((one.name, one.host, one.port) for one in addresses), None))
+        log.warning(
+            "experimental: logs are kept in NATS JetStream",
+            store=store.data_path,
+            engine=streams.connection.info.get("version", ""),
+            replicas=self.config.store_replicas,
+        )
+        log.warning("the engine cannot be asked whether it syncs before it acknowledges", needed="sync_interval: always")
+        await super().open(store, addresses)
+
+    def _status(self) -> Mapping[str, str]:
+        return {**super()._status(), **self._store_status()}
+
+    def _store_status(self) -> dict[str, str]:
+        store = self._store
+        chains = [owned.chain for owned in store.logs]
+        return {
+            "status.store.connected": str(store.connection.connected).lower(),
+            "status.store.engine": str(store.connection.info.get("version", "")),
+            "status.store.lease.left.ms": str(max(round(store.meta.lease_left * 1000), 0)),
+            "status.store.appends": str(sum(len(chain.pending) for chain in chains)),
+            "status.store.oldest.append.ms": str(round(max((chain.oldest_seconds for chain in chains), default=0.0) * 1000)),
+        }
+
+    def _health(self) -> str:
+        problem = super()._health()
+        if self._store.meta.lease_lost or not self._store.connection.connected:
+            said = "the engine does not answer"
+            return said if problem == "NONE" else f"{problem}; {said}"
+        return problem
+
+    def _deposed(self) -> None:
+        self.ended({"reason": "another process has this node's id"})
+
+    def _streams(self, store: BrokerStore) -> JetStreamStore:
+        assert isinstance(store, JetStreamStore)
+        return store
+
+    def _cluster_store(self, store: BrokerStore) -> NodeStore:
+        return self._streams(store)
+
+    def _topic_store(self, store: BrokerStore) -> TopicStore:
+        return StreamTopicStore(self._streams(store))
+
+    # There is no directory.
+
+    def _start_clock(self, store: BrokerStore) -> None:
+        last_use = self._streams(store).last_use()
+        if last_use >= 0:
+            self.clock.start_after(last_use)
+
+    def _start_cleaning(self, store: BrokerStore) -> None: ...
+
+    def _keep_up(self, store: BrokerStore) -> None:
+        streams = self._streams(store)
+        self.forward = Forward(streams.engine, lambda: streams.logs, lambda: self.clock.wall, self._machine.monotonic)
+
+    def _stop_upkeep(self) -> None:
+        self.forward.stop()
+
+    async def stop_cleaning(self) -> None: ...

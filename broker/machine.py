@@ -1,0 +1,99 @@
+"""What a broker takes from the machine it runs on, besides its event loop: clocks, chance, files, threads and child processes.
+
+The simulator supplies another machine; nothing else in the broker knows the difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from broker.net.sockets import open_sockets
+from broker.runtime.clock import boot_clock
+from broker.runtime.collector import GarbageCollector
+from broker.runtime.workers import Workers
+from broker.settings.listeners import Listener
+from broker.stores.compaction_process import RunCleaner, run_cleaner
+from broker.topics.batch_checker import Checker, Job
+from storage import OsDisk, SharedDisk
+
+if TYPE_CHECKING:
+    from broker.stores.node_files import Gone, LiveNodes
+
+
+class BatchChecker(Protocol):
+    """Checks large batches outside the event loop (`broker/topics/batch_checker.py`)."""
+
+    def submit(self, job: Job) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class Machine(Protocol):
+    @property
+    def disk(self) -> SharedDisk: ...
+
+    @property
+    def garbage(self) -> GarbageCollector: ...
+
+    @property
+    def run_cleaner(self) -> RunCleaner: ...
+
+    @property
+    def random_bytes(self) -> Callable[[int], bytes]: ...
+
+    def monotonic(self) -> float: ...
+
+    def monotonic_ns(self) -> int: ...
+
+    def wall_ns(self) -> int: ...
+
+    def boot_ns(self) -> int:
+        """As `monotonic_ns`, and counts sleep."""
+        ...
+
+    def workers(self, loop: asyncio.AbstractEventLoop, count: int, yielding: bool = False) -> Workers: ...
+
+    def batch_checker(self, loop: asyncio.AbstractEventLoop) -> BatchChecker: ...
+
+    def open_sockets(self, listener: Listener, backlog: int) -> tuple[list[socket.socket], int]: ...
+
+    def sleep(self, seconds: float) -> None:
+        """Keep the calling thread waiting."""
+        ...
+
+    def live_nodes(self, folder: str, me: int, gone: Gone) -> LiveNodes:
+        """The nodes of the data directory; `gone` is called in any thread."""
+        ...
+
+
+class RealMachine:
+    def __init__(self) -> None:
+        self.disk: SharedDisk = OsDisk()
+        self.garbage: GarbageCollector = gc
+        self.run_cleaner: RunCleaner = run_cleaner
+        self.monotonic: Callable[[], float] = time.monotonic
+        self.monotonic_ns: Callable[[], int] = time.monotonic_ns
+        self.wall_ns: Callable[[], int] = time.time_ns
+        self.boot_ns = boot_clock()
+        self.random_bytes: Callable[[int], bytes] = os.urandom
+        self.sleep: Callable[[float], None] = time.sleep
+
+    def workers(self, loop: asyncio.AbstractEventLoop, count: int, yielding: bool = False) -> Workers:
+        return Workers(loop, count, yielding)
+
+    def batch_checker(self, loop: asyncio.AbstractEventLoop) -> BatchChecker:
+        return Checker(loop)
+
+    def open_sockets(self, listener: Listener, backlog: int) -> tuple[list[socket.socket], int]:
+        return open_sockets(listener, backlog)
+
+    def live_nodes(self, folder: str, me: int, gone: Gone) -> LiveNodes:
+        from broker.stores.node_files import NodeFiles  # a broker that is alone needs none
+
+        return NodeFiles(folder, me, gone)

@@ -1,0 +1,220 @@
+"""The writer of one log at one epoch: entries in order, each for exactly the place behind the one before.
+
+The expected sequence of an append comes from this chain alone and is never read from the engine, so a writer that was fenced cannot
+write again. An append has one of three outcomes: it is in the log; it is refused, because another epoch has claimed the log; or no answer
+comes. Then the same bytes are sent again, as long as the node's lease lasts: at most one copy can take the place. If the place is taken
+when they are sent again, the entry there says whose it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from broker.logging.logs import log
+from broker.runtime.contain import Contained, run
+from broker.stores.jetstream.engine import STREAM_FULL, TOO_LARGE, WRONG_SEQUENCE, Engine, Refused, Stored, last_sequence_of, reply_of
+from broker.stores.jetstream.entry import DATA, HEADER, Entry, parse_entry
+from broker.stores.jetstream.place import Place
+from broker.stores.jetstream.wire import Message
+from storage import AppendFailed, Fenced, Undecided
+
+RESEND_SECONDS: Final = 1.0  # without an answer to the oldest append until all are sent again
+PAUSE_SECONDS: Final = 0.1  # after an answer that says to try again
+
+Done = Callable[[int | AppendFailed], None]
+
+
+class Pending:
+    """One append without an answer."""
+
+    __slots__ = ("began", "committed", "done", "entry", "payload", "refused", "sent", "seq")
+
+    def __init__(self, seq: int, entry: Entry, payload: bytes | bytearray, began: float, done: Done) -> None:
+        self.seq = seq  # of its place
+        self.entry = entry
+        self.payload = payload
+        self.began = began
+        self.done = done
+        self.sent = 0  # how many copies
+        self.committed = False
+        self.refused = False  # something stands in its place: this append, or that of another node
+
+
+class Chain:
+    """Appends of this node to one log. `failure` is set once and for all."""
+
+    def __init__(
+        self, engine: Engine, place: Place, claim: Entry, claim_seq: int, new_number: Callable[[], int], failed: Callable[[AppendFailed], None]
+    ) -> None:
+        """`failed` hears of the end of the chain."""
+        self.place = place
+        self.epoch = claim.epoch
+        self.failure: AppendFailed | None = None
+        self.next_offset = claim.next_offset  # of the next record
+        self.committed_offset = claim.next_offset
+        self.committed_seq = claim_seq
+        self.state_seq = claim.state_seq
+        self.pending: deque[Pending] = deque()
+        self._engine = engine
+        self._connection = engine.connection
+        self._loop = engine.connection.loop
+        self._claim = claim
+        self._tail = claim_seq  # sequence of the newest entry, committed or not
+        self._new_number = new_number
+        self._failed = failed
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._sent_at = 0.0  # when the newest copy was sent
+        self._again = False  # an answer said that all has to be sent again
+        self._resolving = False
+
+    @property
+    def next_seq(self) -> int:
+        """Of the next append."""
+        return self._tail + 1
+
+    @property
+    def oldest_seconds(self) -> float:
+        """The age of the oldest append without an answer."""
+        return self._loop.time() - self.pending[0].began if self.pending else 0.0
+
+    def append(self, payload: bytes | bytearray, records: int, done: Done, kind: str = DATA) -> None:
+        """`done` hears the sequence of the entry, in the order of the calls."""
+        if self.failure is not None:
+            done(self.failure)
+            return
+        if len(payload) + 512 > self._connection.payload_max:
+            done(AppendFailed(f"a batch of {len(payload)} bytes is larger than max_payload of the engine"))
+            return
+        claim = self._claim
+        entry = Entry(kind, claim.epoch, claim.node, claim.incarnation, self._new_number(), self.next_offset, records, self.state_seq)
+        self._tail += 1
+        self.next_offset += records
+        pending = Pending(self._tail, entry, payload, self._loop.time(), done)
+        self.pending.append(pending)
+        self._send(pending)
+        if self._timer is None:
+            self._resend_in(RESEND_SECONDS)
+
+    def _send(self, pending: Pending) -> None:
+        pending.sent += 1
+        self._sent_at = self._loop.time()
+        self._connection.append(self.place.subject, pending.payload, pending.entry.headers(pending.seq - 1), partial(self._answered, pending))
+
+    def _resend_in(self, seconds: float) -> None:
+        at = self._loop.time() + seconds
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_later(seconds, Contained(self._look))
+
+    def _look(self) -> None:
+        self._timer = None
+        if self.failure is not None or not self.pending:
+            return
+        waited = self._loop.time() - self._sent_at
+        if waited < RESEND_SECONDS and not self._again:
+            self._resend_in(RESEND_SECONDS - waited)
+        else:
+            self.resend()
+
+    def _retry(self) -> None:
+        """Send all again soon: an answer has said so."""
+        self._again = True
+        self._resend_in(PAUSE_SECONDS)
+
+    def resend(self) -> None:
+        """Send what has no answer again, in order: the engine refuses what it has."""
+        self._again = False
+        if self.failure is not None or not self.pending:
+            return
+        for pending in list(self.pending):
+            if not pending.committed:
+                self._send(pending)
+        self._resend_in(RESEND_SECONDS)
+
+    # Answers.
+
+    def _answered(self, pending: Pending, message: Message | None) -> None:
+        if pending.committed or self.failure is not None:
+            return
+        reply = reply_of(message)
+        if not isinstance(reply, Refused):
+            if reply.get("seq") == pending.seq:
+                self._commit(pending)
+            else:
+                self.fail(Fenced(f"the engine stored entry {pending.seq} as {reply.get('seq')}: its stream was made anew"))
+        elif reply.code in WRONG_SEQUENCE:
+            self._refused(pending, last_sequence_of(reply))
+        elif reply.code in TOO_LARGE or reply.code == STREAM_FULL:
+            self.fail(AppendFailed(f"the engine refuses: {reply.text}"))
+        else:
+            if message is not None:
+                self._retry()
+            if reply.code:
+                log.warning("the engine could not append, which is tried again", log=self.place.name, reason=reply.text)
+
+    def _refused(self, pending: Pending, last_seq: int) -> None:
+        if 0 <= last_seq < pending.seq - 1:
+            self._retry()  # one before it got lost on the way
+        elif pending.sent == 1:
+            self.fail(Fenced("another node has claimed the log"))
+        else:
+            pending.refused = True
+            self._resolve()
+
+    def _resolve(self) -> None:
+        """Find out what stands in the place of the oldest append without an answer."""
+        if self._resolving or self.failure is not None or not self.pending or not self.pending[0].refused:
+            return
+        self._resolving = True
+        oldest = self.pending[0]
+        self._engine.get(self.place.stream, oldest.seq, Contained(partial(self._found, oldest), self._resolved))
+
+    def _found(self, pending: Pending, found: Stored | Refused) -> None:
+        """What stands in the place of an append that was sent more than once."""
+        self._resolving = False
+        if pending.committed or self.failure is not None:
+            return
+        if isinstance(found, Refused):  # the replica lacks it yet
+            self._retry()
+            return
+        try:
+            same = parse_entry(found.headers.get(HEADER, "")).id == pending.entry.id
+        except ValueError:
+            same = False
+        if same:
+            self._commit(pending)
+            self._resolve()
+        else:
+            self.fail(Fenced("another node has claimed the log"))
+
+    def _resolved(self) -> None:
+        self._resolving = False
+        self._retry()
+
+    def _commit(self, pending: Pending) -> None:
+        pending.committed = True
+        while self.pending and self.pending[0].committed:
+            first = self.pending.popleft()
+            self.committed_seq = first.seq
+            self.committed_offset = first.entry.next_offset
+            run(first.done, first.seq)
+            if self.failure is not None:
+                return
+
+    def fail(self, failure: AppendFailed) -> None:
+        """Nothing more is written; appends without an answer may be in the log."""
+        if self.failure is not None:
+            return
+        self.failure = failure
+        pending, self.pending = list(self.pending), deque()
+        for one in pending:
+            run(one.done, failure if isinstance(failure, Fenced) and one.sent == 1 else Undecided(str(failure)))
+        run(self._failed, failure)

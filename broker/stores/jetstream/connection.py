@@ -1,0 +1,350 @@
+"""One connection to the engine, made again when it is lost. Callbacks, no tasks: a publication takes its place in line at once.
+
+A request is answered once: with a message, or with None when the connection was lost or the time is over, and then it is not known
+whether the engine has done it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import ssl
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, cast
+
+from broker.logging.logs import log
+from broker.runtime.contain import Contained, contained_task, run
+from broker.settings.servers import Servers
+from broker.stores.jetstream.wire import NO_RESPONDERS, Message, NatsError, Parser, connect_line, publish_parts, subscribe_line
+
+VERSION_MIN: Final = (2, 12)
+CONNECT_SECONDS: Final = 2.0
+PING_SECONDS: Final = 2.0  # without an answer until the next one, the connection is given up
+RETRY_SECONDS_MIN: Final = 0.05
+RETRY_SECONDS_MAX: Final = 1.0
+REQUEST_SECONDS: Final = 2.0
+INBOX_SID: Final = 1
+NOTHING_MORE: Final = Message("", INBOX_SID, b"", NO_RESPONDERS)  # for requests with many answers, when the connection is lost
+
+Answered = Callable[[Message | None], None]
+Heard = Callable[[Message], None]
+
+
+class TooOld(NatsError):
+    """The server cannot be trusted with logs."""
+
+
+class _Link(asyncio.Protocol):
+    """One socket, from the server's INFO on."""
+
+    def __init__(self, owner: Connection, opened: asyncio.Future[None], login: dict[str, str], tls: ssl.SSLContext | None, host: str) -> None:
+        self._owner = owner
+        self._opened = opened
+        self._login = login
+        self._tls = tls
+        self._host = host
+        self._parser = Parser()
+        self.transport: asyncio.Transport | None = None
+        self.info: dict[str, Any] = {}
+        self._greeted = False
+        self._encrypting: asyncio.Task[None] | None = None  # the loop itself keeps no task alive
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for found in self._parser.feed(data):
+                if isinstance(found, Message):
+                    self._owner.heard(found)
+                else:
+                    self._line(found)
+        except (NatsError, ValueError) as error:
+            self._fail(error)
+
+    def _line(self, line: bytes) -> None:
+        if line == b"PING":
+            self.write(b"PONG\r\n")
+        elif line == b"PONG":
+            if not self._opened.done():
+                self._opened.set_result(None)
+            self._owner.ponged(self)
+        elif line.startswith(b"INFO "):
+            self.info = json.loads(line[5:])
+            if not self._greeted:
+                self._greeted = True
+                self._greet()
+        elif line.startswith(b"-ERR"):
+            error = NatsError(line[5:].decode("utf-8", "replace").strip().strip("'"))
+            if not self._opened.done():
+                self._fail(error)
+            else:
+                log.warning("the engine complains", reason=str(error))
+        elif line and not line.startswith(b"+OK"):
+            raise NatsError(f"a line of the server is not understood: {line[:100]!r}")
+
+    def _greet(self) -> None:
+        version = server_version(self.info)
+        if version < VERSION_MIN:
+            wanted = ".".join(map(str, VERSION_MIN))
+            self._fail(TooOld(f"nats-server {self.info.get('version')} is older than {wanted}, and older ones have accepted writes of two nodes for one place in a log"))
+        elif not self.info.get("jetstream"):
+            self._fail(NatsError("the server has no JetStream: start it with jetstream enabled"))
+        elif self._tls is not None:
+            self._encrypting = asyncio.get_running_loop().create_task(contained_task(self._encrypt, self._tls))
+        elif self.info.get("tls_required"):
+            self._fail(NatsError("the server wants TLS: write tls:// instead of nats://"))
+        else:
+            self._connect()
+
+    async def _encrypt(self, tls: ssl.SSLContext) -> None:
+        assert self.transport is not None
+        try:
+            transport = await asyncio.get_running_loop().start_tls(self.transport, self, tls, server_hostname=self._host)
+        except (OSError, ssl.SSLError) as error:
+            self._fail(error)
+            return
+        self.transport = transport
+        self._connect()
+
+    def _connect(self) -> None:
+        options = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "name": "tenure", "lang": "python", "version": "1", "protocol": 1}
+        self.write(connect_line({**options, **self._login}) + subscribe_line(f"{self._owner.inbox}.*", INBOX_SID) + b"PING\r\n")
+
+    def write(self, data: bytes) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._opened.done():
+            self._opened.set_exception(error)
+        else:
+            log.error("connection to the engine is given up", reason=str(error))
+        if self.transport is not None:
+            self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._opened.done():
+            self._opened.set_exception(exc or ConnectionError("the server closed the connection"))
+        self._owner.lost(self)
+
+
+class Connection:
+    """The engine, as one node reaches it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, servers: Servers, inbox: str, changed: Callable[[bool], None]) -> None:
+        """`inbox`: a subject of this process alone. `changed` hears of each connection (True) and its loss (False)."""
+        self.inbox = inbox
+        self.payload_max = 1 << 20
+        self.info: dict[str, Any] = {}
+        self.loop = loop
+        self._servers = servers
+        self._changed = changed
+        self._link: _Link | None = None
+        self._next = 0  # which server is tried next
+        self._token = 0
+        self._waiting: dict[str, Answered] = {}  # by the last part of the reply subject
+        self._several: dict[str, Heard] = {}  # of requests that get many answers
+        self._subscribed: dict[int, tuple[str, Heard]] = {}
+        self._sid = INBOX_SID
+        self._out: list[bytes | bytearray] = []
+        self._closed = False
+        self._pinged = False  # and not answered yet
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._link is not None
+
+    async def open(self) -> None:
+        """Connect for the first time; raises the last server's error when none can be used."""
+        problem: Exception = NatsError("no server is named")
+        for _ in self._servers.addresses:
+            try:
+                await self._try_next()
+                return
+            except TooOld:
+                raise
+            except (TimeoutError, OSError, NatsError) as error:
+                problem = error
+        raise problem
+
+    async def _try_next(self) -> None:
+        host, port = self._servers.addresses[self._next % len(self._servers.addresses)]
+        self._next += 1
+        opened: asyncio.Future[None] = self.loop.create_future()
+        tls = self._servers.ssl_context() if self._servers.tls else None
+        link = _Link(self, opened, self._servers.login(), tls, host)
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self.loop.create_connection(lambda: link, host, port)
+                await opened
+        except BaseException:
+            opened.cancel()
+            if opened.done() and not opened.cancelled():
+                opened.exception()
+            if link.transport is not None:
+                link.transport.abort()
+            raise
+        if self._closed:
+            link.write(b"")
+            assert link.transport is not None
+            link.transport.abort()
+            return
+        self._link = link
+        self.info = link.info
+        self.payload_max = int(link.info.get("max_payload", self.payload_max))
+        for sid, (subject, _) in self._subscribed.items():
+            link.write(subscribe_line(subject, sid))
+        self._pinged = False
+        self._timer = self.loop.call_later(PING_SECONDS, Contained(self._ping, self._drop))
+        run(self._changed, True)
+
+    async def _reconnect(self) -> None:
+        pause = RETRY_SECONDS_MIN
+        while not self._closed:
+            try:
+                await self._try_next()
+                return
+            except (TimeoutError, OSError, NatsError, ValueError) as error:
+                log.debug("the engine cannot be reached", reason=str(error) or type(error).__name__)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, RETRY_SECONDS_MAX)
+
+    def _ping(self) -> None:
+        if self._link is None or self._closed:
+            return
+        if self._pinged:
+            log.warning("the engine does not answer", server=self.info.get("server_name", ""))
+            self._drop()
+            return
+        self._pinged = True
+        self._link.write(b"PING\r\n")
+        self._timer = self.loop.call_later(PING_SECONDS, Contained(self._ping, self._drop))
+
+    def ponged(self, link: _Link) -> None:
+        if link is self._link:
+            self._pinged = False
+
+    def _drop(self) -> None:
+        if self._link is not None and self._link.transport is not None:
+            self._link.transport.abort()
+
+    def lost(self, link: _Link) -> None:
+        if link is not self._link:
+            return
+        self._link = None
+        self._out.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        waiting, self._waiting = self._waiting, {}
+        several, self._several = self._several, {}
+        if not self._closed:
+            self._task = self.loop.create_task(contained_task(self._reconnect))
+        run(self._changed, False)
+        for answered in waiting.values():
+            run(answered, None)
+        for heard in several.values():
+            run(heard, NOTHING_MORE)
+
+    # Sending.
+
+    def publish(self, subject: str, payload: bytes | bytearray, reply: str = "", headers: bytes = b"") -> None:
+        """Send it at the end of this pass of the loop; without a connection it is lost."""
+        if self._link is None:
+            return
+        if not self._out:
+            self.loop.call_soon(Contained(self._flush, self._drop))
+        self._out += publish_parts(subject, payload, reply, headers)
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if self._link is not None:
+            self._link.write(b"".join(out))
+
+    def request(self, subject: str, payload: bytes | bytearray, answered: Answered, headers: bytes = b"", seconds: float = REQUEST_SECONDS) -> None:
+        """`answered` is called once; with None at once when there is no connection."""
+        if self._link is None:
+            self.loop.call_soon(Contained(answered), None)
+            return
+        token = self._new_token()
+        timer = self.loop.call_later(seconds, Contained(self._expire), token)
+
+        def hear(message: Message | None) -> None:
+            timer.cancel()
+            answered(message)
+
+        self._waiting[token] = hear
+        self.publish(subject, payload, f"{self.inbox}.{token}", headers)
+
+    def _new_token(self) -> str:
+        self._token += 1
+        return str(self._token)
+
+    def _expire(self, token: str) -> None:
+        answered = self._waiting.pop(token, None)
+        if answered is not None:
+            run(answered, None)
+
+    def request_many(self, subject: str, payload: bytes, heard: Heard) -> Callable[[], None]:
+        """`heard` gets every answer, until the returned function is called or the connection is lost; none may come."""
+        token = self._new_token()
+        if self._link is not None:
+            self._several[token] = heard
+            self.publish(subject, payload, f"{self.inbox}.{token}")
+        return partial(self._forget, token)
+
+    def _forget(self, token: str) -> None:
+        self._several.pop(token, None)
+
+    def append(self, subject: str, payload: bytes | bytearray, headers: bytes, answered: Answered) -> None:
+        """As `request`, without a time limit: the answer comes, or the connection is lost."""
+        if self._link is None:
+            self.loop.call_soon(Contained(answered), None)
+            return
+        token = self._new_token()
+        self._waiting[token] = answered
+        self.publish(subject, payload, f"{self.inbox}.{token}", headers)
+
+    def subscribe(self, subject: str, heard: Heard) -> None:
+        self._sid += 1
+        self._subscribed[self._sid] = subject, heard
+        if self._link is not None:
+            self._link.write(subscribe_line(subject, self._sid))
+
+    # Receiving.
+
+    def heard(self, message: Message) -> None:
+        if message.sid != INBOX_SID:
+            found = self._subscribed.get(message.sid)
+            if found is not None:
+                run(found[1], message)
+            return
+        token = message.subject.rpartition(".")[2]
+        answered = self._waiting.pop(token, None)
+        if answered is not None:
+            run(answered, message)
+            return
+        heard = self._several.get(token)
+        if heard is not None:
+            run(heard, message)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+        if self._link is not None and self._link.transport is not None:
+            with contextlib.suppress(OSError):
+                self._flush()
+            self._link.transport.close()
+
+
+def server_version(info: dict[str, Any]) -> tuple[int, int]:
+    found = re.match(r"v?(\d+)\.(\d+)", str(info.get("version", "")))
+    return (int(found[1]), int(found[2])) if found else (0, 0)

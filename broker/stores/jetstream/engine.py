@@ -1,0 +1,207 @@
+"""JetStream's own API: streams made, described, purged and deleted, and their messages read by sequence.
+
+Reads come from any replica. A replica has a prefix of what is committed, so what it returns is right, and what it lacks may exist.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from broker.runtime.contain import Contained
+from broker.stores.jetstream.connection import Connection
+from broker.stores.jetstream.wire import END_OF_BATCH, NO_RESPONDERS, NOT_FOUND, Message
+
+API: Final = "$JS.API"
+# Error codes of the engine.
+WRONG_SEQUENCE: Final = (10071, 10070)  # of the stream, of the subject
+STREAM_NOT_FOUND: Final = 10059
+STREAM_EXISTS: Final = 10058
+TOO_LARGE: Final = (10054, 10122)
+STREAM_FULL: Final = 10077
+
+CREATE_SECONDS: Final = 6.0
+BATCH_MESSAGES: Final = 512
+BATCH_BYTES: Final = 4 << 20
+STALL_SECONDS: Final = 1.5  # without a message of a batch until it is asked for again
+
+
+class Refused(NamedTuple):
+    """The engine's error. `code` 0: no answer, or one that says nothing about what was done."""
+
+    code: int
+    text: str
+
+
+class StreamState(NamedTuple):
+    messages: int
+    first_seq: int
+    last_seq: int
+    bytes: int
+    created: str
+
+
+class Stored(NamedTuple):
+    """A message of a stream."""
+
+    seq: int
+    subject: str
+    payload: bytes
+    headers: dict[str, str]
+
+
+NO_ANSWER: Final = Refused(0, "the engine does not answer")
+
+
+def reply_of(message: Message | None) -> dict[str, Any] | Refused:
+    """The body of an answer of the API, or of an acknowledgement."""
+    if message is None or message.status:
+        return NO_ANSWER
+    try:
+        body = json.loads(message.payload)
+    except ValueError:
+        return Refused(0, "the engine's answer is not understood")
+    if not isinstance(body, dict):
+        return Refused(0, "the engine's answer is not understood")
+    error = body.get("error")
+    if error:
+        return Refused(int(error.get("err_code", 0)), str(error.get("description", "")))
+    return body
+
+
+def last_sequence_of(refused: Refused) -> int:
+    """The stream's last sequence, as a refusal for a wrong one reports it; -1: it does not."""
+    digits = refused.text.rpartition(":")[2].strip()
+    return int(digits) if digits.isdigit() else -1
+
+
+class Engine:
+    """The API over one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def call(self, what: str, body: dict[str, Any], done: Callable[[dict[str, Any] | Refused], None], seconds: float = 2.0) -> None:
+        self.connection.request(f"{API}.{what}", json.dumps(body).encode() if body else b"", lambda message: done(reply_of(message)), seconds=seconds)
+
+    def create(self, name: str, subject: str, replicas: int, more: dict[str, Any], done: Callable[[Refused | None], None]) -> None:
+        """Make the stream; done(None) also if it was there."""
+        config = {
+            "name": name, "subjects": [subject], "retention": "limits", "storage": "file", "num_replicas": replicas, "discard": "new",
+            "max_consumers": -1, "max_msgs": -1, "max_bytes": -1, "max_age": 0, "max_msg_size": -1, "max_msgs_per_subject": -1,
+            "allow_direct": True, "deny_delete": True, "deny_purge": False, "duplicate_window": 0, **more,
+        }
+
+        def created(body: dict[str, Any] | Refused) -> None:
+            done(body if isinstance(body, Refused) and body.code != STREAM_EXISTS else None)
+
+        self.call(f"STREAM.CREATE.{name}", config, created, CREATE_SECONDS)
+
+    def info(self, name: str, done: Callable[[StreamState | Refused], None]) -> None:
+        def told(body: dict[str, Any] | Refused) -> None:
+            if isinstance(body, Refused):
+                done(body)
+                return
+            state = body.get("state", {})
+            messages, first, last, size = (int(state.get(name, 0)) for name in ("messages", "first_seq", "last_seq", "bytes"))
+            done(StreamState(messages, first, last, size, str(body.get("created", ""))))
+
+        self.call(f"STREAM.INFO.{name}", {}, told)
+
+    def names(self, subject: str, done: Callable[[list[str] | Refused], None], offset: int = 0) -> None:
+        """The names of all streams with such a subject."""
+
+        def told(body: dict[str, Any] | Refused) -> None:
+            if isinstance(body, Refused):
+                done(body)
+                return
+            found = [str(one) for one in body.get("streams") or []]
+            total = int(body.get("total", 0))
+            if found and offset + len(found) < total:
+                self.names(subject, lambda more: done(more if isinstance(more, Refused) else found + more), offset + len(found))
+            else:
+                done(found)
+
+        self.call("STREAM.NAMES", {"subject": subject, "offset": offset}, told)
+
+    def purge(self, name: str, before_seq: int, done: Callable[[Refused | None], None]) -> None:
+        """Delete the messages before the sequence."""
+        self.call(f"STREAM.PURGE.{name}", {"seq": before_seq}, lambda body: done(body if isinstance(body, Refused) else None), CREATE_SECONDS)
+
+    def delete(self, name: str, done: Callable[[Refused | None], None]) -> None:
+        """Delete the stream; done(None) also if it was not there."""
+
+        def deleted(body: dict[str, Any] | Refused) -> None:
+            done(body if isinstance(body, Refused) and body.code != STREAM_NOT_FOUND else None)
+
+        self.call(f"STREAM.DELETE.{name}", {}, deleted, CREATE_SECONDS)
+
+    def get(self, name: str, seq: int, done: Callable[[Stored | Refused], None]) -> None:
+        """The message at this sequence; Refused(404) where the replica that answers has none."""
+
+        def got(message: Message | None) -> None:
+            if message is None or message.status == NO_RESPONDERS:
+                done(NO_ANSWER)
+            elif message.status:
+                done(Refused(message.status, "no such message"))
+            else:
+                done(stored(message))
+
+        self.connection.request(f"{API}.DIRECT.GET.{name}", json.dumps({"seq": seq}).encode(), got)
+
+    def read(self, name: str, seq: int, heard: Callable[[Stored], None], ended: Callable[[Refused | None], None], **limits: Any) -> Batch:
+        """Messages from the sequence on, some at a time; `ended` is called behind the last one."""
+        return Batch(self.connection, name, {"seq": seq, "batch": BATCH_MESSAGES, "max_bytes": BATCH_BYTES, **limits}, heard, ended)
+
+
+def stored(message: Message) -> Stored:
+    return Stored(int(message.header("Nats-Sequence") or 0), message.header("Nats-Subject"), message.payload, message.headers or {})
+
+
+class Batch:
+    """Messages of a stream on their way."""
+
+    def __init__(
+        self, connection: Connection, name: str, request: dict[str, Any], heard: Callable[[Stored], None], ended: Callable[[Refused | None], None]
+    ) -> None:
+        self._heard = heard
+        self._ended = ended
+        self._over = False
+        self._came = False
+        self._loop = connection.loop
+        self._forget = connection.request_many(f"{API}.DIRECT.GET.{name}", json.dumps(request).encode(), self._hear)
+        self._timer = self._loop.call_later(STALL_SECONDS, Contained(self._look, self._defect))
+
+    def _look(self) -> None:
+        if self._over:
+            return
+        if not self._came:
+            self._end(NO_ANSWER)
+            return
+        self._came = False
+        self._timer = self._loop.call_later(STALL_SECONDS, Contained(self._look, self._defect))
+
+    def _defect(self) -> None:
+        self._end(NO_ANSWER)
+
+    def _hear(self, message: Message) -> None:
+        if self._over:
+            return
+        self._came = True
+        if message.status == END_OF_BATCH or message.status == NOT_FOUND:
+            self._end(None)
+        elif message.status:
+            self._end(NO_ANSWER if message.status == NO_RESPONDERS else Refused(message.status, "the engine refuses to read"))
+        else:
+            self._heard(stored(message))
+
+    def _end(self, result: Refused | None) -> None:
+        self.stop()
+        self._ended(result)
+
+    def stop(self) -> None:
+        self._over = True
+        self._timer.cancel()
+        self._forget()
+

@@ -1,0 +1,200 @@
+"""Keep logs of groups short: copy what is live forward, then cut the head.
+
+Behind a `live-begin` entry every live record is appended once more, between the appends that go on meanwhile; behind a `live-end` entry the
+engine drops everything before `live-begin`. No moment has to be agreed on: a replay keeps the last record of each key, and a record
+that was written since `live-begin` is not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import Final
+
+from broker.internal_topics import CONSUMER_OFFSETS
+from broker.logging.logs import log
+from broker.runtime.contain import Contained
+from broker.stores.jetstream.engine import Engine, Refused
+from broker.stores.jetstream.entry import LIVE_BEGIN, LIVE_END
+from broker.stores.jetstream.logs import GroupLog, StreamLog
+from broker.stores.jetstream.reading import facts_in
+from protocol.batch import CorruptBatch, Fact, build_facts, facts_of
+from storage import NOT_YET, AppendFailed, DamagedLog
+
+CHECK_SECONDS: Final = 1.0
+BYTES_MIN: Final = 16 << 20  # replayed in a few tenths of a second
+SLICE_SECONDS: Final = 0.004
+NOT_YET_SECONDS: Final = 0.002
+COPY_RECORDS: Final = 1_000
+COPY_BYTES: Final = 128 << 10
+RETRY_SECONDS: Final = 60.0  # after a pass that failed
+
+
+class Pass:
+    """One log, once."""
+
+    def __init__(
+        self, engine: Engine, owned: GroupLog, wall_ms: Callable[[], int], monotonic: Callable[[], float], done: Callable[[bool], None]
+    ) -> None:
+        self._engine = engine
+        self._owned = owned
+        self._chain = owned.chain
+        self._wall_ms = wall_ms
+        self._monotonic = monotonic
+        self._done = done
+        self._loop = engine.connection.loop
+        self._begin_seq = 0
+        self._begin_offset = 0
+        self._bytes_before = 0
+        self._live: dict[bytes, bytes] = {}
+        self._copies: Iterator[tuple[bytes, bytes]] = iter(())
+        self._steps: Iterator[list[Fact]] = iter(())
+        self._written: set[bytes] = set()  # keys written since `live-begin`
+        self.copied = 0
+
+    def begin(self) -> None:
+        self._owned.appended = self._appended
+        self._begin_offset = self._chain.next_offset
+        self._bytes_before = self._owned.bytes
+        self._chain.append(b"", 0, self._begun, LIVE_BEGIN)
+
+    def _appended(self, batch: bytearray) -> None:
+        """A batch of the log's own writer takes its place behind `live-begin`."""
+        try:
+            for key, _ in facts_of(bytes(batch)):
+                self._written.add(key)
+        except CorruptBatch as error:
+            self._end(str(error))
+
+    def _begun(self, result: int | AppendFailed) -> None:
+        if isinstance(result, AppendFailed):
+            self._end(str(result))
+            return
+        self._begin_seq = result
+        self._steps = facts_in(self._engine, self._owned.place, self._owned.first_seq, result, lambda entry: None)
+        self._read()
+
+    def _again(self, seconds: float, step: Callable[[], None]) -> None:
+        self._loop.call_later(seconds, Contained(step, partial(self._end, "a defect in this version")))
+
+    def _read(self) -> None:
+        """Fold what is there up to `live-begin`, for one slice."""
+        until = self._monotonic() + SLICE_SECONDS
+        live = self._live
+        try:
+            while self._monotonic() < until:
+                facts = next(self._steps)
+                if facts is NOT_YET:
+                    self._again(NOT_YET_SECONDS, self._read)
+                    return
+                for key, value in facts:
+                    if value is None:
+                        live.pop(key, None)
+                    else:
+                        live[key] = value
+        except StopIteration:
+            self._copies = iter(live.items())
+            self._copy()
+            return
+        except (OSError, DamagedLog, CorruptBatch) as error:
+            self._end(str(error))
+            return
+        self._again(0.0, self._read)
+
+    def _copy(self) -> None:
+        """Append the next live records that are as they were."""
+        if self._chain.failure is not None:
+            self._end(str(self._chain.failure))
+            return
+        written = self._written
+        facts: list[Fact] = []
+        seen = size = 0
+        for key, value in self._copies:
+            seen += 1
+            if key not in written:
+                facts.append((key, value))
+                size += len(key) + len(value or b"")
+            if seen == COPY_RECORDS or size >= COPY_BYTES:
+                break
+        if facts:
+            self.copied += len(facts)
+            self._owned.append_copy(bytearray(build_facts(facts, self._wall_ms())), self._copy_written)
+        elif seen:
+            self._again(0.0, self._copy)
+        else:
+            self._chain.append(b"", 0, self._finished, LIVE_END)
+
+    def _copy_written(self, result: int | AppendFailed) -> None:
+        if isinstance(result, AppendFailed):
+            self._end(str(result))
+        else:
+            self._again(0.0, self._copy)
+
+    def _finished(self, result: int | AppendFailed) -> None:
+        if isinstance(result, AppendFailed):
+            self._end(str(result))
+        else:
+            self._engine.purge(self._owned.place.stream, self._begin_seq, self._purged)
+
+    def _purged(self, result: Refused | None) -> None:
+        if result is None and self._chain is self._owned.chain:
+            self._owned.cut(self._begin_offset, self._begin_seq, self._bytes_before)
+        self._end(result.text if result is not None else "")
+
+    def _end(self, problem: str) -> None:
+        self._owned.appended = None
+        if problem:
+            log.warning("log of groups could not be shortened", log=str(self._owned.id), reason=problem)
+        else:
+            log.info("log of groups shortened", log=str(self._owned.id), records=self.copied)
+        self._done(not problem)
+
+
+class Forward:
+    """Shortens the logs of groups of one store, one after the other."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        logs: Callable[[], Collection[StreamLog]],
+        wall_ms: Callable[[], int],
+        monotonic: Callable[[], float],
+        bytes_min: int = BYTES_MIN,
+    ) -> None:
+        self._engine = engine
+        self._logs = logs
+        self._wall_ms = wall_ms
+        self._monotonic = monotonic
+        self._bytes_min = bytes_min
+        self._busy = False
+        self._stopped = False
+        self._not_before: dict[object, float] = {}
+        self._check()
+
+    def _check(self) -> None:
+        if self._stopped:
+            return
+        self._engine.connection.loop.call_later(CHECK_SECONDS, Contained(self._check))
+        if self._busy:
+            return
+        now = self._monotonic()
+        for owned in list(self._logs()):
+            if isinstance(owned, GroupLog) and owned.id.name == CONSUMER_OFFSETS and owned.usable():
+                due = owned.bytes > max(self._bytes_min, 2 * owned.live_bytes)
+                if due and self._not_before.get(owned.id, 0.0) <= now:
+                    self.shorten(owned)
+                    return
+
+    def shorten(self, owned: GroupLog) -> None:
+        self._busy = True
+        Pass(self._engine, owned, self._wall_ms, self._monotonic, partial(self._ended, owned)).begin()
+
+    def _ended(self, owned: GroupLog, shortened: bool) -> None:
+        self._busy = False
+        if shortened:
+            self._not_before.pop(owned.id, None)
+        else:
+            self._not_before[owned.id] = self._monotonic() + RETRY_SECONDS
+
+    def stop(self) -> None:
+        self._stopped = True

@@ -1,0 +1,213 @@
+"""The logs of the store: of groups, notes and the registry. Logs of topics are in topic_logs.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, Protocol
+
+from broker.internal_topics import REGISTRY_LOG
+from broker.runtime.contain import run
+from broker.stores.jetstream.chain import Chain
+from broker.stores.jetstream.claim import Claimed
+from broker.stores.jetstream.engine import Engine
+from broker.stores.jetstream.entry import DATA, Entry
+from broker.stores.jetstream.place import Place
+from broker.stores.jetstream.reading import ReadEntry, facts_in, read_all
+from broker.stores.jetstream.records import NEVER_FULL, TAIL_BYTES, Records
+from protocol.batch import Fact, facts_of, stamp_whole
+from storage import AppendFailed, Fenced, HeldBy, LogId, Unreadable
+from storage.epochs import Epochs, with_epoch
+
+RELEASED: Final = "this log was handed over"
+
+Failed = Callable[[AppendFailed], None]
+Recovered = Callable[[AppendFailed | None], None]
+
+
+class Claimer(Protocol):
+    """The store as its logs use it."""
+
+    engine: Engine
+
+    def claim_again(self, log: StreamLog, done: Callable[[Claimed | HeldBy | Unreadable], None]) -> None: ...
+
+    def new_chain(self, log: StreamLog, claimed: Claimed) -> Chain: ...
+
+
+class StreamLog:
+    """One log that this node has claimed."""
+
+    def __init__(self, store: Claimer, id: LogId, place: Place) -> None:
+        self.id = id
+        self.place = place
+        self.epoch = -1
+        self.chain: Chain
+        self.records: Records
+        self.created = ""
+        self._store = store
+        self._failed: Failed = _ignore
+
+    @property
+    def high_watermark(self) -> int:
+        return self.records.high_watermark
+
+    @property
+    def tail_bytes(self) -> int:
+        """Of the newest records, kept in memory."""
+        return NEVER_FULL if self.id.name == REGISTRY_LOG else TAIL_BYTES
+
+    def usable(self) -> bool:
+        return self.chain.failure is None
+
+    def watch(self, failed: Failed) -> None:
+        self._failed = failed
+
+    def watch_growth(self, grown: Callable[[], None]) -> None:
+        self.records.grown = grown
+
+    def chain_failed(self, chain: Chain, failure: AppendFailed) -> None:
+        if chain is self.chain:
+            run(self._failed, failure)
+
+    # Opening.
+
+    def open(self, claimed: Claimed, done: Callable[[Exception | None], None]) -> None:
+        """Use what was claimed; `done` is called when the log can be used."""
+        self.epoch = claimed.entry.epoch
+        self.created = claimed.created
+        self.chain = self._store.new_chain(self, claimed)
+        self._load(claimed, done)
+
+    def _load(self, claimed: Claimed, done: Callable[[Exception | None], None]) -> None:
+        raise NotImplementedError
+
+    def _use(self, records: Records) -> None:
+        """Readers of the log, if it was open before, go on with these."""
+        before: Records | None = getattr(self, "records", None)
+        if before is not None:
+            records.grown = before.grown
+        self.records = records
+
+    def recover(self, done: Recovered) -> None:
+        """Claim the log again, as long as no other node has it."""
+        self._store.claim_again(self, partial(self._claimed_again, done))
+
+    def _claimed_again(self, done: Recovered, result: Claimed | HeldBy | Unreadable) -> None:
+        if isinstance(result, HeldBy):
+            done(Fenced(f"{result.who} owns it now"))
+        elif isinstance(result, Unreadable):
+            done(AppendFailed(result.reason))
+        else:
+            self.open(result, lambda problem: done(AppendFailed(str(problem)) if problem is not None else None))
+
+    def fence(self, failure: AppendFailed) -> None:
+        """Append nothing more."""
+        self.chain.fail(failure)
+
+    def _write(self, batch: bytearray, done: Callable[[int | AppendFailed], None]) -> None:
+        """Stamp and append one batch; `done` hears the offset of its first record."""
+        chain = self.chain
+        base = chain.next_offset
+        last_delta, _ = stamp_whole(batch, base, self.epoch)
+        chain.append(batch, last_delta + 1, partial(self._written, chain, batch, base, base + last_delta + 1, done))
+
+    def _written(
+        self, chain: Chain, batch: bytearray, base: int, behind: int, done: Callable[[int | AppendFailed], None], result: int | AppendFailed
+    ) -> None:
+        if isinstance(result, AppendFailed):
+            done(result)
+            return
+        if chain is self.chain:
+            self.records.add(result, base, behind, batch)
+            if self.records.grown is not None:
+                run(self.records.grown)
+        done(base)
+        if chain is self.chain and chain.failure is None:
+            self._grew(result, batch)
+
+    def _grew(self, seq: int, batch: bytearray) -> None:
+        """Called after each batch, when its writer has heard of it."""
+
+
+class GroupLog(StreamLog):
+    """An internal log: `OwnedLog`, and `ServedLog` for those who read it as a topic."""
+
+    def __init__(self, store: Claimer, id: LogId, place: Place) -> None:
+        super().__init__(store, id, place)
+        self.first_seq = 0
+        self.bytes = 0  # of the stream, nearly
+        self.live_bytes = 0  # after the last time it was shortened; 0: not yet
+        self.appended: Callable[[bytearray], None] | None = None  # hears of each batch when it takes its place (forward.py)
+
+    def _load(self, claimed: Claimed, done: Callable[[Exception | None], None]) -> None:
+        self.first_seq = claimed.first_seq
+        self.bytes = claimed.bytes
+        entry = claimed.entry
+        if self.id.name == REGISTRY_LOG:
+            read_all(self._store.engine, self.place, claimed.first_seq, claimed.seq, partial(self._loaded, claimed, done))
+            return
+        records = Records(
+            self._store.engine, self.place, self.epoch, claimed.first_offset, claimed.first_seq, entry.next_offset, claimed.seq, self.tail_bytes
+        )
+        records.new_epoch(self.epoch, entry.next_offset)
+        self._use(records)
+        done(None)
+
+    def _loaded(self, claimed: Claimed, done: Callable[[Exception | None], None], result: list[ReadEntry] | Exception) -> None:
+        """Everything is kept in memory: the registry is read again at any time."""
+        if isinstance(result, Exception):
+            done(result)
+            return
+        start = result[0].entry.base_offset if result else claimed.entry.base_offset
+        records = Records(self._store.engine, self.place, self.epoch, start, claimed.first_seq, start, claimed.first_seq, self.tail_bytes)
+        for seq, entry, payload in result:
+            if not records.epochs or records.epochs[-1][0] != entry.epoch:
+                records.new_epoch(entry.epoch, entry.base_offset)
+            if entry.kind == DATA:
+                records.add(seq, entry.base_offset, entry.next_offset, payload)
+        self._use(records)
+        done(None)
+
+    def replay(self) -> Iterator[list[Fact]]:
+        if self.id.name == REGISTRY_LOG:
+            data = self.records.read(self.records.start_offset, NEVER_FULL)
+            return iter([list(facts_of(data))])
+        epochs: Epochs = []
+        self.records.epochs = epochs
+
+        def passed(entry: Entry) -> None:
+            if not epochs or epochs[-1][0] != entry.epoch:
+                epochs[:] = with_epoch(epochs, entry.epoch, entry.base_offset)
+
+        return facts_in(self._store.engine, self.place, self.first_seq, self.chain.committed_seq, passed)
+
+    def append(self, batch: bytes | bytearray, records: int, done: Callable[[int | AppendFailed], None]) -> None:
+        own = batch if isinstance(batch, bytearray) else bytearray(batch)
+        if self.appended is not None:
+            self.appended(own)
+        self._write(own, done)
+
+    def append_copy(self, batch: bytearray, done: Callable[[int | AppendFailed], None]) -> None:
+        """Append records that the log has already."""
+        self._write(batch, done)
+
+    def _grew(self, seq: int, batch: bytearray) -> None:
+        self.bytes += len(batch)
+
+    def cut(self, offset: int, seq: int, size: int) -> None:
+        """Note that `size` bytes of entries were removed, up to entry `seq`, which begins at `offset`."""
+        self.first_seq = seq
+        self.records.start_offset = max(self.records.start_offset, offset)
+        self.records.cut(offset, seq)
+        self.bytes -= size
+        self.live_bytes = self.bytes
+
+    def release(self) -> None:
+        """Its shard uses it no more; the store hands it over."""
+        self._failed = _ignore
+
+
+def _ignore(failure: AppendFailed) -> None: ...
+
+

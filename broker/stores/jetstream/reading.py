@@ -1,0 +1,187 @@
+"""Entries of a stream in order, some ahead of their reader."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, NamedTuple
+
+from broker.runtime.contain import Contained, run
+from broker.stores.jetstream.engine import Engine, Refused, Stored
+from broker.stores.jetstream.entry import DATA, HEADER, Entry, parse_entry
+from broker.stores.jetstream.place import Place
+from protocol.batch import CorruptBatch, Fact, put_facts, validate
+from protocol.fact_layouts import FactLayouts
+from storage import NOT_YET, DamagedLog
+
+AHEAD_BYTES: Final = 16 << 20  # read but not used yet
+SLICE_BYTES: Final = 64 << 10  # facts of so many bytes together
+AGAIN_SECONDS: Final = 0.1
+ATTEMPTS_MAX: Final = 100  # without any new entry
+
+
+class ReadEntry(NamedTuple):
+    seq: int
+    entry: Entry
+    payload: bytes
+
+
+class EntryReader:
+    """Reads the entries from one sequence up to another, both included, and checks that none is missing.
+
+    `changed` is called when there are more, and at the end. `problem` says why it ended too early.
+    """
+
+    def __init__(self, engine: Engine, place: Place, first_seq: int, last_seq: int, changed: Callable[[], None]) -> None:
+        self.ready: deque[ReadEntry] = deque()
+        self.problem: Exception | None = None
+        self._engine = engine
+        self._place = place
+        self._next_seq = first_seq
+        self._last_seq = last_seq
+        self._changed = changed
+        self._bytes = 0
+        self._reading = False
+        self._stopped = False
+        self._epoch = 0
+        self._offset = -1
+        self._attempts = 0
+        self._window_from = first_seq
+        self._read()
+
+    @property
+    def ended(self) -> bool:
+        return self._next_seq > self._last_seq or self.problem is not None
+
+    def take(self) -> ReadEntry:
+        taken = self.ready.popleft()
+        self._bytes -= len(taken.payload)
+        if not self._reading and self._bytes < AHEAD_BYTES:
+            self._read()
+        return taken
+
+    def stop(self) -> None:
+        self._stopped = True
+        self.ready.clear()
+
+    def _read(self) -> None:
+        if self._reading or self.ended or self._stopped:
+            return
+        self._reading = True
+        self._window_from = self._next_seq
+        self._engine.read(self._place.stream, self._next_seq, self._heard, Contained(self._window_ended))
+
+    def _heard(self, message: Stored) -> None:
+        if self.ended or self._stopped:
+            return
+        if message.seq != self._next_seq:
+            if message.seq > self._next_seq:
+                self._fail(f"entries {self._next_seq} to {message.seq - 1} are missing")
+            return
+        try:
+            entry = parse_entry(message.headers.get(HEADER, ""))
+        except ValueError:
+            self._fail(f"entry {message.seq} is not understood")
+            return
+        if entry.epoch < self._epoch:
+            self._fail(f"entry {message.seq} has epoch {entry.epoch}, behind one of epoch {self._epoch}")
+        elif self._offset not in (-1, entry.base_offset):
+            self._fail(f"entry {message.seq} begins at offset {entry.base_offset} instead of {self._offset}")
+        else:
+            self._epoch, self._offset = entry.epoch, entry.next_offset
+            self.ready.append(ReadEntry(message.seq, entry, message.payload))
+            self._bytes += len(message.payload)
+            self._next_seq += 1
+            if self.ended:
+                run(self._changed)
+
+    def _fail(self, reason: str) -> None:
+        self.problem = damaged(self._place, self._next_seq, reason)
+        run(self._changed)
+
+    def _window_ended(self, result: Refused | None) -> None:
+        self._reading = False
+        if self._stopped or self.ended:
+            return
+        if self._next_seq == self._window_from:  # nothing new: the replica lags, or the engine elects a leader
+            self._attempts += 1
+            if self._attempts >= ATTEMPTS_MAX:
+                self.problem = OSError(f"{self._place.stream}: the engine does not return entry {self._next_seq}")
+                run(self._changed)
+            else:
+                self._engine.connection.loop.call_later(AGAIN_SECONDS, Contained(self._read))
+            return
+        self._attempts = 0
+        run(self._changed)
+        if self._bytes < AHEAD_BYTES:
+            self._read()
+
+
+class DamagedStream(DamagedLog):
+    """Entries are missing from a stream, or are not what was written."""
+
+    GO_ON = "restore the stream from a backup of the engine; until then no node serves this log"
+
+
+def damaged(place: Place, seq: int, reason: str) -> DamagedStream:
+    return DamagedStream(f"stream {place.stream}", seq, reason)
+
+
+def facts_in(engine: Engine, place: Place, first_seq: int, last_seq: int, passed: Callable[[Entry], None]) -> Iterator[list[Fact]]:
+    """Facts of the entries, in slices; NOT_YET while they are on their way. `passed` hears of each entry. Raises DamagedLog and OSError."""
+    reader = EntryReader(engine, place, first_seq, last_seq, _nothing)
+    layouts = FactLayouts()
+    try:
+        while True:
+            facts: list[Fact] = []
+            size = 0
+            while reader.ready and size < SLICE_BYTES:
+                read = reader.take()
+                size += len(read.payload)
+                passed(read.entry)
+                put_facts_of(place, read, facts, layouts)
+            if facts:
+                yield facts
+            elif reader.problem is not None:
+                raise reader.problem
+            elif reader.ended and not reader.ready:
+                return
+            elif not size:
+                yield NOT_YET
+    finally:
+        reader.stop()
+
+
+def put_facts_of(place: Place, read: ReadEntry, facts: list[Fact], layouts: FactLayouts) -> None:
+    if read.entry.kind != DATA:
+        return
+    try:
+        header = validate(read.payload, 0, len(read.payload))
+        put_facts(read.payload, 0, header, facts, layouts, 100 << 20)
+    except CorruptBatch as error:
+        raise damaged(place, read.seq, str(error)) from error
+
+
+def read_all(engine: Engine, place: Place, first_seq: int, last_seq: int, done: Callable[[list[ReadEntry] | Exception], None]) -> None:
+    """All of these entries, together."""
+    found: list[ReadEntry] = []
+    reader: list[EntryReader] = []
+
+    def changed() -> None:
+        if not reader:
+            return
+        while reader[0].ready:
+            found.append(reader[0].take())
+        if reader[0].problem is not None:
+            done(reader[0].problem)
+        elif reader[0].ended:
+            done(found)
+
+    if first_seq > last_seq:
+        engine.connection.loop.call_soon(Contained(partial(done, found)))
+        return
+    reader.append(EntryReader(engine, place, first_seq, last_seq, changed))
+
+
+def _nothing() -> None: ...

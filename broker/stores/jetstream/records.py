@@ -1,0 +1,297 @@
+"""The records of a log in a stream, for readers: the newest from memory, older ones read from the engine when they are asked for.
+
+`Readable` is answered at once, so records that are not in memory are not found at first; they are read, and the log's readers are woken
+as if it had grown.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from broker.logging.logs import log
+from broker.runtime.contain import Contained, run
+from broker.stores.jetstream.engine import Engine, Refused, Stored
+from broker.stores.jetstream.entry import DATA, HEADER, Entry, parse_entry
+from broker.stores.jetstream.place import Place
+from protocol.batch import CorruptBatch, read_header
+from protocol.batch_times import record_times
+from storage import DamagedLog, Extent, Found
+from storage.epochs import Epochs, epoch_at, epoch_end, with_epoch
+
+TAIL_BYTES: Final = 4 << 20  # of each log in memory
+COLD_BYTES: Final = 8 << 20  # of older records of each log in memory
+RUN_BYTES: Final = 1 << 20  # read from the engine together
+RUN_MESSAGES: Final = 512
+NEVER_FULL: Final = 1 << 62
+AGAIN_SECONDS: Final = 0.2
+
+
+class Part(NamedTuple):
+    """One batch."""
+
+    base: int
+    next: int
+    max_timestamp: int
+    data: bytes | bytearray
+
+
+class Span:
+    """Batches that a fetch returns together: what an Extent reads from."""
+
+    descriptor = -1
+
+    def __init__(self, place: Place, parts: Sequence[Part]) -> None:
+        self.log_path = f"stream {place.stream}"
+        self._parts = parts
+        self._joined: bytes | None = None
+
+    def bytes_at(self, at: int, size: int) -> bytes:
+        if self._joined is None:
+            self._joined = b"".join([part.data for part in self._parts])
+        return self._joined[at : at + size]
+
+    def hold(self) -> None: ...
+
+    def let_go(self) -> None: ...
+
+
+class Run:
+    """Consecutive batches in memory."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.parts: list[Part] = []
+        self.bytes = 0
+        self._bytes_max = bytes_max
+
+    @property
+    def base(self) -> int:
+        return self.parts[0].base if self.parts else -1
+
+    def add(self, part: Part) -> None:
+        self.parts.append(part)
+        self.bytes += len(part.data)
+        if self.bytes > self._bytes_max and len(self.parts) > 1:
+            gone = 0
+            while self.bytes > self._bytes_max * 3 // 4 and gone < len(self.parts) - 1:
+                self.bytes -= len(self.parts[gone].data)
+                gone += 1
+            del self.parts[:gone]
+
+    def has(self, offset: int) -> bool:
+        return bool(self.parts) and self.parts[0].base <= offset < self.parts[-1].next
+
+    def index(self, offset: int) -> int:
+        """Of the batch that holds the offset, or ends behind it."""
+        return bisect_right(self.parts, offset, key=_next_of)
+
+    def find(self, offset: int, bytes_max: int, end: int, one_at_least: bool) -> tuple[list[Part], int, int]:
+        """The batches, their bytes, and the bytes within the limit."""
+        found: list[Part] = []
+        size = 0
+        for at in range(self.index(offset), len(self.parts)):
+            part = self.parts[at]
+            if part.next > end:
+                break
+            if size + len(part.data) > bytes_max and (found or not one_at_least):
+                return found, size, max(size, bytes_max)
+            found.append(part)
+            size += len(part.data)
+        return found, size, size
+
+
+def _next_of(part: Part) -> int:
+    return part.next
+
+
+class Records:
+    """`Readable` of one log."""
+
+    def __init__(
+        self, engine: Engine, place: Place, epoch: int, start_offset: int, start_seq: int, next_offset: int, next_seq: int, tail_bytes: int = TAIL_BYTES
+    ) -> None:
+        """`next_offset`: of the first record that will be added; it may not be before that of the entry `next_seq`."""
+        self.epoch = epoch
+        self.start_offset = start_offset
+        self.epochs: Epochs = []
+        self.grown: Callable[[], None] | None = None
+        self.size = 0  # of what the stream has, as far as it is known
+        self._engine = engine
+        self._place = place
+        self._high_watermark = next_offset
+        self._tail = Run(tail_bytes)
+        self._cold: OrderedDict[int, Run] = OrderedDict()
+        self._loading: set[int] = set()  # offsets
+        # Sequences of some entries, by the offset at which they begin; ascending.
+        self._anchors: list[tuple[int, int]] = [(start_offset, start_seq), (next_offset, next_seq)]
+
+    @property
+    def next_offset(self) -> int:
+        return self._high_watermark
+
+    @property
+    def high_watermark(self) -> int:
+        return self._high_watermark
+
+    def new_epoch(self, epoch: int, offset: int) -> None:
+        self.epochs = with_epoch(self.epochs, epoch, offset)
+
+    def add(self, seq: int, base: int, next: int, data: bytes | bytearray) -> None:
+        """A batch that is committed."""
+        if not self._tail.parts:
+            self.anchor(base, seq)
+        self._tail.add(Part(base, next, read_header(data, 0).max_timestamp, data))
+        self.size += len(data)
+        self._high_watermark = next
+
+    def anchor(self, offset: int, seq: int) -> None:
+        """The entry `seq` begins at this offset."""
+        at = bisect_right(self._anchors, (offset, NEVER_FULL))
+        if at == 0 or self._anchors[at - 1][0] != offset:
+            self._anchors.insert(at, (offset, seq))
+
+    def cut(self, offset: int, seq: int) -> None:
+        """Entries before `seq`, which begins at the offset or before it, are gone."""
+        self._anchors = [(offset, seq), *(one for one in self._anchors if one[0] > offset)]
+
+    # Readable.
+
+    def read(self, offset: int, bytes_max: int, end: int = -1) -> bytes:
+        extent = self.extent(offset, bytes_max, end)
+        return extent.read(extent.size) if extent is not None else b""
+
+    def extent(self, offset: int, bytes_max: int, end: int = -1, one_at_least: bool = True) -> Extent | None:
+        stop = self._high_watermark if end < 0 else min(end, self._high_watermark)
+        if offset >= stop:
+            return None
+        run = self._run_of(offset)
+        if run is None:
+            self.load(offset)
+            return None
+        found, size, within = run.find(offset, bytes_max, stop, one_at_least)
+        return Extent(Span(self._place, found), 0, size, within, run is not self._tail) if found else None
+
+    def _run_of(self, offset: int) -> Run | None:
+        if self._tail.has(offset):
+            return self._tail
+        for base, cold in self._cold.items():
+            if cold.has(offset):
+                self._cold.move_to_end(base)
+                return cold
+        return None
+
+    def find_time(self, timestamp: int) -> Iterator[Found | None]:
+        """Reads the whole log from its start, as far as no hint helps."""
+        for part in self._parts():
+            if part is None:
+                yield None
+            elif part.max_timestamp >= timestamp:
+                found = self._first_in(part, timestamp)
+                if found is not None:
+                    yield found
+                    return
+
+    def _parts(self) -> Iterator[Part | None]:
+        """All parts from the log's start; None after each run, and while one is on its way."""
+        offset = self.start_offset
+        while offset < self._high_watermark:
+            run = self._run_of(offset)
+            if run is None:
+                self.load(offset)
+            else:
+                for part in run.parts[run.index(offset) :]:
+                    offset = part.next
+                    yield part
+            yield None
+
+    def _first_in(self, part: Part, timestamp: int) -> Found | None:
+        try:
+            for time, offset in record_times(bytes(part.data), 0):
+                if time >= timestamp and offset >= self.start_offset:
+                    return Found(time, offset, read_header(part.data, 0).leader_epoch)
+        except CorruptBatch as error:
+            raise DamagedLog(f"stream {self._place.stream}", part.base, str(error)) from error
+        return None
+
+    def latest_record(self) -> Iterator[Found | None]:
+        newest: Part | None = None
+        for part in self._parts():
+            if part is None:
+                yield None
+            elif newest is None or part.max_timestamp > newest.max_timestamp:
+                newest = part
+        if newest is not None:
+            yield self._first_in(newest, newest.max_timestamp)
+
+    def epoch_at(self, offset: int) -> int:
+        return epoch_at(self.epochs, offset)
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        if self.epochs and epoch >= self.epochs[-1][0]:
+            return (self.epochs[-1][0], self._high_watermark) if epoch <= self.epoch else (-1, -1)
+        return epoch_end(self.epochs, epoch)
+
+    # Older records.
+
+    def load(self, offset: int) -> None:
+        """Read the records from this offset on from the engine, and wake the readers."""
+        if offset in self._loading or len(self._loading) >= 64:
+            return
+        self._loading.add(offset)
+        behind = bisect_right(self._anchors, (offset, NEVER_FULL))
+        low = self._anchors[max(behind - 1, 0)][1]
+        high = self._anchors[behind][1] if behind < len(self._anchors) else low
+        self._search(offset, low, high)
+
+    def _search(self, offset: int, low: int, high: int) -> None:
+        """Find the entry with the offset between two sequences; the one at `low` begins at the offset or before it."""
+        if high - low <= 1:
+            self._read_from(offset, low)
+            return
+        middle = (low + high) // 2
+        self._engine.get(self._place.stream, middle, Contained(partial(self._looked, offset, low, middle, high), partial(self._loaded, offset, False)))
+
+    def _looked(self, offset: int, low: int, middle: int, high: int, found: Stored | Refused) -> None:
+        entry = None if isinstance(found, Refused) else self._entry(found)
+        if entry is None:
+            self._loaded(offset, False)
+        elif entry.base_offset <= offset:
+            self.anchor(entry.base_offset, middle)
+            self._search(offset, middle, high)
+        else:
+            self._search(offset, low, middle)
+
+    def _entry(self, message: Stored) -> Entry | None:
+        try:
+            return parse_entry(message.headers.get(HEADER, ""))
+        except ValueError:
+            log.error("entry is not understood", log=self._place.name, sequence=message.seq)
+            return None
+
+    def _read_from(self, offset: int, seq: int) -> None:
+        run = Run(NEVER_FULL)
+
+        def heard(message: Stored) -> None:
+            entry = self._entry(message)
+            if entry is not None and entry.kind == DATA and entry.next_offset > offset and entry.next_offset <= self._high_watermark:
+                run.add(Part(entry.base_offset, entry.next_offset, read_header(message.payload, 0).max_timestamp, message.payload))
+
+        def ended(result: Refused | None) -> None:
+            if run.has(offset):
+                self._cold[run.base] = run
+                while sum(one.bytes for one in self._cold.values()) > COLD_BYTES and len(self._cold) > 1:
+                    self._cold.popitem(last=False)
+            self._loaded(offset, run.has(offset))
+
+        self._engine.read(self._place.stream, seq, heard, Contained(ended, partial(self._loaded, offset, False)), batch=RUN_MESSAGES, max_bytes=RUN_BYTES)
+
+    def _loaded(self, offset: int, found: bool) -> None:
+        if not found:  # a replica lags, or the engine does not answer: the readers try again
+            self._engine.connection.loop.call_later(AGAIN_SECONDS, Contained(self._loaded), offset, True)
+            return
+        self._loading.discard(offset)
+        if self.grown is not None:
+            run(self.grown)

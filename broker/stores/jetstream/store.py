@@ -1,0 +1,362 @@
+"""A LogStore over NATS JetStream, for nodes that share no disk; experimental.
+
+Each log is a stream with three replicas. Who may write it is decided in the stream alone (claim.py, chain.py); who tries is decided by
+`broker/cluster`, which learns from meta.py who lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Final
+
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG
+from broker.logging.logs import log
+from broker.runtime.contain import Contained, run
+from broker.runtime.start import ExitCode, StartError
+from broker.settings.config import Config
+from broker.settings.servers import parse_servers
+from broker.stores.jetstream.chain import Chain
+from broker.stores.jetstream.claim import Claim, Claimed
+from broker.stores.jetstream.connection import Connection, TooOld
+from broker.stores.jetstream.engine import WRONG_SEQUENCE, Engine, Refused
+from broker.stores.jetstream.entry import RELEASE
+from broker.stores.jetstream.logs import RELEASED, GroupLog, StreamLog
+from broker.stores.jetstream.meta import LAYOUT, Meta, Owner, View
+from broker.stores.jetstream.place import Names, Place
+from broker.stores.jetstream.wire import NatsError
+from broker.stores.tokens import RandomBytes, fresh_cluster_id
+from storage import Acquired, AppendFailed, Fenced, HeldBy, LogId, NodeInfo, ServedLog, Undecided, Unreadable
+
+START_ATTEMPTS: Final = 40
+START_PAUSE_SECONDS: Final = 0.25
+LEASE_OVER: Final = "the lease of this node is over: the engine did not answer"
+META: Final = {"max_msgs_per_subject": 1, "discard": "old"}
+
+
+NOTES_BYTES_MIN: Final = 1 << 20
+
+
+def notes_stream(config: Config) -> dict[str, object]:
+    """The engine drops the oldest notes itself, from each log that has its part of what all may have."""
+    if config.notes_retention_bytes < 0:
+        return {}
+    return {"max_bytes": max(config.notes_retention_bytes // config.offsets_topic_num_partitions, NOTES_BYTES_MIN), "discard": "old"}
+
+
+def with_its_offsets(id: LogId) -> LogId:
+    """Notes about groups go with the offsets of their partition."""
+    return LogId(CONSUMER_OFFSETS, id.partition) if id.name == NOTES_LOG else id
+
+
+class JetStreamStore:
+    """One node's view of the store."""
+
+    def __init__(
+        self,
+        config: Config,
+        loop: asyncio.AbstractEventLoop,
+        random_bytes: RandomBytes = os.urandom,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.loop = loop
+        self.cluster_id = ""
+        self.topic_ids: dict[str, str] = {}
+        self.finishing = False
+        self.deposed: Callable[[], None] = lambda: None  # another process has this node's id
+        self._config = config
+        self._node = config.node_id
+        self._random_bytes = random_bytes
+        self._replicas = config.store_replicas
+        self._wall_ns = wall_ns
+        self.incarnation = random_bytes(6).hex()
+        self._servers = parse_servers(config.store, config.store_tls_ca_location)
+        self.names = Names(config.cluster_name)
+        self.connection = Connection(loop, self._servers, f"_INBOX.tenure.{self.incarnation}", self._connected)
+        self.engine = Engine(self.connection)
+        self._view = View(with_its_offsets)
+        self.meta = Meta(
+            self.engine, self.names, self._view, self._node, self.incarnation, config.store_lease_ms / 1000, lambda: wall_ns() // 1_000_000
+        )
+        self.meta.lost = self._lease_over
+        self.meta.regained = self._leased_again
+        self.meta.deposed = self._deposed
+        self._logs: dict[LogId, StreamLog] = {}
+        self._number = 0
+        self._notes_stream = notes_stream(config)
+        self._when_leased: list[Callable[[], None]] = []  # called when this node has a lease again
+
+    @property
+    def data_path(self) -> str:
+        return f"{self._servers}/{self.names.cluster}"
+
+    # Start.
+
+    async def open(self) -> None:
+        """Reach the engine and the cluster's own stream; raises StartError."""
+        try:
+            await self._reach()
+        except TooOld as error:
+            raise StartError(f"store {self._servers}: {error}", ExitCode.CONFIG) from None
+        except (OSError, NatsError, ValueError, TimeoutError) as error:
+            raise StartError(f"store {self._servers}: {error or 'no answer'}", ExitCode.DISK) from None
+        await self._until(lambda done: self.engine.create(self.names.meta_stream, f"{self.names.meta_subject}.>", self._replicas, dict(META), done))
+        self.meta.listen()
+        await self._read_meta()
+        while not self.meta.format:
+            body = {"layout": LAYOUT, "cluster_id": self._config.cluster_id or fresh_cluster_id(self._random_bytes)}
+            await self._until(lambda done, body=body: self.meta.put(self.names.format_key, body, done), WRONG_SEQUENCE)  # type: ignore[misc]
+            await self._read_meta()
+        self._check_format()
+
+    async def _reach(self) -> None:
+        for attempt in range(START_ATTEMPTS):
+            try:
+                await self.connection.open()
+                return
+            except TooOld:
+                raise
+            except (OSError, NatsError, TimeoutError) as error:
+                if attempt == START_ATTEMPTS - 1 or "uthorization" in str(error):
+                    raise
+                if attempt == 0:
+                    log.warning("the engine cannot be used yet", store=str(self._servers), reason=str(error) or "no answer")
+            await asyncio.sleep(START_PAUSE_SECONDS)
+
+    async def _until(self, step: Callable[[Callable[[Refused | None], None]], None], passed: Collection[int] = ()) -> None:
+        """Repeat a request until the engine has done it."""
+        result: Refused | None = None
+        for _ in range(START_ATTEMPTS):
+            answered: asyncio.Future[Refused | None] = self.loop.create_future()
+            step(answered.set_result)
+            result = await answered
+            if result is None or result.code in passed:
+                return
+            await asyncio.sleep(START_PAUSE_SECONDS)
+        raise StartError(f"store {self._servers}: {result.text if result is not None else ''}", ExitCode.DISK)
+
+    async def _read_meta(self) -> None:
+        for _ in range(START_ATTEMPTS):
+            read: asyncio.Future[bool] = self.loop.create_future()
+            self.meta.refresh(read.set_result)
+            if await read:
+                return
+            await asyncio.sleep(START_PAUSE_SECONDS)
+        raise StartError(f"store {self._servers}: stream {self.names.meta_stream} cannot be read", ExitCode.DISK)
+
+    def _check_format(self) -> None:
+        layout = self.meta.format.get("layout")
+        if layout != LAYOUT:
+            raise StartError(f"store {self.data_path}: it has layout {layout}, and this version knows {LAYOUT}", ExitCode.DATA)
+        self.cluster_id = str(self.meta.format.get("cluster_id"))
+        wanted = self._config.cluster_id
+        if wanted and wanted != self.cluster_id:
+            raise StartError(f"store {self.data_path} belongs to cluster {self.cluster_id}, not {wanted}", ExitCode.DATA)
+
+    async def join(self, me: NodeInfo) -> None:
+        """Take this node's id; an older process with it ends."""
+        self.meta.start(me)
+        for _ in range(START_ATTEMPTS):
+            beaten: asyncio.Future[Refused | None] = self.loop.create_future()
+            self.meta.first_beat(beaten.set_result)
+            if await beaten is None:
+                return
+            await asyncio.sleep(START_PAUSE_SECONDS)
+            await self._read_meta()
+        raise StartError(f"store {self._servers}: node {self._node} cannot join", ExitCode.DISK)
+
+    def start(self, me: NodeInfo) -> None:
+        """`join` has done it."""
+
+    def last_use(self) -> int:
+        """The newest time, in milliseconds since 1970, that a node has told; -1: none has."""
+        return max((seen.wall_ms for seen in self._view.live.values()), default=-1)
+
+    def _connected(self, connected: bool) -> None:
+        if connected:
+            for owned in self._logs.values():
+                owned.chain.resend()
+
+    # `ClusterStore`.
+
+    def view(self) -> View:
+        return self._view
+
+    def watch_nodes(self, changed: Callable[[int, bool], None]) -> None:
+        self.meta.node_changed = changed
+        for node in list(self._view.live):
+            if node != self._node:
+                changed(node, True)
+
+    def when_current(self, done: Callable[[], None]) -> None:
+        self.meta.refresh(lambda read: done())
+
+    def look_for_nodes(self) -> None:
+        self.meta.refresh(lambda read: None)
+
+    def take(self, id: LogId) -> HeldBy | Unreadable | int:
+        """Only the log itself says whose it is: `acquire` asks it."""
+        return self._view.epoch(id) + 1
+
+    def owned(self, id: LogId) -> ServedLog | None:
+        return self._logs.get(id)
+
+    @property
+    def logs(self) -> Collection[StreamLog]:
+        return self._logs.values()
+
+    def topic_log(self, id: LogId) -> StreamLog | None:
+        return self._logs.get(id)
+
+    def acquire(self, id: LogId, done: Acquired) -> None:
+        if id.name == NOTES_LOG and with_its_offsets(id) not in self._logs:
+            done(HeldBy("another node"))
+            return
+        owned = GroupLog(self, id, self.names.internal(id))
+        self.open_log(owned, lambda problem: done(owned if problem is None else problem))
+
+    def open_log(self, owned: StreamLog, done: Callable[[HeldBy | Unreadable | None], None]) -> None:
+        """Claim the log and open it."""
+
+        def claimed(result: Claimed | HeldBy | Unreadable) -> None:
+            if isinstance(result, Claimed):
+                owned.open(result, partial(self._opened, owned, result, done))
+            else:
+                done(result)
+
+        self._claim(owned.id, owned.place, claimed)
+
+    def _claim(self, id: LogId, place: Place, done: Callable[[Claimed | HeldBy | Unreadable], None]) -> None:
+        if self.meta.lease_lost or self.finishing:
+            done(Unreadable(LEASE_OVER, False))
+            return
+
+        def refreshed(read: bool) -> None:
+            if not read:
+                done(Unreadable("the engine does not answer", False))
+                return
+            known = self._view.owners.get(id)
+            if known is not None and known.stream != place.stream:
+                known = None  # of a topic of the same name before
+            settings = self._notes_stream if id.name == NOTES_LOG else {}
+            Claim(self.engine, self.meta, place, known, self._node, self.incarnation, self.new_number, self._replicas, settings, done).begin()
+
+        self.meta.refresh(refreshed)
+
+    def claim_again(self, log: StreamLog, done: Callable[[Claimed | HeldBy | Unreadable], None]) -> None:
+        """Waits for the engine to answer again, if that is what went wrong."""
+        if self.meta.lease_lost and not self.finishing:
+            self._when_leased.append(partial(self.claim_again, log, done))
+            return
+
+        def claimed(result: Claimed | HeldBy | Unreadable) -> None:
+            if isinstance(result, Claimed):
+                self._tell(log, result, lambda: done(result))
+            else:
+                done(result)
+
+        self._claim(log.id, log.place, claimed)
+
+    def _opened(self, owned: StreamLog, claimed: Claimed, done: Callable[[HeldBy | Unreadable | None], None], problem: Exception | None) -> None:
+        if problem is not None:
+            log.error("log cannot be read", log=str(owned.id), reason=str(problem))
+            self._leave_log(owned, lambda: done(Unreadable(str(problem), True)))
+            return
+        self._logs[owned.id] = owned
+        self._tell(owned, claimed, lambda: done(None))
+
+    def _tell(self, owned: StreamLog, claimed: Claimed, done: Callable[[], None]) -> None:
+        owner = Owner(self._node, self.incarnation, claimed.entry.epoch, self._wall_ns() // 1_000_000, claimed.seq, claimed.created, owned.place.stream)
+        self.meta.tell_owner(owned.id, owned.place, owner, done)
+
+    def new_chain(self, log: StreamLog, claimed: Claimed) -> Chain:
+        chain: list[Chain] = []
+        chain.append(
+            Chain(self.engine, log.place, claimed.entry, claimed.seq, self.new_number, lambda failure: log.chain_failed(chain[0], failure))
+        )
+        return chain[0]
+
+    def new_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    # Leaving.
+
+    def release(self, id: LogId, done: Callable[[], None]) -> None:
+        """Let other nodes have the log, and those that go with it."""
+        ids = [LogId(NOTES_LOG, id.partition), id] if id.name == CONSUMER_OFFSETS else [id]
+        logs = [self._logs.pop(one) for one in ids if one in self._logs]
+        self._leave_logs(logs, done)
+
+    def _leave_logs(self, logs: list[StreamLog], done: Callable[[], None]) -> None:
+        if not logs:
+            done()
+            return
+        self._leave_log(logs[0], partial(self._leave_logs, logs[1:], done))
+
+    def _leave_log(self, owned: StreamLog, done: Callable[[], None]) -> None:
+        """Append a last entry; until it is there, or another epoch is, the log stays this node's."""
+        chain = owned.chain
+
+        def released(result: int | AppendFailed) -> None:
+            if isinstance(result, AppendFailed):
+                done()
+                return
+            chain.fail(Fenced(RELEASED))
+            owner = Owner(0, self.incarnation, chain.epoch, self._wall_ns() // 1_000_000, result, owned.created, owned.place.stream)
+            self.meta.tell_owner(owned.id, owned.place, owner, done)
+
+        chain.append(b"", 0, released, RELEASE)
+
+    def drop(self, id: LogId) -> None:
+        """The log is no longer of use: its topic was deleted."""
+        self._logs.pop(id, None)
+
+    def add(self, owned: StreamLog) -> None:
+        self._logs[owned.id] = owned
+
+    def _lease_over(self) -> None:
+        for owned in list(self._logs.values()):
+            run(owned.fence, Undecided(LEASE_OVER))
+
+    def _leased_again(self) -> None:
+        waiting, self._when_leased = self._when_leased, []
+        for claim in waiting:
+            run(claim)
+
+    def _deposed(self) -> None:
+        log.error("another process has this node's id: this one stops", node=self._node)
+        self._lease_over()
+        run(self.deposed)
+
+    # Stop.
+
+    def unchecked(self) -> list[LogId]:
+        return []
+
+    def flush_topics(self) -> None: ...
+
+    def finish(self, mark_flushed: bool, done: Callable[[str], None]) -> None:
+        """Hand every log over, all at the same time, and leave."""
+        self.finishing = True
+        logs = list(self._logs.values())
+        self._logs.clear()
+        waiting = len(logs)
+
+        def left() -> None:
+            nonlocal waiting
+            waiting -= 1
+            if waiting <= 0:
+                self.meta.leave(lambda: done(""))
+
+        if not logs:
+            left()
+        for owned in logs:
+            self._leave_log(owned, Contained(left))
+
+    def close(self) -> None:
+        self.meta.close()
+        self.connection.close()

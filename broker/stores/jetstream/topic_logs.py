@@ -1,0 +1,290 @@
+"""Logs of topics in streams, one for each partition. A batch is acknowledged when the engine has it on a majority of its replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Final
+
+from broker.logging.logs import log
+from broker.runtime.contain import Contained
+from broker.stores.jetstream.claim import Claimed
+from broker.stores.jetstream.engine import Refused, Stored
+from broker.stores.jetstream.entry import DATA, STATE
+from broker.stores.jetstream.logs import RELEASED, StreamLog
+from broker.stores.jetstream.place import Place
+from broker.stores.jetstream.reading import ReadEntry, damaged, read_all
+from broker.stores.jetstream.records import Records
+from broker.stores.jetstream.store import JetStreamStore
+from broker.stores.jetstream.topic_state import Part, TopicState, decode_state, encode_state
+from broker.stores.jetstream.wire import NOT_FOUND
+from protocol.batch import CorruptBatch, read_header
+from storage import AppendFailed, Fenced, HeldBy, Limits, LogId, ServedLog, TopicInfo, TopicLog, Unreadable
+from storage.epochs import from_offset, with_epoch
+
+SEGMENT_BYTES_MAX: Final = 16 << 20  # read at a take-over, at most
+DELETE_AGAIN_SECONDS: Final = 2.0
+
+Opened = Callable[[TopicLog | HeldBy | Unreadable], None]
+Done = Callable[[Exception | None], None]
+
+
+class StreamTopicLog(StreamLog):
+    """`TopicLog`."""
+
+    immediate = False
+    busy = False
+
+    def __init__(self, store: JetStreamStore, topics: StreamTopicStore, id: LogId, place: Place, topic: TopicInfo) -> None:
+        super().__init__(store, id, place)
+        self._engine = store.engine
+        self._topics = topics
+        self._producers = topic.producers
+        self._state = TopicState(0, 0, 0)
+        self._segment_bytes = min(topic.segment_bytes, SEGMENT_BYTES_MAX)
+        self._writing = False  # a state is on its way
+
+    @property
+    def durable_offset(self) -> int:
+        return self.records.high_watermark
+
+    # Opening.
+
+    def _load(self, claimed: Claimed, done: Done) -> None:
+        seq = claimed.entry.state_seq
+        if seq < claimed.first_seq:
+            self._read(claimed, claimed.first_seq, done)
+        else:
+            self._engine.get(self.place.stream, seq, Contained(partial(self._got_state, claimed, done), lambda: done(OSError("a defect in this version"))))
+
+    def _got_state(self, claimed: Claimed, done: Done, found: Stored | Refused) -> None:
+        if isinstance(found, Refused):
+            reason = f"state entry {claimed.entry.state_seq} is not there" if found.code == NOT_FOUND else found.text
+            done(OSError(f"stream {self.place.stream}: {reason}"))
+            return
+        self._producers.clear()
+        try:
+            self._state = decode_state(found.payload, self._producers)
+        except ValueError as error:
+            done(damaged(self.place, found.seq, str(error)))
+            return
+        self._read(claimed, self._state.seq + 1, done)
+
+    def _read(self, claimed: Claimed, first_seq: int, done: Done) -> None:
+        read_all(self._engine, self.place, first_seq, claimed.seq, partial(self._loaded, claimed, first_seq, done))
+
+    def _loaded(self, claimed: Claimed, first_seq: int, done: Done, result: list[ReadEntry] | Exception) -> None:
+        if isinstance(result, Exception):
+            done(result)
+            return
+        if first_seq == claimed.first_seq:
+            self._begin_anew(claimed, result)
+        state = self._state
+        records = Records(self._engine, self.place, self.epoch, state.start_offset, state.parts[0].seq, state.next_offset, state.seq + 1)
+        for part in state.parts:
+            records.anchor(part.base, part.seq)
+        try:
+            for seq, entry, payload in result:
+                if seq <= state.seq:
+                    continue
+                if not state.epochs or state.epochs[-1][0] != entry.epoch:
+                    state.epochs = with_epoch(state.epochs, entry.epoch, entry.base_offset)
+                if entry.kind == DATA:
+                    header = read_header(payload, 0)
+                    if header.producer_id >= 0:
+                        self._producers.note(header, entry.base_offset)
+                    records.add(seq, entry.base_offset, entry.next_offset, payload)
+                    self._count(payload, header.max_timestamp)
+        except CorruptBatch as error:
+            done(damaged(self.place, claimed.seq, str(error)))
+            return
+        records.epochs = state.epochs
+        records.size = sum(part.bytes for part in state.parts)
+        self._use(records)
+        self._topics.durable_starts[self.id] = state.start_offset
+        done(None)
+
+    def _begin_anew(self, claimed: Claimed, entries: list[ReadEntry]) -> None:
+        """Without a state to begin with: everything there is was read."""
+        self._producers.clear()
+        base = entries[0].entry.base_offset if entries else claimed.entry.base_offset
+        self._state = TopicState(claimed.first_seq - 1, base, base, [], [Part(claimed.first_seq, base)])
+        for seq, entry, payload in entries:
+            if entry.kind == STATE:
+                try:
+                    self._state = decode_state(payload, self._producers)
+                except ValueError as error:
+                    log.error("state entry is not understood", log=self.place.name, sequence=seq, reason=str(error))
+                else:
+                    return
+
+    # Appending.
+
+    def append(self, batch: bytearray, done: Callable[[int | AppendFailed], None]) -> int:
+        self._write(batch, done)
+        return -1
+
+    def _count(self, batch: bytes | bytearray, max_timestamp: int) -> None:
+        growing = self._state.parts[-1]
+        growing.bytes += len(batch)
+        growing.max_timestamp = max(growing.max_timestamp, max_timestamp)
+
+    def _grew(self, seq: int, batch: bytearray) -> None:
+        self._count(batch, read_header(batch, 0).max_timestamp)
+        if self._state.parts[-1].bytes >= self._segment_bytes:
+            self._roll()
+
+    def _roll(self) -> None:
+        """Begin a new segment, with a state entry."""
+        if not self._writing:
+            self._state.parts.append(Part(self.chain.next_seq, self.chain.next_offset))
+            self.write_state(_ignore)
+
+    def write_state(self, done: Done) -> None:
+        """Write down how the log is now."""
+        state = self._state
+        chain = self.chain
+        state.seq = chain.committed_seq
+        state.start_offset = self.records.start_offset
+        state.next_offset = chain.committed_offset
+        state.epochs = self.records.epochs = from_offset(self.records.epochs, state.start_offset)
+        while len(state.parts) > 1 and state.parts[1].base <= state.start_offset:
+            del state.parts[0]
+        self.records.size = sum(part.bytes for part in state.parts)
+        self._writing = True
+        first = state.parts[0]
+        chain.append(encode_state(state, self._producers), 0, partial(self._state_written, state.start_offset, first.seq, first.base, done), STATE)
+
+    def _state_written(self, start_offset: int, first_seq: int, first_base: int, done: Done, result: int | AppendFailed) -> None:
+        self._writing = False
+        if isinstance(result, AppendFailed):
+            done(result)
+            return
+        self.chain.state_seq = result
+        self._topics.durable_starts[self.id] = start_offset
+        if first_seq > 1:
+            self.records.cut(first_base, first_seq)
+            self._engine.purge(self.place.stream, first_seq, _ignore_purge)
+        done(None)
+
+    # Retention.
+
+    def interrupt(self) -> None: ...
+
+    def set_segment_limits(self, segment_bytes: int, segment_ms: int) -> None:
+        self._segment_bytes = min(segment_bytes, SEGMENT_BYTES_MAX)
+
+    def retain(self, now: int, monotonic: int, limits: Limits) -> int:
+        """Drop whole segments, as Kafka does; the growing one only after it has ended."""
+        parts = self._state.parts
+        if self._writing or self.chain.failure is not None:
+            return 0
+        oldest = now - limits.retention_ms if limits.retention_ms >= 0 and now >= 0 else None
+        if oldest is not None and parts[-1].bytes and 0 <= parts[-1].max_timestamp < oldest:
+            parts.append(Part(self.chain.next_seq, self.chain.next_offset))
+        size = sum(part.bytes for part in parts)
+        dropped = 0
+        while len(parts) - dropped > 1:
+            part = parts[dropped]
+            too_old = oldest is not None and 0 <= part.max_timestamp < oldest
+            if not too_old and not 0 <= limits.retention_bytes <= size - part.bytes:
+                break
+            size -= part.bytes
+            dropped += 1
+        if dropped:
+            self.records.start_offset = max(self.records.start_offset, parts[dropped].base)
+            self.write_state(_ignore)
+        return dropped
+
+    def delete_before(self, offset: int) -> None:
+        self.records.start_offset = max(self.records.start_offset, min(offset, self.records.next_offset))
+
+
+class StreamTopicStore:
+    """`TopicStore`. Streams are named by the ids of topics, so a deleted topic never stands in the way of a new one."""
+
+    def __init__(self, store: JetStreamStore) -> None:
+        self.durable_starts: dict[tuple[str, int], int] = {}
+        self._store = store
+        self._deleting: dict[tuple[LogId, bytes], list[Done]] = {}
+
+    def open_topic_log(self, id: LogId, topic: TopicInfo, done: Opened) -> None:
+        before = self._store.topic_log(id)
+        if before is not None:
+            before.fence(Fenced(RELEASED))
+        owned = StreamTopicLog(self._store, self, id, self._store.names.topic(id, topic.topic_id), topic)
+        self._store.open_log(owned, lambda problem: done(owned if problem is None else problem))
+
+    def served_log(self, id: LogId) -> ServedLog | None:
+        return self._store.owned(id)
+
+    def existing(self, delete_delay_ms: int) -> list[LogId]:
+        return []
+
+    def exists(self, id: LogId) -> bool:
+        return False
+
+    def set_aside(self, id: LogId, topic_id: bytes, opened: TopicLog | None, claimed: bool, delete_delay_ms: int) -> None:
+        """Delete the stream at once: it has no name that anybody could want."""
+        place = self._store.names.topic(id, topic_id)
+        owned = self._store.topic_log(id)
+        if owned is not None and owned.place == place:
+            owned.fence(Fenced("its topic was deleted"))
+            self._store.drop(id)
+            self.durable_starts.pop(id, None)
+        if (id, topic_id) not in self._deleting:
+            self._deleting[id, topic_id] = []
+            self._delete(id, topic_id, place)
+
+    def _delete(self, id: LogId, topic_id: bytes, place: Place) -> None:
+        def deleted(result: Refused | None) -> None:
+            if result is not None:
+                self._store.loop.call_later(DELETE_AGAIN_SECONDS, Contained(self._delete), id, topic_id, place)
+                return
+            self._store.meta.forget_owner(id, place)
+            for done in self._deleting.pop((id, topic_id), []):
+                done(None)
+
+        self._store.engine.delete(place.stream, deleted)
+
+    def forget_topics(self, ids: Collection[LogId], done: Done) -> None:
+        """Called back when no stream of these is on its way out any more."""
+        waiting = [key for key in self._deleting if key[0] in ids]
+        self._wait(waiting, done)
+
+    def _wait(self, keys: list[tuple[LogId, bytes]], done: Done) -> None:
+        left = [key for key in keys if key in self._deleting]
+        if left:
+            self._deleting[left[0]].append(lambda failure: self._wait(left, done))
+        else:
+            self._store.loop.call_soon(Contained(done), None)
+
+    def save_start_offsets(self, offsets: dict[tuple[str, int], int], done: Done) -> None:
+        waiting = 1
+        failures: list[Exception] = []
+
+        def written(failure: Exception | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if failure is not None:
+                failures.append(failure)
+            if not waiting:
+                done(failures[0] if failures else None)
+
+        for (name, partition), offset in offsets.items():
+            owned = self._store.topic_log(LogId(name, partition))
+            if isinstance(owned, StreamTopicLog) and offset > self.durable_starts.get((name, partition), 0):
+                waiting += 1
+                owned.write_state(written)
+        written(None)
+
+    def save_recovery_points(self, offsets: dict[tuple[str, int], int], done: Done) -> None:
+        """What is acknowledged is safe: there is nothing to verify."""
+        done(None)
+
+
+def _ignore(failure: Exception | None) -> None: ...
+
+
+def _ignore_purge(result: Refused | None) -> None: ...
+

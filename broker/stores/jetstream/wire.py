@@ -1,0 +1,110 @@
+"""The client protocol of NATS: lines and payloads from the server's bytes, and back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+
+LINE_BYTES_MAX: Final = 1 << 20  # INFO of a server that names many others
+HEADERS_BEGIN: Final = b"NATS/1.0"
+END: Final = b"\r\n"
+
+NO_RESPONDERS: Final = 503
+NOT_FOUND: Final = 404
+END_OF_BATCH: Final = 204
+
+
+class NatsError(Exception):
+    """The server sent what is not the protocol, or refused this client."""
+
+
+class Message(NamedTuple):
+    """A message that the server delivered."""
+
+    subject: str
+    sid: int
+    payload: bytes
+    status: int = 0  # in the headers of a message without payload; 0: none
+    headers: dict[str, str] | None = None
+
+    def header(self, name: str) -> str:
+        return (self.headers or {}).get(name, "")
+
+
+class Parser:
+    """Cuts the server's bytes into messages (`Message`) and other lines (`bytes`)."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._head: tuple[str, int, int] | None = None  # of the message whose payload is incomplete: subject, sid, bytes of headers
+        self._size = 0  # of its headers and payload
+
+    def feed(self, data: bytes) -> list[Message | bytes]:
+        buffer = self._bytes
+        buffer += data
+        found: list[Message | bytes] = []
+        at = 0
+        while True:
+            if self._head is not None:
+                end = at + self._size
+                if len(buffer) < end + 2:
+                    break
+                subject, sid, header_bytes = self._head
+                self._head = None
+                found.append(_message(subject, sid, bytes(buffer[at : at + header_bytes]), bytes(buffer[at + header_bytes : end])))
+                at = end + 2
+                continue
+            end = buffer.find(END, at)
+            if end < 0:
+                if len(buffer) - at > LINE_BYTES_MAX:
+                    raise NatsError("a line of the server is too long")
+                break
+            line = bytes(buffer[at:end])
+            at = end + 2
+            if line.startswith((b"MSG ", b"HMSG ")):
+                self._begin(line)
+            else:
+                found.append(line)
+        del buffer[:at]
+        return found
+
+    def _begin(self, line: bytes) -> None:
+        words = line.decode("ascii", "replace").split()
+        try:
+            with_headers = words[0] == "HMSG"
+            header_bytes = int(words[-2]) if with_headers else 0
+            self._size = int(words[-1])
+            self._head = words[1], int(words[2]), header_bytes
+        except (IndexError, ValueError):
+            raise NatsError(f"a line of the server is not understood: {line[:100]!r}") from None
+
+
+def _message(subject: str, sid: int, headers: bytes, payload: bytes) -> Message:
+    if not headers:
+        return Message(subject, sid, payload)
+    lines = headers.decode("utf-8", "replace").split("\r\n")
+    words = lines[0].split(None, 2)
+    status = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
+    found = {}
+    for line in lines[1:]:
+        name, colon, value = line.partition(":")
+        if colon:
+            found[name] = value.strip()
+    return Message(subject, sid, payload, status, found)
+
+
+def publish_parts(subject: str, payload: bytes | bytearray, reply: str, headers: bytes) -> list[bytes | bytearray]:
+    """`headers`: lines that each end with CRLF; empty: none."""
+    to = f"{subject} {reply}" if reply else subject
+    if not headers:
+        return [f"PUB {to} {len(payload)}\r\n".encode(), payload, END]
+    size = len(HEADERS_BEGIN) + 2 + len(headers) + 2
+    return [f"HPUB {to} {size} {size + len(payload)}\r\n".encode(), HEADERS_BEGIN, END, headers, END, payload, END]
+
+
+def subscribe_line(subject: str, sid: int) -> bytes:
+    return f"SUB {subject} {sid}\r\n".encode()
+
+
+def connect_line(options: dict[str, Any]) -> bytes:
+    return b"CONNECT " + json.dumps(options).encode() + END

@@ -1,0 +1,139 @@
+"""The files of live nodes: `nodes/<id>.lock` is locked as long as the node lives, `nodes/<id>.json` has its addresses."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from storage import NodeInfo
+
+Gone = Callable[[int], None]
+
+
+class LiveNodes(Protocol):
+    """The port to the nodes that live, as one of them sees it. The system notices how each of them ends."""
+
+    def take_mine(self) -> bool:
+        """Be there from now on; False: the process before is still being let go, or lives."""
+        ...
+
+    def write_mine(self, me: NodeInfo) -> None:
+        """Let the others know where this node listens."""
+        ...
+
+    def changed(self) -> bool:
+        """Whether a node may have come since the last look."""
+        ...
+
+    def look(self) -> list[NodeInfo]:
+        """The nodes that have come since the last look; from now on their end is noticed."""
+        ...
+
+    def close(self) -> None: ...
+
+
+NewLiveNodes = Callable[[str, int, Gone], LiveNodes]  # the folder, this node, and what hears of each end
+
+
+def node_ids(names: Iterable[str]) -> Iterator[int]:
+    """The nodes whose addresses are in files of these names."""
+    for name in names:
+        text, ending = os.path.splitext(name)
+        if ending == ".json" and text.isdigit():
+            yield int(text)
+
+
+def read_node(id: int, text: str) -> NodeInfo:
+    """What the node wrote about itself. Raises ValueError or KeyError if it is something else."""
+    stored = json.loads(text)
+    addresses = tuple((str(name), str(host), int(port)) for name, host, port in stored["addresses"])
+    return NodeInfo(id, addresses, stored["rack"])
+
+
+class NodeFiles:
+    """The files of live nodes. `gone` is called in a thread of its own."""
+
+    def __init__(self, folder: str, me: int, gone: Gone) -> None:
+        self._folder = folder
+        self._me = me
+        self._gone = gone
+        self._mine = -1
+        self._locked = False
+        self._watched: set[int] = set()
+        self._seen = -1  # modification time of the folder
+
+    def take_mine(self) -> bool:
+        """Lock this node's file, unless watchers are still letting it go, or a process of the same id lives."""
+        if self._mine < 0:
+            self._mine = os.open(f"{self._folder}/{self._me}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        self._locked = True
+        return True
+
+    def write_mine(self, me: NodeInfo) -> None:
+        path = f"{self._folder}/{me.id}.json"
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            json.dump({"id": me.id, "addresses": me.addresses, "rack": me.rack, "pid": os.getpid()}, file)
+        os.replace(f"{path}.new", path)
+
+    def changed(self) -> bool:
+        """Whether a node may have come since the last look; costs one system call."""
+        return os.stat(self._folder).st_mtime_ns != self._seen
+
+    def look(self) -> list[NodeInfo]:
+        """The nodes that have come since the last look; from now on their end is noticed."""
+        self._seen = os.stat(self._folder).st_mtime_ns
+        found = []
+        for id in node_ids(os.listdir(self._folder)):
+            if id == self._me or id in self._watched:
+                continue
+            node = self._meet(id)
+            if node is not None:
+                found.append(node)
+        return found
+
+    def _meet(self, id: int) -> NodeInfo | None:
+        """The node, if it lives."""
+        descriptor = os.open(f"{self._folder}/{id}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            node = self._read(id)
+            if node is not None:
+                self._watched.add(id)
+                threading.Thread(target=self._watch, args=(id, descriptor), daemon=True, name=f"node-{id}").start()
+                return node
+        os.close(descriptor)
+        return None
+
+    def _read(self, id: int) -> NodeInfo | None:
+        try:
+            with open(f"{self._folder}/{id}.json", encoding="utf-8") as file:
+                return read_node(id, file.read())
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def _watch(self, id: int, descriptor: int) -> None:
+        """Wait until the node's process has ended: then the system lets its lock go."""
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        os.close(descriptor)
+        self._watched.discard(id)
+        self._seen = -1
+        self._gone(id)
+
+    def close(self) -> None:
+        if self._mine >= 0:
+            if self._locked:
+                with contextlib.suppress(OSError):
+                    os.remove(f"{self._folder}/{self._me}.json")
+            os.close(self._mine)
+            self._mine = -1

@@ -1,0 +1,34 @@
+"""What a broker asks of any of its stores, besides the ports of `storage.store`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from storage import LogId, LogStore, NodeInfo
+
+
+class BrokerStore(LogStore, Protocol):
+    cluster_id: str
+    topic_ids: dict[str, str]  # by topic name
+
+    @property
+    def data_path(self) -> str:
+        """Where the logs are, for people."""
+        ...
+
+    def start(self, me: NodeInfo) -> None:
+        """Set the advertised addresses, known once the listeners are open."""
+        ...
+
+    def unchecked(self) -> list[LogId]:
+        """Logs that are not open and may need what a crash left to be repaired."""
+        ...
+
+    def flush_topics(self) -> None:
+        """Start flushing all unflushed topic logs."""
+        ...
+
+    def finish(self, mark_flushed: bool, done: Callable[[str], None]) -> None:
+        """Flush and close every log. `done` gets the first problem, or ""."""
+        ...

@@ -1,0 +1,531 @@
+"""A LogStore over a data directory that several nodes on one machine share; experimental.
+
+A log belongs to the node that holds its byte of the lock file. Taking a log over from a node that died is opening it after a crash: the
+same code reads its last segment, that node's checkpoints and that node's `turns.N`. The table of owners names that node until the new
+owner has opened the log, so that the next one finds the same if the new owner dies meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
+from broker.logging.logs import log
+from broker.runtime.contain import Contained, run
+from broker.runtime.start import ExitCode, StartError
+from broker.runtime.workers import Workers
+from broker.settings.config import Config
+from broker.stores.local import LOG_FILES_MAX, Inherited, LocalStore, log_id_of, open_directory
+from broker.stores.node_files import NewLiveNodes, NodeFiles
+from broker.stores.owned import OpenLog
+from broker.stores.tokens import RandomBytes
+from broker.stores.topic_logs import LocalTopicStore
+from storage import (
+    Acquired,
+    AppendFailed,
+    DataDirectory,
+    DirectoryLocked,
+    HeldBy,
+    LogId,
+    NodeInfo,
+    OsDisk,
+    OwnedLog,
+    SharedDisk,
+    TopicInfo,
+    TopicLog,
+    Unreadable,
+)
+from storage.checkpoints import LOG_STARTS, RECOVERY_POINTS, read_offset
+from storage.directory import CLEAN_FILE
+from storage.node_directory import NODES_FOLDER, SINGLE, NodeDirectory, node_folder
+from storage.owners import ALONE, DELETED, FREE, LOCKS_FILE, OWNED, OwnerTable, byte_of, closed_by, open_for
+from storage.turn_format import Lost
+from storage.turn_log import Leftover, turn_log_sizes
+
+START_SECONDS: Final = 5.0  # for other nodes to prepare the directory, and for watchers to let this node's file go
+START_PAUSE_SECONDS: Final = 0.05
+LOOK_SECONDS: Final = 0.5  # between two looks for nodes that have come
+BUSY_SECONDS: Final = 0.02
+PROBE_BYTE: Final = 1 << 62  # behind the bytes of all logs
+
+
+class SharedStoreView:
+    """The live nodes and the table of owners."""
+
+    def __init__(self, me: int, table: OwnerTable, held: set[LogId]) -> None:
+        self.live: dict[int, NodeInfo] = {}
+        self.changes = 0  # of live nodes
+        self._me = me
+        self._table = table
+        self._held = held
+
+    @property
+    def version(self) -> object:
+        return self.changes, self._table.version
+
+    def nodes(self) -> list[NodeInfo]:
+        return sorted(self.live.values())
+
+    def owner(self, log: LogId) -> NodeInfo | None:
+        log = with_its_offsets(log)
+        node = self._table.owner(log)
+        if node == self._me and log not in self._held:
+            return None
+        return self.live.get(node)
+
+    def epoch(self, log: LogId) -> int:
+        return self._table.read(with_its_offsets(log)).epoch
+
+    def since_ms(self, log: LogId) -> int:
+        """Since when the log's owner has it, in milliseconds since 1970."""
+        return self._table.read(with_its_offsets(log)).since_ms
+
+
+def with_its_offsets(id: LogId) -> LogId:
+    """Notes about groups go with the offsets of their partition, under one lock."""
+    return LogId(CONSUMER_OFFSETS, id.partition) if id.name == NOTES_LOG else id
+
+
+class Opened(NamedTuple):
+    """A log that was opened for this node and may be used once the table says so."""
+
+    id: LogId
+    epoch: int
+    ready: Callable[[Exception | None], None]
+
+
+class SharedStore(LocalStore):
+    """One node's view of the store. Raises StartError when the directory cannot be used."""
+
+    def __init__(
+        self,
+        config: Config,
+        loop: asyncio.AbstractEventLoop,
+        disk: SharedDisk | None = None,
+        log_files_max: int = LOG_FILES_MAX,
+        new_workers: Callable[[asyncio.AbstractEventLoop, int, bool], Workers] = Workers,
+        random_bytes: RandomBytes = os.urandom,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall_ns: Callable[[], int] = time.time_ns,
+        sleep: Callable[[float], None] = time.sleep,
+        new_live_nodes: NewLiveNodes = NodeFiles,
+    ) -> None:
+        self._node_id = config.node_id
+        self._root = os.path.abspath(config.data_directory)
+        self._wall_ns = wall_ns
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._shared_disk = shared = disk or OsDisk()
+        super().__init__(config, loop, shared, log_files_max, new_workers, random_bytes, monotonic)
+        self._held: set[LogId] = set()
+        self._found: dict[LogId, Inherited] = {}  # of logs that are being opened
+        self._opened_logs: list[Opened] = []  # whose turn comes with the next write of the table
+        self._announcing = False
+        self._leaving: dict[LogId, list[Callable[[], None]]] = {}  # being released, with what is called then
+        self._opening_notes: set[LogId] = set()
+        self._leftovers: dict[str, tuple[object, Leftover]] = {}  # of other nodes, by folder, with the sizes of the files
+        self._leftovers_lock = threading.Lock()
+        self._watcher: Callable[[int, bool], None] = lambda node, alive: None
+        try:
+            self._table = OwnerTable(shared, self._root)
+            self._locks = shared.byte_locks(f"{self._root}/{LOCKS_FILE}")
+            if not self._locks.work(PROBE_BYTE + self._node_id):
+                self.directory.close()
+                raise StartError(f"data directory {self._root}: its file system has no locks that several nodes need", ExitCode.DIRECTORY)
+            self._files = new_live_nodes(f"{self._root}/{NODES_FOLDER}", self._node_id, self._gone_in_thread)
+            self._retry_at_start(self._take_my_file)
+            self._free_logs_of_before()
+        except OSError as error:
+            self.directory.close()
+            raise StartError(f"data directory {self._root}: {error.strerror or error}", ExitCode.DIRECTORY) from error
+        self._view = SharedStoreView(self._node_id, self._table, self._held)
+
+    def _free_logs_of_before(self) -> None:
+        """Nodes that did not see this one's end must not take it for the owner of what it had before."""
+        for id in self._table.logs_of(self._node_id):
+            if self._locks.take(id):
+                self._table.free(id, self._node_id)
+                self._locks.drop(id)
+        self._table.count(self._node_id)
+
+    def _open_directory(self, config: Config, new_id: Callable[[], str]) -> DataDirectory:
+        def open_node(holder: str) -> DataDirectory:
+            until = self._monotonic() + START_SECONDS
+            while True:
+                try:
+                    return NodeDirectory.open_node(self._shared_disk, self._root, self._node_id, config.cluster_id, holder, new_id)
+                except DirectoryLocked:  # by another node that starts too
+                    if self._monotonic() > until:
+                        raise
+                self._sleep(START_PAUSE_SECONDS)
+
+        return open_directory(open_node)
+
+    def _retry_at_start(self, step: Callable[[], bool]) -> None:
+        until = self._monotonic() + START_SECONDS
+        while not step():
+            if self._monotonic() > until:
+                self.directory.close()
+                raise StartError(f"node {self._node_id} of data directory {self._root} runs already", ExitCode.LOCKED)
+            self._sleep(START_PAUSE_SECONDS)
+
+    def _take_my_file(self) -> bool:
+        return self._files.take_mine()
+
+    @property
+    def data_path(self) -> str:
+        return self._root
+
+    def start(self, me: NodeInfo) -> None:
+        super().start(me)
+        self._view.live[me.id] = me
+        self._files.write_mine(me)
+
+    def view(self) -> SharedStoreView:
+        return self._view
+
+    # Nodes.
+
+    def watch_nodes(self, changed: Callable[[int, bool], None]) -> None:
+        """`changed` hears of each node that comes (True) or goes (False)."""
+        self._watcher = changed
+        self._look_on_timer()
+
+    def _look_on_timer(self) -> None:
+        if self.finishing:
+            return
+        if self._files.changed():
+            self.look_for_nodes()
+        self.loop.call_later(LOOK_SECONDS, Contained(self._look_on_timer))
+
+    def when_current(self, done: Callable[[], None]) -> None:
+        done()  # the table is in memory that all nodes share
+
+    def look_for_nodes(self) -> None:
+        """Find out now whether nodes have come."""
+        for node in self._files.look():
+            self._view.live[node.id] = node
+            self._view.changes += 1
+            self._watcher(node.id, True)
+
+    def _gone_in_thread(self, node: int) -> None:
+        try:
+            self.loop.call_soon_threadsafe(Contained(self._gone), node)
+        except RuntimeError:  # the loop is closed
+            return
+
+    def _gone(self, node: int) -> None:
+        if self._view.live.pop(node, None) is not None:
+            self._view.changes += 1
+            self._watcher(node, False)
+            self.look_for_nodes()
+
+    # Owning logs.
+
+    def take(self, id: LogId) -> HeldBy | Unreadable | int:
+        """Lock the log for this node; returns its new epoch."""
+        if id in self._leaving:
+            return HeldBy(f"node {self._node_id}")
+        if id in self._held:
+            return self._table.read(id).epoch
+        try:
+            if not self._locks.take(byte_of(id)):
+                return HeldBy(f"node {self._table.read(id).node}")
+            before = self._table.read(id)
+            epoch = before.epoch + 1
+            self._table.write(id, before._replace(node=self._node_id, epoch=epoch, since_ms=self._wall_ns() // 1_000_000, state=OWNED))
+        except OSError as error:
+            self._locks.drop(byte_of(id))
+            return Unreadable(f"{self._root}: {error.strerror or error}", False)
+        self._held.add(id)
+        self._table.count(self._node_id)
+        return epoch
+
+    def _drop(self, id: LogId, writer: int | None = None) -> None:
+        """Let other nodes have the log."""
+        if id in self._held:
+            self._held.discard(id)
+            self._found.pop(id, None)
+            slot = self._table.read(id)
+            writer = slot.writer if writer is None else writer
+            self._table.write(id, slot._replace(state=FREE, since_ms=self._wall_ns() // 1_000_000, writer=writer))
+            self._table.count(self._node_id)
+            self._locks.drop(byte_of(id))
+
+    def inherited(self, id: LogId) -> Inherited:
+        """What the last writer left: this node, another node, or a broker that was alone."""
+        writer = self._table.read(with_its_offsets(id)).writer
+        if writer == DELETED:
+            return Inherited(0, 0, False, self.turn_flushes.leftover)
+        folder = node_folder(self._root, SINGLE if writer == ALONE else abs(writer) - 1)
+        point = read_offset(self.disk, f"{folder}/{RECOVERY_POINTS}", id)
+        start = read_offset(self.disk, f"{folder}/{LOG_STARTS}", id)
+        clean = self.disk.exists(f"{folder}/{CLEAN_FILE}") if writer == ALONE else writer < 0 and id.name != NOTES_LOG
+        found = Inherited(point, start, clean, self._leftover(folder))
+        if id.name not in (CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG):
+            self._found[id] = found
+        return found
+
+    def _leftover(self, folder: str) -> Leftover:
+        """The `turns.N` files of a node, read again if they have changed."""
+        if not self.disk.exists(folder):
+            return self.turn_flushes.leftover
+        with self._leftovers_lock:
+            sizes = turn_log_sizes(self.disk, folder)
+            known, leftover = self._leftovers.get(folder, (None, self.turn_flushes.leftover))
+            if known != sizes:
+                leftover = Leftover(self.disk, folder)
+                self._leftovers[folder] = sizes, leftover
+                for path, piece in leftover.damage:
+                    reason = piece.reason if isinstance(piece, Lost) else f"a batch of {piece.name} is not what was written"
+                    log.error("log of turns is damaged", file=path, position=piece.position, reason=reason)
+            return leftover
+
+    def acquire(self, id: LogId, done: Acquired) -> None:
+        if id.name == NOTES_LOG:
+            if self._may_have_notes(id):
+                self._opening_notes.add(id)
+                super().acquire(id, partial(self._notes_opened, id, done))
+            else:
+                done(HeldBy("another node"))
+            return
+        taken = self.take(id)
+        if isinstance(taken, int):
+            super().acquire(id, partial(self._acquired, id, taken, done))
+        else:
+            done(taken)
+
+    def _may_have_notes(self, id: LogId) -> bool:
+        offsets = with_its_offsets(id)
+        return offsets in self._held and offsets not in self._leaving
+
+    def _notes_opened(self, id: LogId, done: Acquired, result: OwnedLog | HeldBy | Unreadable) -> None:
+        self._opening_notes.discard(id)
+        owned = self.owned(id)
+        if owned is not None and not self._may_have_notes(id):  # their partition is being released
+            owned.log.retire()
+            self.drop(id)
+            result = HeldBy("another node")
+        done(result)
+
+    def opens_notes(self, id: LogId) -> bool:
+        """Whether the notes that go with this log are being opened."""
+        return LogId(NOTES_LOG, id.partition) in self._opening_notes
+
+    def _acquired(self, id: LogId, epoch: int, done: Acquired, result: OwnedLog | HeldBy | Unreadable) -> None:
+        if isinstance(result, Unreadable | HeldBy):
+            self.give_up(id)
+            done(result)
+            return
+
+        def ready(failure: Exception | None) -> None:
+            done(result if failure is None else self.cannot_use(id, failure))
+
+        self.announce(id, epoch, ready)
+
+    def announce(self, id: LogId, epoch: int, ready: Callable[[Exception | None], None]) -> None:
+        """Call `ready` once the table says, safe against power loss, that this node writes the log from this epoch on."""
+        self._opened_logs.append(Opened(id, epoch, ready))
+        if not self._announcing:
+            self._announcing = True
+            self.loop.call_soon(Contained(self._adopt))
+
+    def _adopt(self) -> None:
+        """First this node's checkpoints have to be true for the logs, since the next owner will read them."""
+        opened, self._opened_logs = self._opened_logs, []
+        found = {(log.id.name, log.id.partition): self._found.pop(log.id) for log in opened if log.id in self._found}
+        points = {partition: (one.recovery_point, one.start_offset) for partition, one in found.items()}
+        directory = self.directory
+        assert isinstance(directory, NodeDirectory)
+        self.checkpoint_worker.submit(partial(directory.adopt, points), partial(self._write_slots, opened))
+
+    def _write_slots(self, opened: list[Opened], result: object) -> None:
+        if isinstance(result, Exception):
+            self._announced(opened, result)
+            return
+        for id, epoch, _ in opened:
+            owned = self.owned(id)
+            if id in self._held and owned is not None:
+                owned.epoch = owned.log.epoch = max(owned.log.epoch, epoch)
+                self._table.write(id, self._table.read(id)._replace(epoch=owned.epoch, writer=open_for(self._node_id)))
+        self._table.count(self._node_id)
+        self.checkpoint_worker.submit(self._table.sync, partial(self._announced, opened))
+
+    def _announced(self, opened: list[Opened], result: object) -> None:
+        failure = result if isinstance(result, Exception) else None
+        self._announcing = False
+        if self._opened_logs:
+            self._announcing = True
+            self._adopt()
+        self._clear_turns()
+        if not self.finishing:
+            for one in opened:
+                run(partial(one.ready, failure))
+
+    def cannot_use(self, id: LogId, failure: Exception) -> Unreadable:
+        """The table could not be written: close the log and let another node have it."""
+        owned = self.owned(id)
+        if owned is not None:
+            owned.log.retire()
+            self.drop(id)
+        self.give_up(id)
+        return Unreadable(f"{self._root}: {failure}", False)
+
+    def _clear_turns(self) -> None:
+        """Remove `turns.N` of this node's earlier life once each log in them was opened since, here or on another node."""
+        leftover = self.turn_flushes.leftover
+        for name in leftover.names:
+            id = log_id_of(name)
+            if id is not None and (id in self._logs or self._table.read(id).writer != open_for(self._node_id)):
+                leftover.discard(name)
+        self.turn_flushes.restored()
+
+    def release(self, id: LogId, done: Callable[[], None]) -> None:
+        """Flush and close the log, and those that go with it; then other nodes may have it."""
+        waiting = self._leaving.get(id)
+        if waiting is not None:
+            waiting.append(done)
+            return
+        self._leaving[id] = [done]
+        ids = [id, LogId(NOTES_LOG, id.partition)] if id.name == CONSUMER_OFFSETS else [id]
+        logs = [owned for owned in map(self.owned, ids) if owned is not None]
+        _Release(self, id, logs, partial(self._released, id)).flush()
+
+    def _released(self, id: LogId) -> None:
+        for done in self._leaving.pop(id):
+            run(done)
+
+    def give_up(self, id: LogId) -> None:
+        """The log could not be opened: let another node try."""
+        self._drop(id)
+
+    def drop_deleted(self, id: LogId) -> None:
+        """The log's topic was deleted, and its folder has another name."""
+        if self.owned(id) is None:
+            self._drop(id, DELETED)
+
+    def closed_in_order(self, id: LogId, logs: list[OpenLog], problem: str, done: Callable[[], None]) -> None:
+        """The log's files are closed, or could not be: let other nodes have it."""
+        points = {(owned.id.name, owned.id.partition): owned.log.flushed_offset for owned in logs if owned.log.flushed_offset}
+        starts = {(owned.id.name, owned.id.partition): owned.log.start_offset for owned in logs if owned.log.start_offset}
+
+        def write() -> None:
+            self.directory.checkpoint(points)
+            if starts:
+                self.directory.checkpoint_starts(starts)
+
+        def written(result: object) -> None:
+            in_order = logs and not problem and not isinstance(result, Exception)
+            self._drop(id, self._writer_when_closed(id) if in_order else None)
+            done()
+
+        self.checkpoint_worker.submit(write, written)
+
+    def _writer_when_closed(self, id: LogId) -> int:
+        writer = self._table.read(id).writer
+        return closed_by(self._node_id) if writer == open_for(self._node_id) else writer
+
+    def _mark_clean(self) -> str:
+        problem = super()._mark_clean()
+        if not problem:
+            try:
+                for id in [id for id in self._logs if id in self._held]:
+                    self._table.write(id, self._table.read(id)._replace(writer=self._writer_when_closed(id), state=FREE))
+                self._table.count(self._node_id)
+                self._table.sync()
+            except OSError as error:
+                return f"{self._root}: {error}"
+        return problem
+
+    def unchecked(self) -> list[LogId]:
+        return []  # a log is checked by the node that takes it over
+
+    def close(self) -> None:
+        super().close()
+        self._files.close()
+        self._locks.close()
+
+
+class _Release:
+    """One log, or the logs of one partition of groups, on the way to another node."""
+
+    def __init__(self, store: SharedStore, id: LogId, logs: list[OpenLog], done: Callable[[], None]) -> None:
+        self._store = store
+        self._id = id
+        self._logs = logs
+        self._done = done
+        self._waiting = len(logs)
+        self._problem = ""
+
+    def flush(self) -> None:
+        for owned in self._logs:
+            owned.flusher.flush(self._flushed)
+        if not self._logs:
+            self._close()
+
+    def _flushed(self, failure: AppendFailed | None) -> None:
+        self._waiting -= 1
+        if failure is not None:
+            self._problem = str(failure)
+        if self._waiting <= 0:
+            self._close()
+
+    def _close(self) -> None:
+        """Close the files once nothing works in them."""
+        busy = self._id.name == CONSUMER_OFFSETS and self._store.opens_notes(self._id)
+        for owned in self._logs:
+            if owned.log.busy:
+                self._store.cancel_compaction(owned.log)
+                busy = True
+        if busy:
+            self._store.loop.call_later(BUSY_SECONDS, Contained(self._close, self._done))
+            return
+        for owned in self._logs:
+            owned.log.claim()  # fences whatever still has the log
+            owned.log.retire()  # other nodes may put other files in the place of these
+            self._store.turn_flushes.forget(owned.flusher)
+            self._store.drop(owned.id)
+        self._store.bulk_flusher.close_logs([owned.log for owned in self._logs], self._closed)
+
+    def _closed(self, problem: str) -> None:
+        self._store.closed_in_order(self._id, self._logs, self._problem or problem, self._done)
+
+
+class SharedTopicStore(LocalTopicStore):
+    """The logs of topics in a SharedStore."""
+
+    def __init__(self, store: SharedStore) -> None:
+        super().__init__(store)
+        self._shared = store
+
+    def open_topic_log(self, id: LogId, topic: TopicInfo, done: Callable[[TopicLog | HeldBy | Unreadable], None]) -> None:
+        taken = self._shared.take(id)
+        if not isinstance(taken, int):
+            done(taken)
+            return
+
+        def opened(result: TopicLog | HeldBy | Unreadable) -> None:
+            if isinstance(result, Unreadable | HeldBy):
+                self._shared.give_up(id)
+                done(result)
+            else:
+                self._shared.announce(id, taken, lambda failure: done(result if failure is None else self._shared.cannot_use(id, failure)))
+
+        super().open_topic_log(id, topic, opened)
+
+    def set_aside(self, id: LogId, topic_id: bytes, opened: TopicLog | None, claimed: bool, delete_delay_ms: int) -> None:
+        if self.served_log(id) is not opened:
+            return  # a log of a new topic of the same name
+        if not isinstance(self._shared.take(id), int):
+            folder = self._directory.log_folder(*id)
+            if self.exists(id) and self._belongs(folder, topic_id, claimed):
+                raise BlockingIOError("another node has its log open")
+            return  # that of a new topic of the same name
+        super().set_aside(id, topic_id, opened, claimed, delete_delay_ms)
+        self._shared.drop_deleted(id)

@@ -1,0 +1,422 @@
+"""Several nodes over one data directory, served in the loop of the test, behind real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from broker.cluster.messages import NODE_API
+from broker.cluster_wiring import ClusterBroker
+from broker.runtime.start import StartError
+from coordinator import partition_of
+from protocol.batch import build_facts
+from protocol.errors import ErrorCode
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.describe_cluster import DescribeClusterRequest
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
+from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.support.in_loop import AsyncClient, Served
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.once]
+
+OFFSETS_PARTITIONS = 8
+SECONDS = 10
+
+
+class Nodes:
+    """Nodes by id, and a client of each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.served: dict[int, Served] = {}
+        self.clients: dict[int, AsyncClient] = {}
+
+    async def start(self, *ids: int, settled: bool = True, **settings: object) -> None:
+        for id in ids:
+            served = self.served[id] = Served(self.folder)
+            await served.start(
+                **{"node_id": id, "cluster_nodes": 3, "offsets_topic_num_partitions": OFFSETS_PARTITIONS, "num_partitions": 3} | settings
+            )
+            self.clients[id] = await served.connect()
+        if settled:
+            await self.settle()
+
+    async def stop(self, *ids: int) -> None:
+        for id in ids:
+            await self.served.pop(id).stop()
+            del self.clients[id]
+
+    def broker(self, id: int) -> ClusterBroker:
+        broker = self.served[id].server.broker
+        assert isinstance(broker, ClusterBroker)
+        return broker
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(SECONDS):
+            while not holds():
+                await asyncio.sleep(0.01)
+
+    async def settle(self) -> None:
+        """Wait until every log is served by the node that should have it."""
+        await self.until(lambda: all(self.is_settled(id) for id in self.served))
+
+    def is_settled(self, id: int) -> bool:
+        broker = self.broker(id)
+        cluster = broker.cluster
+        known = {topic.name: topic.partitions for topic in broker.topics.listed()}
+        return (
+            cluster.settled
+            and len(cluster.routing.endpoints("PLAINTEXT")) == len(self.served)
+            and all(known == {topic.name: topic.partitions for topic in self.broker(other).topics.listed()} for other in self.served)
+        )
+
+    @property
+    def controller(self) -> int:
+        return next(iter(self.served.values())).server.broker.cluster.routing.controller  # type: ignore[attr-defined, no-any-return]
+
+    @property
+    def follower(self) -> int:
+        return next(id for id in self.served if id != self.controller)
+
+    async def create(self, id: int, name: str, partitions: int = 6) -> None:
+        request = CreateTopicsRequest([CreatableTopic(name, partitions, 1)], 5_000)
+        reply = await self.clients[id].ask(request, 7)
+        assert [topic.error_code for topic in reply.topics] == [0]
+        await self.settle()
+
+    async def leaders(self, id: int, name: str) -> list[int]:
+        reply = await self.clients[id].ask(MetadataRequest([MetadataRequestTopic(name=name)], False), 12)
+        (topic,) = reply.topics
+        return [partition.leader_id for partition in sorted(topic.partitions, key=lambda one: one.partition_index)]
+
+    async def coordinator(self, group: str, id: int = 0) -> int:
+        reply = await self.clients[id or next(iter(self.clients))].ask(FindCoordinatorRequest(coordinator_keys=[group]), 4)
+        (found,) = reply.coordinators
+        return found.node_id  # type: ignore[no-any-return]
+
+
+@pytest_asyncio.fixture
+async def nodes(tmp_path: Path) -> AsyncIterator[Nodes]:
+    nodes = Nodes(tmp_path / "data")
+    yield nodes
+    await nodes.stop(*nodes.served)
+
+
+@pytest_asyncio.fixture
+async def three(nodes: Nodes) -> Nodes:
+    await nodes.start(1, 2, 3)
+    return nodes
+
+
+def produced(name: str, partition: int, value: bytes = b"value") -> ProduceRequest:
+    batch = build_facts([(b"key", value)], 1_000)
+    return ProduceRequest(None, -1, 1_000, [TopicProduceData(name, [PartitionProduceData(partition, batch)])])
+
+
+def fetched(name: str, partition: int, version: int, topic_id: bytes = bytes(16), epoch: int = -1) -> FetchRequest:
+    wanted = FetchPartition(partition=partition, current_leader_epoch=epoch, fetch_offset=0, partition_max_bytes=1 << 20)
+    topic = FetchTopic(topic=name, topic_id=topic_id, partitions=[wanted])
+    return FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[topic], session_epoch=-1)
+
+
+async def join(client: AsyncClient, group: str, instance: str, member: str = "") -> tuple[str, int]:
+    """A static member that is the leader of its group; its id and generation."""
+    request = JoinGroupRequest(group, 20_000, 20_000, member, instance, "consumer", [JoinGroupRequestProtocol("range", b"")])
+    joined = await client.ask(request, 7)
+    assert not joined.error_code
+    synced = await client.ask(
+        SyncGroupRequest(
+            group, joined.generation_id, joined.member_id, instance, "consumer", "range", [SyncGroupRequestAssignment(joined.member_id, b"all")]
+        ),
+        5,
+    )
+    assert not synced.error_code
+    return joined.member_id, joined.generation_id
+
+
+async def test_every_node_names_the_same_nodes_controller_leaders_and_coordinators(three: Nodes) -> None:
+    await three.create(1, "topic")
+    answers = []
+    for id, client in three.clients.items():
+        cluster = await client.ask(DescribeClusterRequest(), 1)
+        answers.append(
+            (
+                cluster.cluster_id,
+                cluster.controller_id,
+                [(broker.broker_id, broker.port) for broker in cluster.brokers],
+                await three.leaders(id, "topic"),
+                [await three.coordinator(f"group-{number}", id) for number in range(20)],
+            )
+        )
+    assert answers[0] == answers[1] == answers[2]
+    assert answers[0][2] == [(id, three.served[id].port) for id in (1, 2, 3)]
+    assert len(set(answers[0][3])) > 1
+    assert set(answers[0][4]) == {1, 2, 3}
+
+
+async def test_topics_are_created_and_deleted_through_any_node(three: Nodes) -> None:
+    for id in three.clients:
+        await three.create(id, f"by-{id}")
+    for id, client in three.clients.items():
+        deleted = await client.ask(DeleteTopicsRequest([DeleteTopicState(f"by-{id % 3 + 1}")], timeout_ms=5_000), 6)
+        assert [response.error_code for response in deleted.responses] == [0]
+    await three.until(lambda: not any("by-" in path.name and "delete" not in path.name for path in three.folder.iterdir()))
+    for client in three.clients.values():
+        assert [topic.name for topic in (await client.ask(MetadataRequest(None), 12)).topics] == ["__consumer_offsets"]
+
+
+async def test_a_deleted_topic_begins_anew_with_the_same_name(three: Nodes) -> None:
+    for _ in range(3):
+        await three.create(three.follower, "topic", 3)
+        for partition, leader in enumerate(await three.leaders(1, "topic")):
+            for offset in range(2):
+                reply = await three.clients[leader].ask(produced("topic", partition), 9)
+                part = reply.responses[0].partition_responses[0]
+                assert (part.error_code, part.base_offset) == (0, offset)
+        await three.clients[three.follower].ask(DeleteTopicsRequest([DeleteTopicState("topic")], timeout_ms=5_000), 6)
+
+
+async def commit(nodes: Nodes, group: str, topic: str, offset: int) -> None:
+    request = OffsetCommitRequest(group, -1, "", topics=[OffsetCommitRequestTopic(topic, [OffsetCommitRequestPartition(0, offset)])])
+    reply = await nodes.clients[await nodes.coordinator(group)].ask(request, 8)
+    assert not reply.topics[0].partitions[0].error_code
+
+
+async def committed(nodes: Nodes, group: str, topic: str) -> int:
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics(topic, [0])])])
+    reply = await nodes.clients[await nodes.coordinator(group)].ask(request, 8)
+    return reply.groups[0].topics[0].partitions[0].committed_offset  # type: ignore[no-any-return]
+
+
+async def test_all_nodes_forget_the_offsets_of_a_deleted_topic(three: Nodes) -> None:
+    groups = [f"group-{number}" for number in range(12)]
+    await three.create(1, "topic")
+    await three.create(1, "other")
+    for group in groups:
+        await commit(three, group, "topic", 7)
+        await commit(three, group, "other", 8)
+    await three.clients[three.follower].ask(DeleteTopicsRequest([DeleteTopicState("topic")], timeout_ms=5_000), 6)
+    await three.until(lambda: not any(three.broker(id).topics.deleted for id in three.served))
+    assert {await committed(three, group, "topic") for group in groups} == {-1}
+    assert {await committed(three, group, "other") for group in groups} == {8}
+
+
+async def test_the_next_controller_completes_a_deletion(three: Nodes) -> None:
+    groups = [f"group-{number}" for number in range(12)]
+    await three.create(1, "topic")
+    for group in groups:
+        await commit(three, group, "topic", 7)
+    gone = three.controller
+    three.broker(gone).cluster.forgotten = lambda ids, partition: None  # type: ignore[method-assign]
+    three.broker(gone).deletions.report = lambda ids, partition: None  # type: ignore[attr-defined]
+    await three.clients[three.follower].ask(DeleteTopicsRequest([DeleteTopicState("topic")], timeout_ms=5_000), 6)
+    assert three.broker(gone).topics.deleted
+    await three.stop(gone)
+    await three.settle()
+    await three.until(lambda: not any(three.broker(id).topics.deleted for id in three.served))
+    assert {await committed(three, group, "topic") for group in groups} == {-1}
+
+
+async def test_a_topic_is_created_by_a_metadata_request_to_any_node(three: Nodes) -> None:
+    reply = await three.clients[three.follower].ask(MetadataRequest([MetadataRequestTopic(name="new")], True), 12)
+    assert [(topic.name, topic.error_code, len(topic.partitions)) for topic in reply.topics] == [("new", 0, 3)]
+    await three.settle()
+    assert set(await three.leaders(three.follower, "new")) <= {1, 2, 3}
+
+
+async def test_a_wrong_node_refuses_records_and_names_the_leader(three: Nodes) -> None:
+    await three.create(1, "topic")
+    leader = (await three.leaders(1, "topic"))[0]
+    wrong = three.clients[leader % 3 + 1]
+    epoch = three.broker(leader).partitions.find("topic", 0).leader_epoch  # type: ignore[union-attr]
+    old = await wrong.ask(produced("topic", 0), 9)
+    assert old.responses[0].partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    new = await wrong.ask(produced("topic", 0), 10)
+    part = new.responses[0].partition_responses[0]
+    assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (part.current_leader.leader_id, part.current_leader.leader_epoch) == (leader, epoch)
+    assert [(end.node_id, end.port) for end in new.node_endpoints] == [(leader, three.served[leader].port)]
+    topic_id = three.broker(leader).topics.by_name["topic"].id
+    read = await wrong.ask(fetched("", 0, 16, topic_id), 16)
+    refused = read.responses[0].partitions[0]
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (refused.current_leader.leader_id, refused.current_leader.leader_epoch) == (leader, epoch)
+    assert [(end.node_id, end.port) for end in read.node_endpoints] == [(leader, three.served[leader].port)]
+    stored = await three.clients[leader].ask(produced("topic", 0), 10)
+    assert stored.responses[0].partition_responses[0].error_code == 0
+    assert not stored.node_endpoints
+
+
+async def test_a_wrong_node_is_not_the_coordinator(three: Nodes) -> None:
+    coordinator = await three.coordinator("group")
+    wrong = three.clients[coordinator % 3 + 1]
+    for request, version in ((HeartbeatRequest("group", 1, "member"), 4), (JoinGroupRequest("group", 20_000, 20_000, "", None, "consumer"), 7)):
+        assert (await wrong.ask(request, version)).error_code == ErrorCode.NOT_COORDINATOR
+    await join(three.clients[coordinator], "group", "instance")
+
+
+async def test_the_logs_of_a_stopped_node_are_served_by_the_others_at_newer_epochs(three: Nodes) -> None:
+    await three.create(1, "topic")
+    leaders = await three.leaders(1, "topic")
+    for partition, leader in enumerate(leaders):
+        assert not (await three.clients[leader].ask(produced("topic", partition), 9)).responses[0].partition_responses[0].error_code
+    epochs = {partition: three.broker(leader).partitions.find("topic", partition).leader_epoch for partition, leader in enumerate(leaders)}  # type: ignore[union-attr]
+    gone = three.controller
+    await three.stop(gone)
+    await three.settle()
+    assert three.controller != gone
+    for partition, leader in enumerate(await three.leaders(three.follower, "topic")):
+        assert leader != gone
+        read = await three.clients[leader].ask(fetched("topic", partition, 11), 11)
+        assert b"value" in read.responses[0].partitions[0].records
+        epoch = three.broker(leader).partitions.find("topic", partition).leader_epoch  # type: ignore[union-attr]
+        assert (epoch > epochs[partition]) == (leaders[partition] != leader)
+    await three.create(three.follower, "after")
+
+
+async def test_a_member_keeps_its_seat_and_its_offsets_when_its_coordinator_moves(three: Nodes) -> None:
+    await three.create(1, "topic")
+    first = await three.coordinator("group")
+    member, generation = await join(three.clients[first], "group", "instance")
+    beat = HeartbeatRequest("group", generation, member, "instance")
+    commit = OffsetCommitRequest(
+        "group", generation, member, "instance", topics=[OffsetCommitRequestTopic("topic", [OffsetCommitRequestPartition(0, 7)])]
+    )
+    assert not (await three.clients[first].ask(commit, 8)).topics[0].partitions[0].error_code
+    for _ in range(3):
+        assert not (await three.clients[first].ask(beat, 4)).error_code
+    three.broker(first).cluster.drain(first, True)
+    for id in three.served:
+        three.broker(id).cluster.drain(first, True)
+    await three.until(lambda: all(three.is_settled(id) for id in three.served))
+    assert (await three.clients[first].ask(beat, 4)).error_code == ErrorCode.NOT_COORDINATOR
+    second = await three.coordinator("group")
+    assert second != first
+    for _ in range(3):
+        assert not (await three.clients[second].ask(beat, 4)).error_code
+    fetch = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("group", topics=[OffsetFetchRequestTopics("topic", [0])])])
+    reply = await three.clients[second].ask(fetch, 8)
+    assert reply.groups[0].topics[0].partitions[0].committed_offset == 7
+    for id in three.served:
+        three.broker(id).cluster.drain(first, False)
+    await three.settle()
+    assert await three.coordinator("group") == first
+    for _ in range(3):
+        assert not (await three.clients[first].ask(beat, 4)).error_code
+        assert (await three.clients[second].ask(beat, 4)).error_code == ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_parked_join_is_answered_when_its_coordinator_moves(three: Nodes) -> None:
+    first = await three.coordinator("group")
+    await join(three.clients[first], "group", "one")
+    parked = await three.served[first].connect()
+    parked.send((JoinGroupRequest("group", 20_000, 20_000, "", "two", "consumer", [JoinGroupRequestProtocol("range", b"")]), 7))
+    journal = three.broker(first).shards.journals[partition_of("group", OFFSETS_PARTITIONS)]
+    await three.until(lambda: len(journal.shard.groups["group"].members) == 2)
+    for id in three.served:
+        three.broker(id).cluster.drain(first, True)
+    assert (await parked.reply()).error_code == ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_draining_node_owns_nothing_and_a_restart_ends_the_draining(three: Nodes) -> None:
+    await three.create(1, "topic")
+    other = three.follower
+    for id in three.served:
+        three.broker(id).cluster.drain(other, True)
+    await three.settle()
+    assert not three.broker(other).cluster.ownership.owned()
+    await three.stop(other)
+    await three.start(other)
+    assert three.broker(other).cluster.ownership.owned()
+
+
+async def test_a_node_says_itself_whether_it_is_draining(three: Nodes) -> None:
+    first, second, third = three.served
+    three.broker(first).cluster.drain(second, True)  # the message to the others is lost
+    three.broker(third).cluster.drain(third, True)
+    await three.until(lambda: three.broker(first).cluster.status()["status.draining.nodes"] == str(third))
+    await three.until(lambda: three.broker(second).cluster.status()["status.draining.nodes"] == str(third))
+
+
+async def test_producer_ids_of_all_nodes_differ(three: Nodes) -> None:
+    ids = [(await client.ask(InitProducerIdRequest(None, 1_000, -1, -1), 4)).producer_id for client in three.clients.values() for _ in range(20)]
+    assert len(set(ids)) == len(ids)
+    assert min(ids) >= 0
+
+
+async def test_settings_of_topics_and_policies_of_groups_are_changed_through_any_node(three: Nodes) -> None:
+    await three.create(1, "topic")
+    group = "group"
+    for id, client in three.clients.items():
+        changes = [AlterConfigsResource(2, "topic", [AlterableConfig("retention.ms", 0, str(id))])]
+        reply = await client.ask(IncrementalAlterConfigsRequest(changes), 1)
+        assert [response.error_code for response in reply.responses] == [0]
+        policy = [AlterConfigsResource(32, group, [AlterableConfig("registration.timeout.ms", 0, str(1_000 + id))])]
+        reply = await client.ask(IncrementalAlterConfigsRequest(policy), 1)
+        assert [(response.error_code, response.error_message) for response in reply.responses] == [(0, None)]
+        wanted = [DescribeConfigsResource(2, "topic", ["retention.ms"]), DescribeConfigsResource(32, group, ["registration.timeout.ms"])]
+        shown = await client.ask(DescribeConfigsRequest(wanted[:1]), 4)
+        assert shown.results[0].configs[0].value == str(id)
+        shown = await client.ask(DescribeConfigsRequest(wanted[1:]), 4)
+        assert [config.value for config in shown.results[0].configs if config.name == "registration.timeout.ms"] == [str(1_000 + id)]
+
+
+async def test_a_node_shows_what_it_owns(three: Nodes) -> None:
+    await three.create(1, "topic")
+    owned = 0
+    for id, client in three.clients.items():
+        reply = await client.ask(DescribeConfigsRequest([DescribeConfigsResource(4, str(id), None)]), 4)
+        status = {config.name: config.value for config in reply.results[0].configs if config.name.startswith("status.")}
+        owned += int(status["status.topics.partitions"])
+        assert status["status.live.nodes"] == "1,2,3"
+        assert status["status.controller"] == str(id == three.controller).lower()
+    assert owned == 6
+
+
+async def test_requests_between_nodes_are_not_offered_to_clients(three: Nodes) -> None:
+    reply = await three.clients[1].ask(ApiVersionsRequest("client", "1"), 3)
+    assert NODE_API not in [api.api_key for api in reply.api_keys]
+
+
+async def test_what_a_broker_alone_has_written_is_served_by_several_nodes_and_not_the_other_way(nodes: Nodes, tmp_path: Path) -> None:
+    alone = Served(nodes.folder)
+    await alone.start(offsets_topic_num_partitions=OFFSETS_PARTITIONS)
+    client = await alone.connect()
+    await client.ask(CreateTopicsRequest([CreatableTopic("topic", 6, 1)], 5_000), 7)
+    for partition in range(6):
+        await client.ask(produced("topic", partition), 9)
+    member, generation = await join(client, "group", "instance")
+    await alone.stop()
+    await nodes.start(1, 2, 3)
+    for partition, leader in enumerate(await nodes.leaders(1, "topic")):
+        read = await nodes.clients[leader].ask(fetched("topic", partition, 11), 11)
+        assert b"value" in read.responses[0].partitions[0].records
+    coordinator = await nodes.coordinator("group")
+    assert not (await nodes.clients[coordinator].ask(HeartbeatRequest("group", generation, member, "instance"), 4)).error_code
+    with pytest.raises(StartError):
+        await Served(nodes.folder).start()
+
+
+async def test_two_processes_with_one_id_do_not_serve(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.stores.shared.START_SECONDS", 0.1)
+    await nodes.start(1)
+    with pytest.raises(StartError, match=r"node 1 of data directory .* runs already"):
+        await Served(nodes.folder).start(node_id=1, cluster_nodes=3)
+
+

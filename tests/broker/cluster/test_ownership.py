@@ -1,0 +1,336 @@
+"""Ownership of logs by several nodes in virtual time: a table of owners, messages with a delay, and locks that only one node gets."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+import pytest
+
+from broker.cluster.ownership import GRACE_MS, LOGS_PER_MS, NEVER, SWEEP_MS, SWEPT_MAX, Ownership, State
+from broker.cluster.placement import share_max
+from storage import LogId
+
+OFFSETS = [LogId("__consumer_offsets", number) for number in range(24)]
+TOPICS = [LogId(f"topic-{number % 5}", number // 5) for number in range(40)]
+GROUPS = {"offsets": OFFSETS, "topics": TOPICS}
+
+NOTICED_MS = 5  # until a death is noticed
+MESSAGE_MS = 2
+OPENING_MS = 4
+
+
+class Node:
+    """One node's ownership, and the effects that it asks for."""
+
+    def __init__(self, world: World, id: int) -> None:
+        self.world = world
+        self.id = id
+        self.alive = True
+        self.tried: list[tuple[int, LogId]] = []
+        self.ownership = Ownership(id, world.owner_of, self, lambda at: world.at(at, self.advance))
+
+    def advance(self) -> None:
+        if self.alive and self.ownership.wake_at <= self.world.now:
+            self.ownership.advance(self.world.now)
+
+    def acquire(self, log: LogId) -> None:
+        world = self.world
+        self.tried.append((world.now, log))
+        holder = world.locks.get(log)
+        if holder is not None:
+            world.later(1, self.call, "held_elsewhere", log)
+        elif log in world.unreadable.get(self.id, ()):
+            world.later(1, self.call, "failed", log)
+        else:
+            world.locks[log] = self.id
+            world.changes[log] += 1
+            world.later(OPENING_MS, self.call, "acquired", log)
+
+    def may_interrupt(self, log: LogId) -> bool:
+        return False
+
+    def release(self, log: LogId, receiver: int) -> None:
+        self.world.later(OPENING_MS, self.drop, log, receiver)
+
+    def drop(self, log: LogId, receiver: int) -> None:
+        if not self.alive:
+            return
+        assert self.world.locks.pop(log) == self.id
+        self.ownership.released(log, self.world.now)
+        self.world.send(receiver, "offered", [log])
+
+    def ask(self, owner: int, logs: list[LogId]) -> None:
+        self.world.send(owner, "asked", self.id, logs)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        if self.alive:
+            getattr(self.ownership, name)(*arguments, self.world.now)
+
+
+class World:
+    def __init__(self) -> None:
+        self.now = 0
+        self.nodes: dict[int, Node] = {}
+        self.locks: dict[LogId, int] = {}
+        self.changes: Counter[LogId] = Counter()  # how often each log was taken
+        self.unreadable: dict[int, set[LogId]] = {}
+        self.draining: set[int] = set()
+        self.lossy: random.Random | None = None
+        self._events: list[tuple[int, int, Any, tuple[Any, ...]]] = []
+        self._numbers = count()
+
+    def owner_of(self, log: LogId) -> int | None:
+        return self.locks.get(log)
+
+    def at(self, when: int, step: Any, *arguments: Any) -> None:
+        if when < NEVER:
+            heappush(self._events, (max(when, self.now), next(self._numbers), step, arguments))
+
+    def later(self, ms: int, step: Any, *arguments: Any) -> None:
+        self.at(self.now + ms, step, *arguments)
+
+    def send(self, node: int, name: str, *arguments: Any) -> None:
+        if self.lossy is not None and self.lossy.random() < 0.3:
+            return
+        if node in self.nodes:
+            self.later(MESSAGE_MS, self.nodes[node].call, name, *arguments)
+
+    def run(self, ms: int) -> None:
+        until = self.now + ms
+        while self._events and self._events[0][0] <= until:
+            self.now, _, step, arguments = heappop(self._events)
+            step(*arguments)
+        self.now = until
+
+    @property
+    def live(self) -> set[int]:
+        return {node.id for node in self.nodes.values() if node.alive}
+
+    def start(self, *ids: int) -> None:
+        for id in ids:
+            self.nodes[id] = Node(self, id)
+            for group, logs in GROUPS.items():
+                self.nodes[id].ownership.set_logs(group, logs, self.now)
+        self.tell()
+
+    def tell(self) -> None:
+        for node in self.nodes.values():
+            if node.alive:
+                node.ownership.set_nodes(self.live, self.draining, self.now)
+
+    def kill(self, *ids: int) -> None:
+        for id in ids:
+            self.nodes[id].alive = False
+        self.locks = {log: node for log, node in self.locks.items() if node not in ids}
+        self.later(NOTICED_MS, self.tell)
+
+    def drain(self, *ids: int) -> None:
+        self.draining = set(ids)
+        self.tell()
+
+    def check_even(self) -> None:
+        taking = self.live - self.draining
+        for logs in GROUPS.values():
+            owners = Counter(self.locks[log] for log in logs)
+            assert set(owners) <= taking
+            assert max(owners.values()) <= share_max(len(logs), len(taking))
+        for log, owner in self.locks.items():
+            for node in self.nodes.values():
+                if node.alive:
+                    assert node.ownership.owns(log) == (node.id == owner)
+        assert all(node.ownership.settled for node in self.nodes.values() if node.alive)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_single_node_owns_everything(world: World) -> None:
+    world.start(1)
+    world.run(100)
+    world.check_even()
+
+
+def test_nodes_that_start_together_share_the_logs_without_taking_one_twice(world: World) -> None:
+    world.start(1, 2, 3)
+    world.run(2_000)
+    world.check_even()
+    assert sum(world.changes.values()) <= len(OFFSETS + TOPICS) + 8
+
+
+def test_the_logs_of_a_killed_node_are_taken_at_once_by_those_that_come_next(world: World) -> None:
+    world.start(1, 2, 3)
+    world.run(2_000)
+    world.kill(2)
+    world.run(NOTICED_MS + OPENING_MS + GRACE_MS)
+    world.check_even()
+
+
+def test_two_nodes_killed_at_once_leave_everything_to_the_third(world: World) -> None:
+    world.start(1, 2, 3)
+    world.run(2_000)
+    world.kill(1, 3)
+    world.run(200)
+    world.check_even()
+
+
+def test_a_node_that_comes_back_is_handed_its_share_and_the_rest_stays(world: World) -> None:
+    world.start(1, 2, 3)
+    world.run(2_000)
+    before = dict(world.locks)
+    world.kill(2)
+    world.run(2_000)
+    world.changes.clear()
+    world.start(2)
+    world.run(3_000)
+    world.check_even()
+    assert world.locks == before
+    assert all(times == 1 for times in world.changes.values())
+
+
+def test_a_drained_node_owns_nothing_until_it_is_no_longer_drained(world: World) -> None:
+    world.start(1, 2, 3)
+    world.run(2_000)
+    world.drain(3)
+    world.run(3_000)
+    assert 3 not in world.locks.values()
+    world.check_even()
+    world.drain()
+    world.run(3_000)
+    world.check_even()
+
+
+def test_a_node_keeps_its_logs_while_every_node_drains(world: World) -> None:
+    world.start(1, 2)
+    world.run(2_000)
+    world.drain(1, 2)
+    world.run(1_000)
+    assert len(world.locks) == len(OFFSETS + TOPICS)
+
+
+def test_the_next_node_takes_a_log_that_the_best_placed_one_cannot_read(world: World) -> None:
+    world.start(1, 2, 3)
+    world.run(2_000)
+    log = next(log for log, owner in world.locks.items() if owner == 1)
+    world.kill(1)
+    world.run(1_000)
+    world.unreadable[1] = {log}
+    world.start(1)
+    world.run(5_000)
+    assert world.locks[log] in (2, 3)
+
+
+def test_a_log_is_not_handed_to_a_node_that_is_placed_behind_its_owner(world: World) -> None:
+    world.start(1, 2, 3)
+    world.run(2_000)
+    before = dict(world.locks)
+    for node in world.nodes.values():
+        for other in world.nodes.values():
+            other.ownership.asked(node.id, OFFSETS, world.now)
+    world.run(2_000)
+    assert world.locks == before
+
+
+def test_a_log_that_is_lost_is_tried_again(world: World) -> None:
+    world.start(1)
+    world.run(100)
+    del world.locks[OFFSETS[0]]
+    world.nodes[1].ownership.lost(OFFSETS[0], world.now)
+    assert world.nodes[1].ownership.state(OFFSETS[0]) is State.FREE
+    world.run(2 * GRACE_MS + OPENING_MS)
+    world.check_even()
+
+
+class Table:
+    """An owner for each log; what the node tries and asks for is written down."""
+
+    def __init__(self, logs: int, owner: int | None) -> None:
+        self.logs = [LogId("many", number) for number in range(logs)]
+        self.owner = owner
+        self.version = 0
+        self.lookups = 0
+        self.tried: list[LogId] = []
+        self.ownership = Ownership(1, self.owner_of, self, version=lambda: self.version)  # type: ignore[arg-type]
+        self.ownership.set_nodes([1, 2], [], 0)
+        self.ownership.set_logs("topics", self.logs, 0)
+
+    def owner_of(self, log: LogId) -> int | None:
+        self.lookups += 1
+        return self.owner
+
+    def acquire(self, log: LogId) -> None:
+        self.tried.append(log)
+
+    def ask(self, owner: int, logs: list[LogId]) -> None: ...
+
+
+@pytest.mark.parametrize(("logs", "grace_ms"), [(10, GRACE_MS), (400 * LOGS_PER_MS, 400)])
+def test_the_more_logs_there_are_the_longer_their_best_placed_node_has_to_lock_them(logs: int, grace_ms: int) -> None:
+    table = Table(logs, None)
+    table.ownership.advance(0)
+    mine = len(table.tried)
+    assert 0 < mine < logs
+    table.ownership.advance(grace_ms - 1)
+    assert len(table.tried) == mine
+    table.ownership.advance(grace_ms)
+    assert len(table.tried) == logs
+
+
+def test_logs_that_lose_their_owner_unnoticed_are_found_in_several_looks() -> None:
+    table = Table(5 * SWEPT_MAX, 2)
+    for number in range(1, 10):
+        table.ownership.advance(number * SWEEP_MS)
+    table.owner = None
+    table.version += 1
+    table.ownership.advance(10 * SWEEP_MS)
+    assert len(table.tried) < len(table.logs)
+    for number in range(11, 18):
+        table.ownership.advance(number * SWEEP_MS)
+    assert set(table.tried) == set(table.logs)
+
+
+def test_nodes_that_have_not_changed_place_no_log_again() -> None:
+    table = Table(100, 2)
+    table.lookups = 0
+    table.ownership.set_nodes([2], [], 1)
+    assert table.lookups == 0
+    table.ownership.set_nodes([2, 3], [], 1)
+    assert table.lookups == 100
+    table.ownership.set_nodes([2, 3], [3], 1)
+    assert table.lookups == 200
+
+
+def test_a_stopped_node_takes_and_gives_nothing(world: World) -> None:
+    world.start(1, 2)
+    world.run(2_000)
+    before = dict(world.locks)
+    world.nodes[1].ownership.stop()
+    world.start(3)
+    world.run(3_000)
+    assert {log for log, owner in world.locks.items() if owner == 1} == {log for log, owner in before.items() if owner == 1}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_dies_comes_and_is_lost_every_log_has_its_owner_in_the_end(world: World, seed: int) -> None:
+    chance = random.Random(seed)
+    world.lossy = chance if seed % 2 else None
+    world.start(1)
+    for _ in range(30):
+        world.run(chance.choice((1, 5, 20, 100, 700)))
+        live = sorted(world.live)
+        match chance.randrange(4):
+            case 0 if len(live) > 1:
+                world.kill(chance.choice(live))
+            case 1:
+                world.drain(*chance.sample(live, chance.randrange(len(live))))
+            case _ if len(live) < 5:
+                world.start(chance.choice([id for id in range(1, 6) if id not in live]))
+    world.lossy = None
+    world.drain()
+    world.run(20_000)
+    world.check_even()

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from broker.cluster.placement import Placement, moved, share_max
+from storage import LogId
+
+OFFSETS = [LogId("__consumer_offsets", number) for number in range(50)]
+TOPICS = [LogId(f"topic-{topic}", number) for topic in range(20) for number in range(10)]
+
+
+def firsts(placed: dict[LogId, list[int]]) -> Counter[int]:
+    return Counter(order[0] for order in placed.values())
+
+
+@pytest.mark.parametrize("nodes", range(1, 9))
+@pytest.mark.parametrize("logs", [OFFSETS, TOPICS, OFFSETS[:3], OFFSETS[:1]])
+def test_no_node_is_first_for_more_than_its_share(logs: list[LogId], nodes: int) -> None:
+    placed = Placement().place(logs, range(nodes))
+    assert max(firsts(placed).values()) <= share_max(len(logs), nodes)
+    assert all(sorted(order) == list(range(nodes)) for order in placed.values())
+
+
+def test_every_node_computes_the_same_whatever_the_order_of_logs_and_nodes() -> None:
+    assert Placement().place(TOPICS, [3, 1, 2]) == Placement().place(TOPICS[::-1], [1, 2, 3])
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4, 5, 8])
+@pytest.mark.parametrize("logs", [OFFSETS, TOPICS])
+def test_a_lost_node_moves_its_own_logs_and_few_others(logs: list[LogId], nodes: int) -> None:
+    placement = Placement()
+    before = placement.place(logs, range(nodes))
+    for lost in range(nodes):
+        after = placement.place(logs, [node for node in range(nodes) if node != lost]) if nodes > 1 else before
+        others = [log for log in moved(before, after) if before[log][0] != lost]
+        assert len(others) <= len(logs) // 5
+
+
+def test_a_node_that_comes_back_gets_the_logs_that_it_had() -> None:
+    placement = Placement()
+    before = placement.place(TOPICS, [0, 1, 2])
+    placement.place(TOPICS, [0, 2])
+    assert placement.place(TOPICS, [0, 1, 2]) == before
+
+
+def test_a_new_topic_moves_few_logs_of_others() -> None:
+    placement = Placement()
+    before = placement.place(TOPICS, [0, 1, 2])
+    after = placement.place(TOPICS + [LogId("new", number) for number in range(6)], [0, 1, 2])
+    assert len(moved(before, after)) <= len(TOPICS) // 10
+
+
+def test_without_nodes_no_log_has_a_place() -> None:
+    assert Placement().place(OFFSETS[:2], []) == {OFFSETS[0]: [], OFFSETS[1]: []}

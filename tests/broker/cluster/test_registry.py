@@ -1,0 +1,217 @@
+"""Followers of the registry of topics, and the controller that they follow, over logs in memory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker.cluster.messages import Kind
+from broker.cluster.registry import Changes, Registry
+from broker.groups.journal import Journal
+from broker.topics.registry import Topics
+from storage import AppendFailed
+
+READ_BYTES = 200
+
+pytestmark = pytest.mark.plain  # the turn is a stand-in
+
+
+class Log:
+    """The registry's log, and what clients of it may read: everything that was appended."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, int, bytes]] = []  # first offset, offset behind the last, bytes
+        self.epoch = 0
+        self.next_offset = self.start_offset = 0
+
+    # As an owned log.
+
+    def usable(self) -> bool:
+        return True
+
+    def replay(self) -> Iterator[list[Any]]:
+        from protocol.batch import facts_of
+
+        for _, _, batch in self.batches:
+            yield list(facts_of(batch))
+
+    def append(self, batch: bytearray, records: int, done: Any) -> None:
+        from protocol.batch import stamp
+
+        stamp(batch, 0, self.next_offset, self.epoch)
+        self.batches.append((self.next_offset, self.next_offset + records, bytes(batch)))
+        self.next_offset += records
+        done(self.next_offset - records)
+
+    def watch(self, failed: Any) -> None: ...
+
+    def recover(self, done: Any) -> None: ...
+
+    def release(self) -> None: ...
+
+    # As a log that is read.
+
+    @property
+    def records(self) -> Log:
+        return self
+
+    @property
+    def high_watermark(self) -> int:
+        return self.next_offset
+
+    def read(self, offset: int, bytes_max: int, end: int = -1) -> bytes:
+        found = b""
+        for _, behind, batch in self.batches:
+            if behind > offset and (not found or len(found) + len(batch) <= READ_BYTES):
+                found += batch
+        return found
+
+
+class Turn:
+    """Appends at once."""
+
+    def __init__(self) -> None:
+        self.clock: Any = self
+        self.now = self.wall = 0
+
+    def schedule_append(self, journal: Journal) -> None:
+        journal.end_turn()
+
+    def wake_by(self, at: int) -> None: ...
+
+
+class Node:
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.topics = Topics(lambda: random.randbytes(16))
+        journal = Journal("registry", self.topics, NO_OWNER, Turn(), 1_000)  # type: ignore[arg-type]
+        journal.writable = False
+        self.changes: list[Changes] = []
+        self.registry = Registry(self.topics, journal, self.changes.append)
+
+    def lead(self) -> None:
+        self.log.epoch += 1
+        assert self.registry.lead(self.log, self.log)  # type: ignore[arg-type]
+
+    def create(self, name: str, partitions: int = 1) -> None:
+        self.topics.create(name, partitions, {}, 0)
+        self.registry.journal.end_turn()
+
+    def delete(self, name: str) -> None:
+        self.topics.delete(name, 0)
+        self.registry.journal.end_turn()
+
+    def ask(self, controller: Node) -> bool:
+        request = self.registry.request(1, Kind.FOLLOW)
+        return self.registry.records(request, controller.registry.answer(request))
+
+    def follow(self, controller: Node) -> int:
+        rounds = 1
+        while self.ask(controller):
+            rounds += 1
+        return rounds
+
+
+NO_OWNER: Any = Log()
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+@pytest.fixture
+def controller(log: Log) -> Node:
+    node = Node(log)
+    node.lead()
+    return node
+
+
+@pytest.fixture
+def follower(log: Log) -> Node:
+    return Node(log)
+
+
+def test_a_follower_reads_what_the_controller_has_in_as_many_replies_as_it_takes(controller: Node, follower: Node) -> None:
+    for number in range(20):
+        controller.create(f"topic-{number}", number + 1)
+    assert not follower.registry.current
+    assert follower.follow(controller) > 2
+    assert follower.registry.current
+    assert follower.topics.by_name == controller.topics.by_name
+    assert len(follower.changes) == 1
+    assert len(follower.changes[0].changed) == 20
+
+
+def test_a_follower_reads_only_what_is_new(controller: Node, follower: Node) -> None:
+    controller.create("one")
+    follower.follow(controller)
+    controller.create("two")
+    request = follower.registry.request(1, Kind.FOLLOW)
+    reply = controller.registry.answer(request)
+    assert reply.body == controller.log.batches[-1][2]
+    follower.registry.records(request, reply)
+    assert [topic.name for topic in follower.changes[-1].changed] == ["two"]
+
+
+@pytest.mark.parametrize("follows_before", [True, False])
+def test_a_reply_that_was_asked_for_before_the_node_led_removes_no_topic(controller: Node, follower: Node, follows_before: bool) -> None:
+    controller.create("one")
+    if follows_before:
+        follower.follow(controller)
+    request = follower.registry.request(1, Kind.FOLLOW)
+    late = controller.registry.answer(request)
+    controller.registry.follow()
+    follower.lead()
+    follower.create("two")
+    follower.registry.follow()
+    assert follower.registry.records(request, late)  # there is more to ask for
+    assert sorted(follower.topics.by_name) == ["one", "two"]
+    assert not any(change.removed for change in follower.changes)
+
+
+def test_a_deletion_reaches_the_follower_with_what_remains_to_be_done(controller: Node, follower: Node) -> None:
+    controller.create("one")
+    follower.follow(controller)
+    controller.delete("one")
+    follower.follow(controller)
+    changes = follower.changes[-1]
+    assert [topic.name for topic in changes.removed] == ["one"]
+    assert [deleted.name for deleted in changes.deleted] == ["one"]
+
+
+def test_a_follower_reads_everything_again_after_the_controller_replayed_its_log(controller: Node, follower: Node) -> None:
+    controller.create("one")
+    follower.follow(controller)
+    controller.topics.create("never stored", 1, {}, 0)  # memory is ahead of the log
+    controller.registry.journal.failed(AppendFailed("the disk is full"))
+    follower.topics.by_name.pop("one")
+    follower.follow(controller)
+    assert list(follower.topics.by_name) == ["one"]
+
+
+def test_the_next_controller_has_what_the_one_before_stored(controller: Node, follower: Node, log: Log) -> None:
+    controller.create("one")
+    follower.follow(controller)
+    controller.create("two")
+    controller.registry.follow()
+    assert controller.registry.answer(follower.registry.request(1, Kind.FOLLOW)).error_code
+    follower.lead()
+    assert set(follower.topics.by_name) == {"one", "two"}
+    assert [topic.name for topic in follower.changes[-1].changed] == ["two"]
+    follower.create("three")
+    assert not controller.registry.current
+    controller.follow(follower)
+    assert set(controller.topics.by_name) == {"one", "two", "three"}
+
+
+def test_a_follower_writes_nothing(controller: Node, follower: Node) -> None:
+    controller.create("one")
+    follower.follow(controller)
+    assert not follower.registry.journal.writable
+    follower.topics.create("two", 1, {}, 0)
+    follower.registry.journal.end_turn()
+    assert len(controller.log.batches) == 1

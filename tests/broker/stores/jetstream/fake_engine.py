@@ -1,0 +1,101 @@
+"""The engine of one stream, as its connection shows it: what is answered, and what gets lost, the test says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+from broker.stores.jetstream.chain import Chain
+from broker.stores.jetstream.connection import Answered, Connection
+from broker.stores.jetstream.engine import Engine
+from broker.stores.jetstream.entry import CLAIM, HEADER, Entry, parse_entry
+from broker.stores.jetstream.place import Place
+from broker.stores.jetstream.wire import NOT_FOUND, Message
+from storage import AppendFailed
+from tests.support.fake_loop import FakeLoop
+
+PLACE = Place("orders-0", "T-orders", "t.orders")
+
+
+class FakeConnection:
+    """Entries of one stream. `answers` False: what is appended arrives, and its acknowledgement is lost; `arrives` False: it is lost itself."""
+
+    payload_max = 1 << 20
+
+    def __init__(self) -> None:
+        self.loop = FakeLoop()
+        self.entries: list[tuple[str, bytes]] = []
+        self.answers = True
+        self.arrives = True
+        self.error: dict[str, Any] | None = None
+        self.copies = 0
+        self.held: list[Callable[[], None]] | None = None  # answers that the test gives
+
+    def append(self, subject: str, payload: bytes | bytearray, headers: bytes, answered: Answered) -> None:
+        self.copies += 1
+        if not self.arrives:
+            return
+        reply = self._store(headers, bytes(payload))
+        if self.answers:
+            if self.held is None:
+                answered(reply)
+            else:
+                self.held.append(lambda: answered(reply))
+
+    def _store(self, headers: bytes, payload: bytes) -> Message:
+        lines = dict(line.split(": ", 1) for line in headers.decode().split("\r\n") if line)
+        if self.error is not None:
+            return message({"error": self.error})
+        if int(lines["Nats-Expected-Last-Sequence"]) != len(self.entries):
+            return message({"error": {"code": 400, "err_code": 10071, "description": f"wrong last sequence: {len(self.entries)}"}})
+        self.entries.append((lines[HEADER], payload))
+        return message({"stream": PLACE.stream, "seq": len(self.entries)})
+
+    def request(self, subject: str, payload: bytes, answered: Answered, headers: bytes = b"", seconds: float = 0.0) -> None:
+        seq = json.loads(payload)["seq"]
+        if seq > len(self.entries):
+            answered(Message("", 1, b"", NOT_FOUND))
+        else:
+            text, stored = self.entries[seq - 1]
+            answered(Message("", 1, stored, 0, {HEADER: text, "Nats-Sequence": str(seq)}))
+
+    def claim_by_another(self, epoch: int) -> None:
+        self.entries.append((Entry(CLAIM, epoch, 9, "other", 1, self.next_offset, 0, 0).text(), b""))
+
+    @property
+    def next_offset(self) -> int:
+        return parse_entry(self.entries[-1][0]).next_offset
+
+
+def message(body: dict[str, Any]) -> Message:
+    return Message("", 1, json.dumps(body).encode())
+
+
+class Written:
+    """A chain that has claimed an empty log, and what became of its appends."""
+
+    def __init__(self) -> None:
+        self.connection = FakeConnection()
+        claim = Entry(CLAIM, 3, 1, "mine", 1, 0, 0, 0)
+        self.connection.entries.append((claim.text(), b""))
+        self.results: list[int | AppendFailed] = []
+        self.failures: list[AppendFailed] = []
+        self._number = 1
+        engine = Engine(cast(Connection, self.connection))
+        self.chain = Chain(engine, PLACE, claim, 1, self._next, self.failures.append)
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def append(self, payload: bytes = b"batch", records: int = 1) -> None:
+        self.chain.append(payload, records, self.results.append)
+
+    def seconds(self, seconds: float) -> None:
+        self.connection.loop.jump(seconds)
+        self.connection.loop.run()
+
+    @property
+    def payloads(self) -> list[bytes]:
+        return [payload for _, payload in self.connection.entries[1:]]

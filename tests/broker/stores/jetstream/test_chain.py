@@ -1,0 +1,112 @@
+"""The three outcomes of an append: it is in the log, it is refused, or it is unknown and is found out."""
+
+from __future__ import annotations
+
+from broker.stores.jetstream.entry import parse_entry
+from storage import AppendFailed, Fenced, Undecided
+from tests.broker.stores.jetstream.fake_engine import Written
+
+
+def test_appends_take_the_places_behind_the_claim_in_order() -> None:
+    log = Written()
+    log.append(b"a", 2)
+    log.append(b"b", 3)
+    assert log.results == [2, 3]
+    entries = [parse_entry(text) for text, _ in log.connection.entries[1:]]
+    assert [(one.epoch, one.base_offset, one.records) for one in entries] == [(3, 0, 2), (3, 2, 3)]
+
+
+def test_appends_are_reported_in_order_though_acknowledged_in_another() -> None:
+    log = Written()
+    log.connection.held = []
+    log.append()
+    log.append()
+    log.connection.held[1]()
+    assert log.results == []
+    log.connection.held[0]()
+    assert log.results == [2, 3]
+
+
+def test_a_claim_of_another_node_fences_the_writer_for_good() -> None:
+    log = Written()
+    log.connection.claim_by_another(epoch=4)
+    log.append()
+    log.append()
+    assert [type(result) for result in log.results] == [Fenced, Fenced]
+    assert [type(failure) for failure in log.failures] == [Fenced]
+    assert len(log.connection.entries) == 2
+
+
+def test_an_append_that_got_lost_is_sent_again_and_stored_once() -> None:
+    log = Written()
+    log.connection.arrives = False
+    log.append(b"a")
+    log.connection.arrives = True
+    log.seconds(1.5)
+    assert log.results == [2]
+    assert log.payloads == [b"a"]
+
+
+def test_an_append_whose_acknowledgement_got_lost_is_found_by_its_id() -> None:
+    log = Written()
+    log.connection.answers = False
+    log.append(b"a")
+    log.append(b"b")
+    log.connection.answers = True
+    log.seconds(1.5)
+    log.seconds(1.5)
+    assert log.results == [2, 3]
+    assert log.payloads == [b"a", b"b"]
+
+
+def test_an_ambiguous_append_whose_place_another_node_took_is_undecided() -> None:
+    log = Written()
+    log.connection.arrives = False
+    log.append(b"a")
+    log.connection.arrives = True
+    log.connection.claim_by_another(epoch=4)
+    log.seconds(1.5)
+    assert [type(result) for result in log.results] == [Undecided]
+    assert [type(failure) for failure in log.failures] == [Fenced]
+    assert log.payloads == [b""]
+
+
+def test_an_append_behind_one_that_got_lost_does_not_end_the_chain() -> None:
+    log = Written()
+    log.connection.arrives = False
+    log.append(b"a")
+    log.connection.arrives = True
+    log.append(b"b")
+    log.seconds(1.5)
+    assert log.results == [2, 3]
+    assert log.payloads == [b"a", b"b"]
+
+
+def test_an_engine_without_a_leader_is_asked_again() -> None:
+    log = Written()
+    log.connection.error = {"code": 503, "err_code": 10008, "description": "JetStream system temporarily unavailable"}
+    log.append(b"a")
+    assert log.results == []
+    log.connection.error = None
+    log.seconds(0.2)
+    assert log.results == [2]
+
+
+def test_a_batch_larger_than_the_engine_takes_fails_alone() -> None:
+    log = Written()
+    log.append(bytes(2 << 20))
+    log.append(b"a")
+    assert isinstance(log.results[0], AppendFailed)
+    assert log.results[1:] == [2]
+    assert log.chain.failure is None
+
+
+def test_the_end_of_the_lease_ends_what_has_no_answer() -> None:
+    log = Written()
+    log.connection.answers = False
+    log.append(b"a")
+    log.chain.fail(Undecided("the lease is over"))
+    log.connection.answers = True
+    log.seconds(5)
+    assert [type(result) for result in log.results] == [Undecided]
+    assert log.connection.copies == 1
