@@ -1,4 +1,4 @@
-"""The `tenure` command. Each command is imported when it is asked for, so that `tenure health` costs next to nothing."""
+"""The `tenure` command. Each subcommand is imported on use, so that `tenure health` starts fast."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PIPE_CLOSED = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; what it returns is the exit code of the process."""
+    """Run one command; return the exit code of the process."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     options: argparse.Namespace | None = None
     closed = open_closed_streams()
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def open_closed_streams() -> bool:
-    """Puts /dev/null behind standard streams that were closed (`<&-`), so that no socket gets their numbers; whether standard output was closed."""
+    """Put /dev/null behind standard streams that were closed (`<&-`), so that no socket gets their numbers; returns whether standard output was closed."""
     closed = sys.stdout is None
     for name, mode, flags in (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_WRONLY), ("stderr", "w", os.O_WRONLY)):
         if getattr(sys, name) is None:
@@ -69,7 +69,7 @@ def open_closed_streams() -> bool:
 
 
 def prints(options: argparse.Namespace) -> bool:
-    """Whether a command is run for what it prints. One that changes something, or answers with its exit code, is useful without."""
+    """Whether a command is run for its output. Commands that change something, or answer with their exit code, work without."""
     return bool(getattr(options, "dry_run", getattr(options, "for_output", True)))
 
 
@@ -79,7 +79,7 @@ def output_closed() -> Failure:
 
 
 def ended(code: int, line: str, hint: str | None = None) -> Failure:
-    """A Failure, imported when there is one."""
+    """A Failure, imported only when needed."""
     from cli.failure import Failure
 
     return Failure(code, line, hint=hint)
@@ -87,14 +87,14 @@ def ended(code: int, line: str, hint: str | None = None) -> Failure:
 
 def finish(words: Sequence[str], options: argparse.Namespace | None, code: int, error: Failure | None = None) -> None:
     """Print the JSON document that a command has kept until its end, with the error, or the error alone."""
-    if "--json" in (words[: words.index("--")] if "--" in words else words):  # also where the command line cannot be understood
+    if "--json" in (words[: words.index("--")] if "--" in words else words):  # also where the command line is invalid
         from cli.shown import end_json
 
         end_json(getattr(options, "screen", None), code, error)
 
 
 def complain(error: Exception, words: Sequence[str], options: argparse.Namespace | None) -> int:
-    """One line for whatever went wrong, and an object of JSON where that is asked for; no traceback, unless TENURE_DEBUG asks for one."""
+    """One line for any error, and a JSON object with --json; no traceback, unless TENURE_DEBUG asks for one."""
     from cli.shown import plain
 
     if os.environ.get("TENURE_DEBUG"):
@@ -110,7 +110,7 @@ def complain(error: Exception, words: Sequence[str], options: argparse.Namespace
 
 
 def explained(error: Exception) -> Failure:
-    """What to say of an exception, and how the process ends."""
+    """The message for an exception, and the exit code."""
     from cli.failure import Failure
     from cli.shown import plain
 
@@ -127,7 +127,7 @@ def explained(error: Exception) -> Failure:
 
 
 def flushed() -> bool:
-    """Writes what is still buffered, if anybody takes it."""
+    """Write buffered output, unless the reader has closed it."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -138,6 +138,6 @@ def flushed() -> bool:
 
 
 def let_go_of_output() -> None:
-    """The reader is gone: what is still buffered must not be written again when Python ends."""
+    """The reader is gone: buffered output must not be written again when Python ends."""
     with suppress(OSError, ValueError, AttributeError), open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""What the arguments of several commands have in common. Nothing here talks to anybody: it is imported to parse, and to complete."""
+"""Arguments that several commands share. Imported to parse and to complete, so it opens no connection."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ Address = tuple[str, int]
 
 
 def add_cluster(parser: argparse.ArgumentParser, *, json_help: str = "print JSON") -> None:
-    """Which cluster, how long to wait for it, and for whom the output is."""
+    """Add the options for the cluster's address, the timeout and the output format."""
     group = parser.add_argument_group("cluster")
     group.add_argument(
         "--bootstrap",
         metavar="HOST:PORT[,...]",
         type=addresses,
-        help=f"brokers to begin with; default: ${BOOTSTRAP}, else {BOOTSTRAP_DEFAULT}",
+        help=f"bootstrap servers; default: ${BOOTSTRAP}, else {BOOTSTRAP_DEFAULT}",
     )
     group.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=positive_seconds,
         default=TIMEOUT_DEFAULT,
-        help=f"how long to wait for any one answer, reconnecting meanwhile; default: {TIMEOUT_DEFAULT:g}",
+        help=f"time limit of each request, reconnecting meanwhile; default: {TIMEOUT_DEFAULT:g}",
     )
     group.add_argument("--json", action="store_true", help=json_help)
 
 
 def add_change(parser: argparse.ArgumentParser, *, asks: bool = True) -> None:
-    """For whatever changes something."""
+    """Add the options of commands that change the cluster."""
     group = parser.add_argument_group("change")
-    group.add_argument("--dry-run", action="store_true", help="only say what would happen")
-    group.add_argument("--yes", action="store_true", help="do not ask on a terminal" if asks else "accepted as everywhere; this command never asks")
+    group.add_argument("--dry-run", action="store_true", help="only show what would happen")
+    group.add_argument("--yes", action="store_true", help="do not ask on a terminal" if asks else "accepted, as by every command; this one never asks")
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
@@ -53,7 +53,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
 
 def add_family(commands: Any, name: str, *, help: str, description: str, action: str = "action") -> Any:
-    """A command that has actions, to which `add_command` adds; `action` is the name of the chosen one in the options."""
+    """A command with actions, to which `add_command` adds; `action` is the name of the chosen one in the options."""
     parser = commands.add_parser(name, help=help, description=description, formatter_class=Help, allow_abbrev=False)
     return parser.add_subparsers(dest=action, metavar="ACTION", title="actions", required=True)
 
@@ -69,9 +69,9 @@ def add_command(
     notes: str = "",
     for_output: bool = True,
 ) -> argparse.ArgumentParser:
-    """One command in the look that all have; `run` names the module whose `run(options)` is called. `commands` is what add_subparsers() gave.
+    """One command in the common format; `run` names the module whose `run(options)` is called. `commands` is the result of add_subparsers().
 
-    `for_output`: it is run for what it prints, and fails where standard output is closed. One with --dry-run is run for what it changes.
+    `for_output`: it is run for its output, and fails if standard output is closed. A command with --dry-run is run for its changes.
     """
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
@@ -86,7 +86,7 @@ def add_command(
 
 
 def example_epilog(*examples: str, notes: str = "") -> str | None:
-    """What stands below the options: command lines as they are typed, then whatever else is worth knowing."""
+    """The text below the options: example command lines as typed, then other remarks."""
     parts = []
     if examples:
         parts.append("examples:\n" + "\n".join(f"  {example}" for example in examples))
@@ -96,7 +96,7 @@ def example_epilog(*examples: str, notes: str = "") -> str | None:
 
 
 def bootstrap_of(options: argparse.Namespace) -> list[Address]:
-    """The addresses to begin with: of the command line, of the environment, or the default. ValueError says what is wrong with the environment's."""
+    """The bootstrap addresses: of the command line, of the environment, or the default. ValueError if the environment's are malformed."""
     given: list[Address] | None = options.bootstrap
     if given:
         return given

@@ -16,13 +16,22 @@ def add_serve(commands: Any) -> None:
         for_output=False,
         help="run a broker",
         description="Run a broker until SIGTERM or SIGINT. Settings have Kafka's names where Kafka has one; docs/configuration.md lists them.",
-        examples=("tenure serve", "tenure serve --data /var/lib/tenure --listen 0.0.0.0:9092 --advertise broker.example:9092"),
+        examples=(
+            "tenure serve",
+            "tenure serve --data /var/lib/tenure --listen 0.0.0.0:9092 --advertise broker.example:9092",
+            "tenure serve --nodes 3",
+        ),
         notes="What wins: --set and the other flags, then TENURE_... variables (TENURE_GROUP_MAX_SIZE=50), the file, the profile, the default.",
     )
     serve.add_argument("--config", metavar="FILE", help='a TOML file: "max.connections" = 100, or max_connections = 100')
-    serve.add_argument("--listen", metavar="HOST:PORT", action="append", default=[], help="where to listen (127.0.0.1:9092); port 0: a free one")
-    serve.add_argument("--advertise", metavar="HOST:PORT", action="append", default=[], help="what clients are told to connect to")
+    serve.add_argument("--listen", metavar="HOST:PORT", action="append", default=[], help="the address to listen on (127.0.0.1:9092); port 0: a free port")
+    serve.add_argument("--advertise", metavar="HOST:PORT", action="append", default=[], help="the address advertised to clients")
     serve.add_argument("--data", metavar="DIR", action="append", default=[], help="the data directory (./data)")
+    several = serve.add_mutually_exclusive_group()
+    several.add_argument("--nodes", metavar="N", type=whole_number, help="experimental: N nodes over one data directory, a process and a port each")
+    several.add_argument("--node-id", metavar="N", type=whole_number, help="be one of several nodes over the data directory or the store, started by hand")
+    serve.add_argument("--store", metavar="nats://HOST:PORT[,...]", help="experimental: keep all logs in NATS JetStream instead of a directory")
+    serve.add_argument("--cluster", metavar="NAME", help="with --store: the cluster that this node belongs to (tenure)")
     serve.add_argument("--profile", metavar="NAME", help="a named set of settings; test: for integration tests, data goes with the process")
     serve.add_argument(
         "--exit-with-parent",
@@ -39,7 +48,7 @@ def add_health(commands: Any) -> None:
         "health",
         run="cli.health",
         for_output=False,
-        help="say whether a broker is ready",
+        help="check whether a broker is ready",
         description="Ask a broker whether it serves groups: exit code 0 when it is ready, 1 when it does not answer, 2 when it is not ready yet.",
         examples=("tenure health", "tenure health --wait 30 127.0.0.1:9092", "tenure health --bootstrap kafka1:9092,kafka2:9092 --json"),
         notes="With several addresses each is asked, and the exit code is that of the worst.",
@@ -47,7 +56,7 @@ def add_health(commands: Any) -> None:
     health.add_argument("broker", metavar="HOST:PORT", nargs="?", help=f"default: ${BOOTSTRAP}, else the broker of the configuration (TENURE_..., --config)")
     health.add_argument("--bootstrap", metavar="HOST:PORT[,...]", type=addresses, help="the same, as the other commands have it")
     health.add_argument("--wait", metavar="SECONDS", type=seconds, default=0.0, help="how long to try until it is ready")
-    health.add_argument("--timeout", metavar="SECONDS", type=seconds, help="how long to wait for any one answer; default: 2")
+    health.add_argument("--timeout", metavar="SECONDS", type=seconds, help="time limit of each request; default: 2")
     health.add_argument("--config", metavar="FILE", help="the configuration that the broker was started with")
     health.add_argument("--json", action="store_true", help="print JSON")
 

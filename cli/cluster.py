@@ -1,4 +1,4 @@
-"""`tenure cluster`: what is there, in a screenful."""
+"""`tenure cluster`: an overview of the cluster."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from cli.client import EXIT, Cluster, Failure, TopicInfo, failure
 from cli.client.api_names import api_name
 from cli.client.releases import SINCE, Release, looks_like, release_text
+from cli.nodes import NodeStatus, moment, node_status
 from cli.shown import Column, Painted, Role, Screen, plain
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.describe_cluster import DescribeClusterRequest
@@ -22,7 +23,7 @@ Versions = dict[int, tuple[int, int]]
 
 
 class Seen(NamedTuple):
-    """One broker."""
+    """One broker of the overview."""
 
     id: int
     host: str
@@ -32,6 +33,7 @@ class Seen(NamedTuple):
     fenced: bool
     versions: Versions | None  # None: it does not answer
     problem: str | None
+    node: NodeStatus | None  # for one of several nodes of Tenure
 
 
 class View(NamedTuple):
@@ -41,7 +43,7 @@ class View(NamedTuple):
     controller_id: int | None
     tenure: bool
     brokers: list[Seen]
-    versions: Versions  # of one that answers
+    versions: Versions  # for a broker that answers
     features: list[dict[str, Any]]
     topics: dict[str, TopicInfo]
     groups: Counter[str] | None  # by state; None: they could not be counted
@@ -68,11 +70,12 @@ def look(cluster: Cluster) -> View:
     topics = cluster.topics(None)
     warnings: list[str] = []
     controller = controller_id(cluster)
-    brokers = seen_brokers(cluster, controller, warnings)
+    tenure = cluster.topics([NOTES_TOPIC])[NOTES_TOPIC].internal
+    brokers = seen_brokers(cluster, controller, tenure, warnings)
     return View(
         cluster.id,
         controller,
-        cluster.topics([NOTES_TOPIC])[NOTES_TOPIC].internal,
+        tenure,
         brokers,
         cluster.offered(),
         features(cluster),
@@ -83,8 +86,9 @@ def look(cluster: Cluster) -> View:
 
 
 def controller_id(cluster: Cluster) -> int | None:
-    """Metadata of a Kafka with KRaft names any broker, for it passes on what is for the controller: there the quorum is asked. None: it is
-    not told."""
+    """Metadata of a Kafka with KRaft names any broker, as it forwards requests for the controller: there the quorum is asked. None: it
+    is unknown.
+    """
     if DescribeQuorumRequest.API_KEY not in cluster.offered():
         return cluster.controller_id if cluster.controller_id >= 0 else None
     partitions = [DescribeQuorumRequestPartitionData(0)]
@@ -93,7 +97,7 @@ def controller_id(cluster: Cluster) -> int | None:
     return None if reply.error_code or not found or found[0].error_code or found[0].leader_id < 0 else int(found[0].leader_id)
 
 
-def seen_brokers(cluster: Cluster, controller: int | None, warnings: list[str]) -> list[Seen]:
+def seen_brokers(cluster: Cluster, controller: int | None, tenure: bool, warnings: list[str]) -> list[Seen]:
     known = {broker.id: (broker, False) for broker in cluster.brokers.values()}
     found = []
     for broker in fenced_brokers(cluster):
@@ -102,7 +106,8 @@ def seen_brokers(cluster: Cluster, controller: int | None, warnings: list[str]) 
         versions, problem = (None, "fenced") if fenced else reached(cluster, id)
         if problem and not fenced:
             warnings.append(f"broker {id} cannot be reached from here as it is advertised: {problem}")
-        found.append(Seen(id, broker.host, broker.port, broker.rack, id == controller, fenced, versions, problem))
+        node = node_status(cluster, id) if tenure and versions is not None else None
+        found.append(Seen(id, broker.host, broker.port, broker.rack, id == controller, fenced, versions, problem, node))
     return found
 
 
@@ -174,7 +179,15 @@ def show(screen: Screen, view: View) -> None:
         columns.append(Column("LOOKS LIKE"))
         for row, broker in zip(rows, view.brokers, strict=True):
             row.append(None if broker.versions is None else kafka_text(looks_like(broker.versions)))
+    if any(broker.node for broker in view.brokers):
+        columns += [Column("GROUPS", right=True), Column("TOPICS", right=True), Column("SINCE")]
+        for row, broker in zip(rows, view.brokers, strict=True):
+            node = broker.node
+            row += [None] * 3 if node is None else [node.groups_partitions, node.topics_partitions, moment(node.since_ms)]
     screen.table(columns, rows)
+    if any(broker.node for broker in view.brokers):
+        screen.line()
+        screen.line(screen.paint("GROUPS and TOPICS: partitions that the node owns; SINCE: when it got the last of them", Role.DIM))
 
 
 def controller_text(view: View) -> str:
@@ -189,6 +202,8 @@ def state(broker: Seen) -> Painted:
         return Painted("fenced", Role.BAD)
     if broker.problem:
         return Painted("not reachable from here", Role.BAD)
+    if broker.node is not None and broker.node.draining:
+        return Painted("draining", Role.CAREFUL)
     return Painted("controller" if broker.controller else "up", Role.GOOD)
 
 
@@ -232,7 +247,7 @@ def kafka_text(*found: Release | None) -> str:
 
 
 def show_versions(screen: Screen, view: View) -> None:
-    """What any of the brokers serves; where they differ, what all of them do."""
+    """The APIs served by any of the brokers; where versions differ, the common ones."""
     screen.line()
     common = common_versions(view)
     screen.table(["KEY", "REQUEST", Column("FROM", right=True), Column("TO", right=True)], [[key, api_name(key), *common[key]] for key in sorted(common)])
@@ -263,6 +278,7 @@ def document(view: View, with_versions: bool) -> dict[str, Any]:
                 "reachable": broker.versions is not None,
                 "problem": broker.problem,
                 "release": release_of(broker),
+                "node": broker.node.document() if broker.node else None,
             }
             for broker in view.brokers
         ],

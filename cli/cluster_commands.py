@@ -1,11 +1,11 @@
-"""Arguments of `tenure cluster` and `tenure completion`."""
+"""Arguments of `tenure cluster`, `tenure node` and `tenure completion`."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from cli.arguments import add_cluster, add_command
+from cli.arguments import add_change, add_cluster, add_command, add_family, whole_number
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -16,11 +16,41 @@ def add_cluster_command(commands: Any) -> None:
         "cluster",
         run="cli.cluster",
         help="show a cluster and its brokers",
-        description="Show what a cluster is: its id, its brokers, which release of Kafka it looks like, and how many topics and groups it has.",
+        description="Show a cluster: its id, its brokers, its Kafka release, and its number of topics and groups.",
         examples=("tenure cluster", "tenure cluster --bootstrap kafka1:9092,kafka2:9092", "tenure cluster --versions --json | jq .release"),
     )
-    cluster.add_argument("--versions", action="store_true", help="list every request that it serves, and in which versions")
+    cluster.add_argument("--versions", action="store_true", help="list every supported request with its versions")
     add_cluster(cluster)
+
+
+def add_node(commands: Any) -> None:
+    actions = add_family(
+        commands,
+        "node",
+        help="drain or undrain one of several nodes",
+        description="Move the logs of one of several nodes (tenure serve --nodes N) to the others, and back. tenure cluster shows the nodes.",
+    )
+    drain = add_command(
+        actions,
+        "drain",
+        run="cli.nodes",
+        help="hand all partitions of a node to the other nodes",
+        description="Hand all logs of a node over to the others, in order, and wait until it owns nothing: then it can be stopped or killed unnoticed.",
+        examples=("tenure node drain 2", "tenure node drain 2 --timeout 60"),
+        notes="It is drained until tenure node undrain, or until it is started again.",
+    )
+    undrain = add_command(
+        actions,
+        "undrain",
+        run="cli.nodes",
+        help="give a drained node its share of the partitions again",
+        description="Give a drained node its share of the partitions again, and wait until it has taken them over.",
+        examples=("tenure node undrain 2",),
+    )
+    for parser in (drain, undrain):
+        parser.add_argument("node", metavar="N", type=whole_number, help="id of the node")
+        add_cluster(parser)
+        add_change(parser, asks=False)
 
 
 def add_completion(commands: Any) -> None:
@@ -28,7 +58,7 @@ def add_completion(commands: Any) -> None:
         commands,
         "completion",
         run="cli.completion",
-        help="print a script that completes commands in a shell",
+        help="print a shell completion script",
         description="Print a script for a shell: with it TAB completes commands, options and their values, also names of groups and topics.",
         examples=(
             'eval "$(tenure completion bash)"                                  # in ~/.bashrc',

@@ -1,6 +1,6 @@
-"""The command line: which commands there are, and what to say about one that cannot be understood.
+"""The command line: the list of commands, and the messages for usage errors.
 
-Only the arguments of the command that is named are built, and all of them for help, completion, and a name that nobody knows.
+Only the arguments of the named command are built; for help, completion and an unknown name all of them are.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ ARGUMENTS = {
     "consume": ("cli.records.arguments", "add"),
     "analyze": ("cli.analyze.arguments", "add"),
     "cluster": ("cli.cluster_commands", "add_cluster_command"),
+    "node": ("cli.cluster_commands", "add_node"),
     "completion": ("cli.cluster_commands", "add_completion"),
 }
 # Understood in front of the command too: `tenure --bootstrap kafka1:9092 group list`.
@@ -30,7 +31,7 @@ WITH_VALUE = ("--bootstrap", "--timeout")
 WITHOUT_VALUE = ("--json",)
 
 
-# What other tools for Kafka, and people, call them; each counts where the command has the option behind it.
+# Names that other Kafka tools and users give these options; each counts if the command has the option behind it.
 CALLED_ELSEWHERE = {
     "--bootstrap-server": "--bootstrap",
     "--brokers": "--bootstrap",
@@ -61,7 +62,7 @@ class Version(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """One line for what cannot be understood, with what was probably meant; and not with exit code 2, which says something else in `tenure health`."""
+    """One line for a usage error, with a suggestion; and not with exit code 2, which has another meaning in `tenure health`."""
 
     def __init__(self, *arguments: Any, **how: Any) -> None:
         super().__init__(*arguments, **how)
@@ -87,7 +88,7 @@ class Parser(argparse.ArgumentParser):
         return message.removeprefix("argument ").replace("expected one argument", "a value is missing")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Whoever reads its own arguments says what it does not know, and not the command above it, which has other options."""
+        """Let the subcommand report its unknown arguments: the parent command has other options."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(self._unknown(unknown))
@@ -147,7 +148,7 @@ def everything_below(parser: argparse.ArgumentParser) -> Iterator[argparse.Argum
 
 
 def read(arguments: Sequence[str]) -> argparse.Namespace | None:
-    """What to run, None when help was shown instead. Ends the process for --help, --version and what cannot be understood."""
+    """The command to run, None if help was shown. Ends the process for --help, --version and usage errors."""
     if arguments and arguments[0] == "help":  # tenure help group list
         arguments = [*arguments[1:], "--help"]
     parser = build_parser(first_word(arguments))
@@ -161,7 +162,7 @@ def read(arguments: Sequence[str]) -> argparse.Namespace | None:
 
 
 def first_word(arguments: Sequence[str]) -> str | None:
-    """The command, behind whatever options stand in front of it."""
+    """The command, after any options in front of it."""
     at = 0
     while at < len(arguments):
         size = option_size(arguments[at])
@@ -178,7 +179,7 @@ def option_size(word: str) -> int:
 
 
 def arranged(parser: Parser, arguments: Sequence[str]) -> list[str]:
-    """Options that stand in front of a command or its action go behind it, where they are known."""
+    """Move known options in front of a command or its action behind it."""
     words: list[str] = []
     options: list[str] = []
     at = 0
@@ -211,7 +212,7 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 
 def build_parser(command: str | None = None) -> Commands:
-    """All commands, or only those beside the one that is named."""
+    """All commands, or only the named one."""
     parser = Commands(prog="tenure", allow_abbrev=False)
     parser.add_argument("--version", action=Version, nargs=0, help="show the version, and whether this build is compiled, and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", prog="tenure", parser_class=Parser)

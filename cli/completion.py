@@ -66,7 +66,7 @@ complete -c tenure -f -a '(__tenure_offer)'
 """
 
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
-# What bash takes for the end of a word, unless it is quoted: only what is behind it is replaced.
+# bash's word breaks, unless quoted: only the part after them is replaced.
 BASH_BREAKS = "=:@"
 
 

@@ -1,4 +1,4 @@
-"""What may follow some words of a command line: read off argparse's own tree, with names from the cluster where it answers quickly."""
+"""The possible next words of a command line: read from argparse's tree, with names from the cluster if it answers quickly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES_MAX = 1000
 
 class Offer(NamedTuple):
     kind: str  # words, files, folders
-    words: list[tuple[str, str]] = []  # noqa: RUF012 (never changed): each with what it is about
+    words: list[tuple[str, str]] = []  # noqa: RUF012 (never changed): each with its description
 
 
 class Place(NamedTuple):
@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 
 def offer(before: list[str], current: str) -> Offer:
-    """What the word that begins with `current` may be, behind the words `before` (without `tenure` itself)."""
+    """The completions of `current` after the words `before` (without `tenure` itself)."""
     place = follow(before)
     if place.pending is not None:
         return values_of(place.pending, place, current)
@@ -93,7 +93,7 @@ def takes_value(action: argparse.Action) -> bool:
 
 
 def options(place: Place) -> Iterable[tuple[str, str]]:
-    """Those that may still be given: not twice what counts once, and nothing that something given excludes."""
+    """The options that may still be given: no single option twice, and none excluded by a given one."""
     excluded = {
         id(other)
         for group in place.parser._mutually_exclusive_groups
@@ -144,7 +144,7 @@ def values_of(action: argparse.Action, place: Place, current: str) -> Offer:
 
 
 def words_for(action: argparse.Action, place: Place) -> Iterable[str]:
-    """What an option takes that argparse knows no choices of: their case does not matter, there are more, or they stand elsewhere."""
+    """The values of an option without argparse choices: they ignore case, are too many, or are defined elsewhere."""
     match place.path, action.dest:
         case ["serve"], "profile":
             from broker.settings.table import PROFILES
@@ -173,7 +173,7 @@ def words_for(action: argparse.Action, place: Place) -> Iterable[str]:
 
 
 def names_for(action: argparse.Action, place: Place) -> Callable[[argparse.Namespace], list[str]] | None:
-    """Groups and topics that are there, in the commands that are about a cluster; what is made anew has no name yet."""
+    """Existing groups and topics, for commands about a cluster; new things have no name to complete."""
     if "--bootstrap" not in place.parser._option_string_actions or place.path == ["topic", "create"]:
         return None
     if action.dest in ("group", "groups"):
@@ -239,6 +239,6 @@ def summary(parser: argparse.ArgumentParser, command: str) -> str:
 
 
 def short(help: str | None) -> str:
-    """What a list has room for: up to the first stop."""
+    """A description short enough for a list: up to the first full stop."""
     text = (help or "").partition(";")[0].partition(":")[0]
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""A TCP connection to a name before a deadline, whatever resolvers and firewalls do."""
+"""A TCP connection to a host name before a deadline, with slow resolvers and firewalls in mind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def remaining(deadline: float) -> float:
 
 
 def dial(host: str, port: int, deadline: float) -> socket.socket:
-    """The first address of the name that accepts us; each gets its share of the time, so that one that swallows packets leaves some to the next."""
+    """The first address of the name that accepts; each gets a share of the time, so that one that drops packets leaves some to the next."""
     found = look_up(host, port, deadline)
     failure: Exception = TimeoutError()
     for number, entry in enumerate(found):

@@ -1,4 +1,4 @@
-"""How a command ends that could not do what it was asked for: one line, an exit code, and with --json an object that scripts can read."""
+"""The failure of a command: one line, an exit code, and with --json an object for scripts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class EXIT(IntEnum):
     DONE = 0
     REFUSED = 1  # the cluster said no, or a part of it failed, or the user said no
     USAGE = 64
-    DAMAGED = 65  # what was given to read makes no sense
+    DAMAGED = 65  # the given input is invalid
     MISSING = 66  # no such group, topic, member or file
-    UNREACHABLE = 69  # nobody answers, or not in Kafka's protocol without TLS and SASL
+    UNREACHABLE = 69  # no broker answers in Kafka's protocol without TLS and SASL
     SOFTWARE = 70  # a defect of ours
     PLATFORM = 71
     OUTPUT = 74  # standard output takes no more
@@ -26,7 +26,7 @@ class EXIT(IntEnum):
     INTERRUPTED = 130
 
 
-# What `code` is in an error of --json, where nothing more exact is known than the exit code.
+# The `code` of an error with --json, if nothing more exact is known than the exit code.
 WORDS: Final[dict[int, str]] = {
     EXIT.REFUSED: "refused",
     EXIT.USAGE: "usage",
@@ -47,7 +47,7 @@ HINTS: Final[dict[int, str]] = {
     EXIT.SOFTWARE: "TENURE_DEBUG=1 shows where",
     EXIT.AGAIN: "try again, or wait longer with --timeout",
 }
-# More exact ones. An error that the cluster answers has Kafka's name for it, unless it is one of these.
+# More exact codes. An error reply of the cluster has Kafka's name for it, unless listed here.
 UNKNOWN_GROUP: Final = "unknown-group"
 UNKNOWN_TOPIC: Final = "unknown-topic"
 UNKNOWN_MEMBER: Final = "unknown-member"
@@ -62,7 +62,7 @@ def readable(text: str) -> str:
 
 
 class Failure(Exception):
-    """What is wrong and what to do about it, in one line. For scripts: `word` is the kind of error, `hint` what to do, None where nothing is known."""
+    """The problem and its remedy in one line. For scripts: `word` is the kind of error, `hint` the remedy, None if unknown."""
 
     def __init__(self, code: int, line: str, *, word: str | None = None, hint: str | None = None) -> None:
         super().__init__(line)
@@ -76,5 +76,5 @@ class Failure(Exception):
         return Failure(self.code, line, word=self.word, hint=self.hint)
 
     def document(self) -> dict[str, str | None]:
-        """The one shape that errors have with --json."""
+        """The JSON object of every error."""
         return {"code": self.word, "message": self.line, "hint": self.hint}

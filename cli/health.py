@@ -25,7 +25,7 @@ READY, SILENT, NOT_READY, USAGE, CONFIG = 0, 1, 2, 64, 78
 API_VERSIONS, LIST_GROUPS, FIND_COORDINATOR = 18, 16, 10
 LOAD_IN_PROGRESS, NOT_AVAILABLE = 14, 15
 WHAT = {0: "is not ready", LOAD_IN_PROGRESS: "is loading", NOT_AVAILABLE: "is suspended"}
-DEFECTS = "; defects: "  # behind it a broker says how many it has met, and the last of them
+DEFECTS = "; defects: "  # followed by the number of defects, and the last of them
 PROBE_SECONDS = 2.0
 PAUSE_SECONDS = 0.1
 REPLY_BYTES_MAX = 1 << 20
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
             answers.append((host, port, *probe(host, port, min(patience, left) if left > PAUSE_SECONDS else patience)))
         code = worst(answers)
         if code == READY or time.monotonic() + PAUSE_SECONDS >= deadline:
-            show(answers, options)
+            print_answers(answers, options)
             return code
         time.sleep(PAUSE_SECONDS)
 
@@ -68,7 +68,7 @@ def worst(answers: list[Answer]) -> int:
     return next(code for code in (SILENT, NOT_READY, READY) if code in codes)
 
 
-def show(answers: list[Answer], options: argparse.Namespace) -> None:
+def print_answers(answers: list[Answer], options: argparse.Namespace) -> None:
     if not options.json:
         for host, port, _, text in answers:
             print(f"{format_endpoint(host, port)} {text}")
@@ -88,20 +88,20 @@ def show(answers: list[Answer], options: argparse.Namespace) -> None:
         for host, port, code, text in answers
     ]
     document: dict[str, object] = {"ready": worst(answers) == READY, "brokers": brokers}
-    if trouble := [one for one, answer in zip(brokers, answers, strict=True) if answer[2] == worst(answers) != READY]:
+    if trouble := [broker for broker, answer in zip(brokers, answers, strict=True) if answer[2] == worst(answers) != READY]:
         code, word = (EXIT.UNREACHABLE, None) if worst(answers) == SILENT else (EXIT.AGAIN, NOT_READY)
         document["error"] = Failure(code, str(trouble[0]["text"]), word=word, hint="--wait SECONDS waits until it is ready").document()
     Screen.of(options).document(document)
 
 
 def defects_in(text: str) -> int:
-    """How many of its own defects a broker has met since it started, as it says itself."""
+    """The number of internal errors that the broker reports since its start."""
     count = text.partition(DEFECTS)[2].partition(",")[0]
     return int(count) if count.isdecimal() else 0
 
 
 def asked_for(options: argparse.Namespace) -> list[tuple[str, int]]:
-    """What the command line names, the environment, or the broker that is configured here."""
+    """The addresses: from the command line, the environment, or the local configuration."""
     if options.broker:
         return [named(options.broker)]
     if options.bootstrap or (os.environ.get(BOOTSTRAP, "").strip() and not options.config):
@@ -109,7 +109,7 @@ def asked_for(options: argparse.Namespace) -> list[tuple[str, int]]:
             return bootstrap_of(options)
         except ValueError as error:
             raise failure(USAGE, str(error)) from error
-    return [configured(options.config)]
+    return configured(options.config)
 
 
 def named(text: str) -> tuple[str, int]:
@@ -119,8 +119,8 @@ def named(text: str) -> tuple[str, int]:
         raise failure(USAGE, str(error)) from error
 
 
-def configured(config_file: str | None) -> tuple[str, int]:
-    """The broker that this environment and this file describe, as it is reached from this machine."""
+def configured(config_file: str | None) -> list[tuple[str, int]]:
+    """The broker that this environment and this file describe, as it is reached from this machine; of several nodes each."""
     from broker.settings.config import ConfigError, load_config
 
     try:
@@ -130,9 +130,11 @@ def configured(config_file: str | None) -> tuple[str, int]:
     listener = config.listeners[0]
     if listener.port == 0:
         raise failure(USAGE, f"{listener.name} takes a free port at each start; write tenure health HOST:PORT, as its listening line says")
-    if is_wildcard(listener.host):
-        return "::1" if ":" in listener.host else "127.0.0.1", listener.port
-    return listener.host, listener.port
+    host = listener.host
+    if is_wildcard(host):
+        host = "::1" if ":" in host else "127.0.0.1"
+    nodes = 1 if "node.id" in config.given else config.cluster_nodes
+    return [(host, listener.port + number) for number in range(nodes)]
 
 
 def failure(code: int, line: str) -> Exception:
@@ -142,7 +144,7 @@ def failure(code: int, line: str) -> Exception:
 
 
 def probe(host: str, port: int, seconds: float) -> tuple[int, str]:
-    """The exit code and what to say; never longer than the seconds, whatever is at the other end."""
+    """The exit code and the message, within the given seconds whatever the peer does."""
     deadline = time.monotonic() + seconds
     took = ""
     second_look = SecondLook(host, port, seconds)
@@ -190,7 +192,7 @@ def what_else(host: str, port: int, deadline: float, begins: bytes = b"") -> str
 
 
 class Exchange:
-    """One request, the beginning of its reply: no more is read than is looked at."""
+    """One request and the beginning of its reply: only the needed bytes are read."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self._connection = connection
@@ -221,7 +223,7 @@ class Exchange:
         return data
 
     def more(self) -> bytes:
-        """Whatever else has come by now."""
+        """Other bytes received so far."""
         try:
             self._connection.settimeout(min(0.1, remaining(self._deadline)))
             return self._connection.recv(200)
@@ -275,8 +277,9 @@ def list_groups_error(exchange: Exchange, versions: tuple[int, int]) -> int:
 
 
 def progress(exchange: Exchange, versions: tuple[int, int]) -> str:
-    """The error message of FindCoordinator version 2, for a group that need not exist: NOTHING, and what else is to be said behind it,
-    where nothing keeps the broker from being ready."""
+    """The error message of FindCoordinator version 2, for a group that need not exist: NOTHING, and further remarks after it,
+    if the broker is ready.
+    """
     if not versions[0] <= 2 <= versions[1]:
         return ""
     key = CLIENT_ID

@@ -1,4 +1,4 @@
-"""What `tenure --help` says: every command with what it can do, the environment, and every exit code."""
+"""The text of `tenure --help`: commands with their actions, the environment, and the exit codes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GROUPS = {
     "consumer groups of any Kafka cluster": ("group",),
     "topics of any Kafka cluster": ("topic", "produce", "consume"),
     "logs of any Kafka cluster, explained": ("analyze",),
-    "the cluster, and this command": ("cluster", "completion"),
+    "the cluster, and this command": ("cluster", "node", "completion"),
 }
 
 OPENING = """\
@@ -21,13 +21,13 @@ and a tool for the groups and topics of any Kafka cluster from Kafka 2.4 on.
 """
 
 ENVIRONMENT = """\
-options in front of the command or behind it:
-  --bootstrap HOST:PORT[,...]  brokers to begin with (127.0.0.1:9092)
-  --timeout SECONDS            how long to wait for any one answer (10)
+options before or after the command:
+  --bootstrap HOST:PORT[,...]  bootstrap servers (127.0.0.1:9092)
+  --timeout SECONDS            time limit of each request (10)
   --json                       JSON instead of tables
 
 environment:
-  TENURE_BOOTSTRAP             what --bootstrap is by default
+  TENURE_BOOTSTRAP             the default of --bootstrap
   TENURE_...                   settings of serve: TENURE_GROUP_MAX_SIZE=50
   NO_COLOR                     no colour on a terminal
   TENURE_DEBUG=1               a traceback instead of a line, to report a defect
@@ -40,9 +40,9 @@ other options:
 EXIT_CODES = """\
 exit codes of serve:
   0   stopped in order, by SIGTERM or SIGINT
-  64  the command line cannot be understood
-  65  the data directory holds what this version cannot serve
-  69  an address cannot be listened on
+  64  the command line is invalid
+  65  the data directory has a format that this version cannot serve
+  69  an address cannot be bound
   70  a defect of ours; the log has the traceback
   71  this system is not supported
   73  the data directory cannot be made or written
@@ -54,12 +54,12 @@ exit codes of health:
   0   ready
   1   not answering
   2   answering, but loading or suspended
-  64  the command line cannot be understood
+  64  the command line is invalid
   78  a setting is wrong
 
 exit codes of log:
   0   everything that was read is sound
-  64  the command line cannot be understood
+  64  the command line is invalid
   65  something is damaged, cannot be read or was written by a newer version
   66  there is nothing to read at the path
   74  reading failed
@@ -67,8 +67,8 @@ exit codes of log:
 exit codes of analyze:
   0   done
   2   something was found: a status that --fail-on names, or a difference
-  64  the command line cannot be understood
-  65  what was given cannot be read, or is no folder of analyses
+  64  the command line is invalid
+  65  the input cannot be read, or is no folder of analyses
   66  no such group
   70  a defect of ours
   75  another run is at work in the same folder
@@ -77,8 +77,8 @@ exit codes of analyze:
 exit codes of the commands for a cluster:
   0   done, or nothing was to be done
   1   the cluster refused, a part of it failed, or the answer was no
-  64  the command line cannot be understood
-  65  a file that was given cannot be understood
+  64  the command line is invalid
+  65  a given file is invalid
   66  no such group, topic, member or file
   69  no broker answers there, or it wants TLS or SASL
   70  a defect of ours
@@ -103,7 +103,7 @@ def page(parsers: Mapping[str, argparse.ArgumentParser], summaries: Mapping[str,
 
 
 def actions(parser: argparse.ArgumentParser, prefix: str = "") -> list[str]:
-    """A line for each action of a command, those of actions behind them."""
+    """A line for each action of a command, with the actions of sub-commands."""
     lines = []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

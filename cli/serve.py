@@ -1,9 +1,11 @@
-"""`tenure serve`: settings, logs and the data directory in order, then the broker; one line and an exit code for whatever fails."""
+"""`tenure serve`: settings, logs and the data directory in order, then the broker or several nodes; one line and an exit code for whatever
+fails."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -19,7 +21,7 @@ from cli.failure import readable
 
 
 def run(options: argparse.Namespace) -> int:
-    # Until the broker handles it: as the first process of a container, this one would not even hear of it.
+    # Until the broker handles the signal: the first process of a container would otherwise ignore it.
     before = signal.signal(signal.SIGTERM, remember_signal)
     try:
         return run_until_stopped(options)
@@ -32,28 +34,100 @@ def run_until_stopped(options: argparse.Namespace) -> int:
     mark("command_line")
     hold_standard_descriptors()
     try:
-        config = load_config(
-            config_file=options.config,
-            listen=options.listen,
-            advertise=options.advertise,
-            data=options.data,
-            profile=options.profile,
-            settings=[*options.settings, *parent_setting(options.exit_with_parent)],
-            environ=os.environ,
-        )
+        config = load(options)
     except ConfigError as error:
         complain(*error.problems)
         return error.code
     mark("settings")
     try:
         with data_directory(config) as ready:
-            return serve(ready)
+            return supervise(ready, options) if wants_supervisor(config) else serve(ready)
     except StartError as error:
         complain(str(error))
         return error.code
     except OSError as error:
         complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         return ExitCode.DISK
+
+
+def load(options: argparse.Namespace) -> Config:
+    """The settings of all sources. Raises ConfigError."""
+    settings = [*options.settings, *parent_setting(options.exit_with_parent)]
+    if options.nodes is not None:
+        settings.append(f"cluster.nodes={options.nodes}")
+    if options.node_id is not None:
+        settings.append(f"node.id={options.node_id}")
+    if options.store is not None:
+        settings.append(f"store={options.store}")
+    if options.cluster is not None:
+        settings.append(f"cluster.name={options.cluster}")
+
+    def with_settings(*more: str) -> Config:
+        return load_config(
+            config_file=options.config,
+            listen=[first_port(text) for text in options.listen],
+            advertise=[first_port(text) for text in options.advertise],
+            data=options.data,
+            profile=options.profile,
+            settings=[*settings, *more],
+            environ=os.environ,
+        )
+
+    config = with_settings()
+    if options.node_id is not None and "cluster.nodes" not in config.given:
+        config = with_settings("cluster.nodes=2")  # any number above 1 says that there are others
+    if options.nodes is not None and options.nodes > 1 and "node.id" in config.given:
+        raise ConfigError([f"--nodes {options.nodes}: node.id={config.node_id} is set too, and each node gets its own id; leave it out"])
+    problems = [problem for flag in ("listen", "advertise") for text in getattr(options, flag) for problem in range_problem(flag, text, config)]
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+PORTS = re.compile(r"(.*:)([0-9]{1,5})-([0-9]{1,5})")  # 127.0.0.1:9092-9095
+
+
+def first_port(text: str) -> str:
+    found = PORTS.fullmatch(text)
+    return found[1] + found[2] if found else text
+
+
+def range_problem(flag: str, text: str, config: Config) -> Iterator[str]:
+    """The problem of a port range; a single port is the first of as many as there are nodes."""
+    found = PORTS.fullmatch(text)
+    if found is None:
+        return
+    ports = int(found[3]) - int(found[2]) + 1
+    if not wants_supervisor(config):
+        yield f"--{flag} {text}: a range of ports is for --nodes N"
+    elif ports != config.cluster_nodes:
+        yield f"--{flag} {text}: {config.cluster_nodes} nodes need {config.cluster_nodes} ports, and this range has {max(ports, 0)}"
+
+
+def wants_supervisor(config: Config) -> bool:
+    """Whether this process starts the nodes; with a node.id it is one of them."""
+    return config.cluster_nodes > 1 and "node.id" not in config.given
+
+
+def supervise(config: Config, options: argparse.Namespace) -> int:
+    """Run the nodes in child processes."""
+    from broker.logging import logs
+
+    logs.configure(config.log_level, config.log_format)
+    try:
+        from broker.supervisor import supervise as supervise_nodes
+
+        return supervise_nodes(config, node_arguments(options))
+    finally:
+        logs.close()
+
+
+def node_arguments(options: argparse.Namespace) -> list[str]:
+    """The arguments that all nodes share."""
+    words = ["--trace-start"] if options.trace_start else []
+    for flag, value in (("--config", options.config), ("--profile", options.profile), *(("--set", setting) for setting in options.settings)):
+        words += [flag, value] if value is not None else []
+    return words
 
 
 def parent_setting(wanted: bool | None) -> list[str]:
@@ -65,7 +139,8 @@ def serve(config: Config) -> int:
     from broker.logging import logs
     from broker.logging.logs import log
 
-    logs.configure(config.log_level, config.log_format)
+    # Several nodes write to one standard error.
+    logs.configure(config.log_level, config.log_format, common={"node_id": config.node_id} if config.cluster_nodes > 1 else None)
     mark("logs")
     try:
         from broker.server import serve as serve_forever
@@ -83,7 +158,7 @@ def serve(config: Config) -> int:
 
 @contextmanager
 def data_directory(config: Config) -> Iterator[Config]:
-    """A directory that goes with the process where the profile says so; its name tells whose it was should it stay behind."""
+    """A directory removed with the process if the profile says so; its name has the process id in case it stays behind."""
     if not config.temporary_data:
         yield config
         return
@@ -105,7 +180,7 @@ def hold_standard_descriptors() -> None:
 
 
 def complain(*problems: str) -> None:
-    """One line each; like a log line it waits for no reader, so that a stuck pipe cannot keep the process from ending."""
+    """One line each; like log lines these do not wait for a reader, so that a stuck pipe cannot keep the process from ending."""
     sink = LineSink(2, lambda count: b"")
     for problem in problems:
         sink.write(f"tenure: {readable(problem)}\n".encode("utf-8", "backslashreplace"))

@@ -1,6 +1,6 @@
-"""Where output goes: tables for people, JSON for programs, and questions before something changes.
+"""Output of commands: tables, JSON, and confirmation before changes.
 
-What comes from a peer (names, messages, metadata) never reaches a terminal as it is: control characters are written as escapes.
+Text from a peer (names, messages, metadata) is never printed to a terminal unchanged: control characters are escaped.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 GAP = "  "
 SIGNALLED = 128  # exit codes from here on: a signal has ended the command
-INDENT = "    "  # of what does not fit into the line before
+INDENT = "    "  # of columns that do not fit into the line
 
 
 class Role(Enum):
-    """What a text says, not how it looks."""
+    """The meaning of a text, not its look."""
 
     GOOD = "32"
     BAD = "31"
@@ -45,7 +45,7 @@ class Painted(NamedTuple):
 
 
 def plain(text: str) -> str:
-    """Safe on a terminal: whatever is not printable is written as an escape."""
+    """Safe on a terminal: unprintable characters are escaped."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else escaped(char) for char in text)
@@ -62,7 +62,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def json_plain(text: str) -> str:
-    """JSON with its own escapes for what is not printable: between strings there are only line ends."""
+    """JSON with its own escapes for unprintable characters: the only line feeds are between strings."""
     if text.isprintable():
         return text
     return "".join(char if char == "\n" or char.isprintable() else json_escaped(char) for char in text)
@@ -89,9 +89,9 @@ class Screen:
     @classmethod
     def of(cls, options: argparse.Namespace) -> Screen:
         screen = cls(json=bool(getattr(options, "json", False)), colour=shows_colour(sys.stdout), columns=terminal_columns(sys.stdout))
-        if isinstance(screen.out, io.TextIOWrapper):  # a terminal of another encoding gets escapes for what it cannot show
+        if isinstance(screen.out, io.TextIOWrapper):  # a terminal of another encoding gets escapes for missing characters
             screen.out.reconfigure(errors="backslashreplace")
-        options.screen = screen  # the command's end is told there, whatever it comes to
+        options.screen = screen  # the end of the command is reported there, with any result
         return screen
 
     @property
@@ -106,7 +106,7 @@ class Screen:
         self.out.write(text + "\n")
 
     def warn(self, text: str) -> None:
-        """One line on standard error, behind what was printed before it."""
+        """One line on standard error, after the output so far."""
         self.out.flush()
         self.err.write(f"tenure: {plain(text)}\n")
         self.err.flush()
@@ -119,7 +119,7 @@ class Screen:
         return problem.code
 
     def document(self, value: dict[str, Any]) -> None:
-        """The command's JSON. It is printed at the command's end, so that an error behind it can become part of it."""
+        """Keep the command's JSON. It is printed at the end, so that a later error can become part of it."""
         self.kept = value
 
     def json_line(self, value: object) -> None:
@@ -132,7 +132,7 @@ class Screen:
         return f"\x1b[{role.value}m{text}\x1b[0m" if self.colour and role is not None and text else text
 
     def table(self, columns: Sequence[Column | str], rows: Iterable[Sequence[object]]) -> None:
-        """Aligned columns under their titles; None is shown as "-". What a terminal has no room for stands in lines below, aligned too."""
+        """Aligned columns under their titles; None is shown as "-". Columns too wide for a terminal go to lines below, aligned too."""
         heads = [Column(column) if isinstance(column, str) else column for column in columns]
         cells = [[cell if isinstance(cell, Painted) else Painted(cell, head.role) for head, cell in zip(heads, row, strict=True)] for row in rows]
         texts = [[written(cell.text) for cell in row] for row in cells]
@@ -169,18 +169,18 @@ class Screen:
 
 
 def end_json(screen: Screen | None, code: int, error: Failure | None) -> None:
-    """Print what a command has kept, with `error` in it: the one given, or of the parts that failed the first that has the exit code."""
+    """Print the kept JSON of a command with `error` in it: the given one, or the first failed part's with the exit code."""
     import json
 
     screen = screen or Screen()
     if error is None and 0 < code < SIGNALLED:
         error = next((problem for problem in screen.problems if problem.code == code), next(iter(screen.problems), None))
-    told = {"error": error.document()} if error is not None else {}
+    error_document = {"error": error.document()} if error is not None else {}
     kept, screen.kept = screen.kept, None
     if kept is not None:
-        screen.line(json_plain(json.dumps(kept | told, indent=2, ensure_ascii=False)))
-    elif told:
-        screen.json_line(told)
+        screen.line(json_plain(json.dumps(kept | error_document, indent=2, ensure_ascii=False)))
+    elif error_document:
+        screen.json_line(error_document)
 
 
 def nowhere() -> TextIO:

@@ -1,1 +1,1 @@
-"""The words of the Makefile: what sets up, locks, compiles, tests and packs the project. Development only."""
+"""The programs behind the Makefile targets: set up, lock, compile, test and package the project. Development only."""

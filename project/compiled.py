@@ -1,9 +1,9 @@
-"""Builds with mypyc: in place (`make compile`), or in a copy that the tests then run on (`make compiled-test`).
+"""Build with mypyc: in place (`make compile`), or in a copy for the tests (`make compiled-test`).
 
-The copy is everything that a wheel is made of, so `--wheel` packs what was tested (`make dist-compiled`).
+The copy has all files of a wheel, so `--wheel` packs the tested build (`make dist-compiled`).
 
-What mypyc builds lies beside its source and is imported instead of it. So `--fresh`, which every word that runs our code
-starts with, refuses a build that is older than its source rather than let yesterday's code run.
+Python imports a compiled module instead of the source beside it. So `--fresh`, which runs first in every make target that
+executes the project's code, refuses a build that is older than its source.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli", "tenure")
-BESIDE = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "NOTICE")  # what a wheel is made of besides
+BESIDE = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "NOTICE")  # other files of a wheel
 INSIDE = Path("tenure/_inside")  # as setup.py says
 MADE = (".so", ".pyc")
 SHARED = "tenure__mypyc*.so"  # the code of all modules; each module's own file only opens it
@@ -28,6 +28,7 @@ SHARED = "tenure__mypyc*.so"  # the code of all modules; each module's own file 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build with mypyc.")
     parser.add_argument("--fresh", action="store_true", help="build nothing, refuse what is older than its source")
+    parser.add_argument("--possible", action="store_true", help="build nothing, fail where nothing can be compiled")
     parser.add_argument("--copy", type=Path, metavar="FOLDER", help="build a copy of the packages in this folder")
     parser.add_argument("--wheel", type=Path, metavar="FOLDER", help="and put a wheel of what was built into that folder")
     options = parser.parse_args()
@@ -36,6 +37,8 @@ def main() -> int:
     if problem := missing_compiler():
         print(f"compile: {problem}", file=sys.stderr)
         return 1
+    if options.possible:
+        return 0
     root = options.copy or ROOT
     if options.copy:
         for package in PACKAGES:
@@ -71,7 +74,7 @@ def missing_compiler() -> str | None:
 
 
 def mirror(source: Path, copy: Path) -> None:
-    """Makes copy hold source's files; what has not changed keeps its time, so that it is not built again."""
+    """Copy the files of `source`; unchanged files keep their modification time, so that they are not built again."""
     wanted = {path.relative_to(source) for path in source.rglob("*") if path.is_file() and path.suffix not in MADE}
     for path in [path for path in copy.rglob("*") if path.is_file() and path.suffix not in MADE]:
         if path.relative_to(copy) not in wanted:
@@ -84,7 +87,7 @@ def mirror(source: Path, copy: Path) -> None:
 
 
 def build(root: Path) -> int:
-    print(f"compile: {root}, about a minute when everything is new", flush=True)
+    print(f"compile: {root}, a few minutes when everything is new", flush=True)
     for module, source in built(root):
         if not source.exists():
             module.unlink()
@@ -95,13 +98,13 @@ def build(root: Path) -> int:
         return done.returncode
     modules = [module for module, _ in built(root)]
     for path in [*modules, *root.glob(SHARED)]:
-        os.utime(path)  # also what needed no building is now as new as its source
+        os.utime(path)  # unchanged modules also count as newer than their source
     print(f"compile: {len(modules)} modules")
     return 0
 
 
 def pack(root: Path, folder: Path) -> int:
-    """A wheel for this Python and this system, into folder; what is left of older wheels there is removed."""
+    """Build a wheel for this Python and system in `folder`; remove older wheels there."""
     forget_removed(root)
     for older in folder.glob("tenure-*-cp*.whl"):
         older.unlink()
@@ -114,7 +117,7 @@ def pack(root: Path, folder: Path) -> int:
 
 
 def forget_removed(root: Path) -> None:
-    """setuptools adds to what it has built before, and packs all of it."""
+    """Remove stale files from the build folder: setuptools would pack them."""
     for lib in root.glob(f"build/lib*/{INSIDE}"):
         for path in [path for package in PACKAGES for path in (lib / package).rglob("*.*")]:
             if not (root / path.relative_to(lib)).with_name(path.name.split(".")[0] + ".py").exists():

@@ -1,6 +1,6 @@
 """`make demo`: a made-up week as a data directory, its report, and a broker that serves it until it is interrupted.
 
-Everything is under build/demo: `data` is what a broker left behind, and `data/truth.json` says what really happened in that week.
+Everything is under build/demo: `data` is a broker's data directory, and `data/truth.json` has the real events of that week.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> None:
     shutil.rmtree(FOLDER, ignore_errors=True)
     data = FOLDER / "data"
     print(f"demo: writing seven days of thirteen services to {data}", flush=True)
-    # It ends at the last midnight, so that what a broker keeps for a week is still kept.
+    # It ends at the last midnight, so that all of it is within a broker's week of retention.
     end_ms = int(time.time() * 1000) // DAY_MS * DAY_MS
     write_world(data, options.seed, DAYS, start_ms=end_ms - DAYS * DAY_MS)
     tenure = str(Path(sys.executable).with_name("tenure"))

@@ -1,8 +1,8 @@
-"""Says what is in a built wheel and sdist, and refuses what does not belong: `python -m project.distribution dist`.
+"""Check the contents of a built wheel and sdist: `python -m project.distribution dist`.
 
 What runs goes in, with licence and notice: in a wheel all of it inside the package `tenure`. Tests, bench, docker and the message
 generator stay in the repository. With `--compiled` it judges the wheel with machine code (`make dist-compiled`): the sources are in it
-too, for whoever reads a traceback, and beside each that setup.py compiles stands what mypyc made of it.
+too, for readable tracebacks, and beside each that setup.py compiles stands what mypyc made of it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def judge(archive: Path, compiled: bool) -> int:
-    """How many problems an archive has; each is a line."""
+    """Print the problems of an archive, a line each; return their number."""
     wheel = archive.suffix == ".whl"
     names = wheel_names(archive) if wheel else sdist_names(archive)
     counted = Counter(name.split("/")[0] if "/" in name else name for name in names)
@@ -62,9 +62,9 @@ def wheel_names(archive: Path) -> list[str]:
 
 
 def sdist_names(archive: Path) -> list[str]:
-    """Without the folder NAME-VERSION/ that everything in an sdist stands in, and without folders."""
+    """The files of an sdist, without the leading folder NAME-VERSION/."""
     with tarfile.open(archive) as sdist:
-        return [one.name.split("/", 1)[1] for one in sdist.getmembers() if one.isfile()]
+        return [member.name.split("/", 1)[1] for member in sdist.getmembers() if member.isfile()]
 
 
 def problems_of(names: list[str], *, wheel: bool, machine_code: bool = False) -> list[str]:

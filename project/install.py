@@ -24,7 +24,7 @@ SERVING = ROOT / "requirements" / "serving.txt"
 DEVELOPMENT = ROOT / "requirements" / "development.txt"
 ANALYZE = ROOT / "requirements" / "analyze.txt"
 STAMP = "tenure.json"
-WHEELS = "serving-wheels"  # what tests/project installs into an empty environment, without asking a package index again
+WHEELS = "serving-wheels"  # packages that tests/project installs into an empty environment, without a package index
 OLDEST = (3, 11)
 LOCKED = ("--require-hashes", "--only-binary=:all:", "--no-deps")
 FROM_SOURCE = ("--no-build-isolation", "--no-binary=pyspark")  # no wheel of it is published
@@ -45,7 +45,7 @@ def main() -> int:
         print(f"setup: needs Python 3.11 or newer, and {sys.executable} is {sys.version.split()[0]}", file=sys.stderr)
         return 1
     with DEVELOPMENT.open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two makes at once: the second waits and finds the work done
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of two concurrent runs of make, the second waits and finds the work done
         try:
             make_ready(options.folder.absolute(), options.this_python, development=not options.serving, analyze=options.analyze)
             write_bytecode(options.folder.absolute())
@@ -64,7 +64,7 @@ def make_ready(folder: Path, this_python: bool, development: bool, analyze: bool
         had = create(folder)
     wanted = {name: lock_of(folder, lock) for name, lock, asked in (("development", DEVELOPMENT, development), ("analyze", ANALYZE, analyze)) if asked}
     if any(had[name] not in ("", made_of) for name, made_of in wanted.items()):
-        had = create(folder)  # what another lock has installed must not stay
+        had = create(folder)  # no packages of another lock may remain
     for name, made_of in wanted.items():
         if had[name] != made_of:
             {"development": install_development, "analyze": install_analyze}[name](folder)
@@ -73,9 +73,9 @@ def make_ready(folder: Path, this_python: bool, development: bool, analyze: bool
 
 
 def create(folder: Path) -> dict[str, str]:
-    """An environment that serves; what its stamp says."""
+    """Create an environment for serving; return its stamp."""
     print(f"setup: {folder.name} with Python {sys.version.split()[0]}, from {SERVING.relative_to(ROOT)}", flush=True)
-    (folder / STAMP).unlink(missing_ok=True)  # first: what is interrupted from here on must not pass for complete
+    (folder / STAMP).unlink(missing_ok=True)  # first, so that an interrupted installation does not count as complete
     venv.create(folder, clear=True, with_pip=True, symlinks=True)
     wheels = str(folder / WHEELS)
     pip(folder, "download", *LOCKED, "--dest", wheels, "--requirement", str(SERVING))
@@ -105,7 +105,7 @@ def install_analyze(folder: Path) -> None:
 
 
 def install_project(folder: Path) -> None:
-    """In place, by a line with the checkout's path: what mypyc has built beside the sources is found like the sources."""
+    """In place, by a line with the checkout's path: modules built by mypyc beside the sources are found like the sources."""
     (site_packages,) = folder.glob("lib/python3.*/site-packages")
     (site_packages / "tenure.pth").write_text(f"{ROOT}\n")
     launcher = folder / "bin" / "tenure"
@@ -120,7 +120,7 @@ def write_bytecode(folder: Path) -> None:
 
 
 def lock_of(folder: Path, lock: Path) -> str:
-    """What is installed and where: the commands of an environment that was moved do not find their Python."""
+    """A digest of the lock and the folder: an environment does not work after a move."""
     return hashlib.sha256(f"{folder} {LAUNCHER}".encode() + lock.read_bytes()).hexdigest()
 
 
@@ -129,7 +129,7 @@ def python() -> str:
 
 
 def stamp(folder: Path) -> dict[str, str] | None:
-    """What a complete environment was made of; None where there is none, or where it would not run."""
+    """The stamp of a complete environment; None if it is missing or does not run."""
     try:
         found = json.loads((folder / STAMP).read_text())
     except (OSError, ValueError):

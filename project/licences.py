@@ -1,7 +1,6 @@
-"""Judges the licence of every locked package by its installed metadata: `python -m project.licences`.
+"""Check the licence of every locked package by its installed metadata: `python -m project.licences`.
 
-What serving needs and what development needs are judged alike: a licence that is not on the list fails `make check` until
-somebody has read it and put it here.
+Packages for serving and for development are checked alike: an unlisted licence fails `make check` until a reviewer adds it here.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements"
 # SPDX names. All permissive, except MPL-2.0: its copyleft ends at its own files, and we change none of them.
 ALLOWED = {"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MPL-2.0", "PSF-2.0", "Unlicense", "Zlib"}
 
-# Not good enough for what is served with, and used as it is in development, one by one:
+# Accepted for development only, by package:
 IN_DEVELOPMENT = {"crc32c": "LGPL-2.1-or-later"}  # kio's checksum: a library of its own, never changed, shipped or linked
 
-# How packages without an SPDX expression say it, in lower case: in a classifier or in the free text of `License`.
+# Licence names in classifiers or `License` fields of packages without an SPDX expression, in lower case.
 OTHER_NAMES = {
     "apache 2.0": "Apache-2.0",
     "apache license 2.0": "Apache-2.0",
@@ -66,12 +65,12 @@ def locked(lock: Path) -> dict[str, bool]:
     for line in lock.read_text().splitlines():
         if line and not line.startswith((" ", "#")):
             pin = Requirement(line.removesuffix("\\").strip())
-            found[pin.name] = found.get(pin.name, False) or pin.marker is None or pin.marker.evaluate()  # one release may be for older Pythons
+            found[pin.name] = found.get(pin.name, False) or pin.marker is None or pin.marker.evaluate()  # a release may be for older Pythons only
     return found
 
 
 def licence(package: PackageMetadata) -> str:
-    """One SPDX expression: the package's own, or what its classifiers or its `License` field mean; '' when it says nothing."""
+    """The package's SPDX expression, or one made from its classifiers or `License` field; '' if none is given."""
     if "License-Expression" in package:
         return package["License-Expression"]
     classifiers = [name.split(" :: ")[-1] for name in package.get_all("Classifier") or [] if name.startswith("License :: ")]
@@ -81,7 +80,7 @@ def licence(package: PackageMetadata) -> str:
 
 
 def allowed(expression: str) -> bool:
-    """Whether we may use it: of an OR one side suffices, of an AND both are needed, an exception (WITH) only adds rights."""
+    """Whether the licence is acceptable: OR needs one side, AND needs both, an exception (WITH) only adds rights."""
     parts = re.findall(r"[()]|[^()\s]+", expression)
     if not parts:
         return False

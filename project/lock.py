@@ -24,7 +24,7 @@ COMPILE = [
 def main(upgrades: list[str]) -> int:
     newer = ["--upgrade"] if upgrades == ["all"] else [part for name in upgrades for part in ("--upgrade-package", name)]
     write(SERVING, ["pyproject.toml"], newer)
-    # Everything in one: an environment for development also serves, with the very versions that are served with.
+    # The development lock includes the serving packages, in the same versions.
     write(DEVELOPMENT, ["pyproject.toml", "--group", "development", "--constraints", SERVING], newer)
     # PySpark is published as sources alone.
     write(ANALYZE, ["pyproject.toml", "--extra", "analyze", "--group", "building", "--constraints", DEVELOPMENT, "--no-binary", "pyspark"], newer)

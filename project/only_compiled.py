@@ -1,4 +1,4 @@
-"""A pytest plugin for `make compiled-test`: imports every compiled module before any test does, and refuses what is not compiled.
+"""A pytest plugin for `make compiled-test`: imports every compiled module before any test does, and refuses plain ones.
 
 Without it the tests would pass as happily on the plain sources, which stand on the import path too.
 """

@@ -2,8 +2,8 @@
 
 .venv is the first, `.venv-3.12` and so on are made beside it from the same lock. One suite runs after the other, each on all
 cores. Tests marked `alone` run after the others with nothing beside them; these and those marked `once` run
-on the first Python only, those marked `clients`, `kafka` and `spark` by `make clients-test`, `kafka-test` and `spark-test`. The closing
-lines say what every Python came to.
+on the first Python only, those marked `clients`, `jetstream`, `kafka` and `spark` by `make clients-test`, `jetstream-test` and so on. The
+closing lines say what every Python came to.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MINORS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 WORKERS_MAX = 8
 WHOLE_FILE = r"^pytestmark = \[?\s*pytest\.mark\.(%s)\b"  # each of its tests has this mark
-OTHER_WORDS = ("clients", "kafka", "spark")  # marks of tests that have a word of their own: `make clients-test` and so on
+OTHER_WORDS = ("clients", "jetstream", "kafka", "spark")  # marks of tests that have a word of their own: `make clients-test` and so on
 NO_TESTS = 5  # pytest's exit code when nothing was selected
 ASK = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
 
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
         for reason, count in sorted(Counter(tally.reasons).items()):
             print(f"Skipped with Python {minor}: {count} x {reason}")
     if len(tallies) > 1 and not arguments:
-        print(f"Tests marked `once` or `alone` ran with Python {next(iter(tallies))} only, those marked clients, kafka and spark by make words of their own")
+        print(f"Tests marked `once` or `alone` ran with Python {next(iter(tallies))} only, those marked clients, jetstream, kafka and spark by make words of their own")
     for minor, tally in tallies.items():
         print(f"python{minor}: {tally.passed} passed, {tally.failed} failed, {tally.skipped} skipped")
     if not tallies or not any(tally.passed for tally in tallies.values()):
@@ -95,14 +95,14 @@ def answer(python: Path) -> str:
 
 
 def suite(environment: Path, minor: str, arguments: list[str], first: bool) -> Tally:
-    """Everything on the first Python; on the others what may depend on the Python."""
+    """All tests on the first Python; on the others those that may depend on the Python version."""
     if arguments:
         return pytest(environment, minor, "chosen", arguments)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # A file's tests stay together, as long as everybody has something to do. On the first Python many tests wait for a process or a
-    # deadline: one more. On the others rewriting the asserts would be a third of the work: a failure shows the locals instead.
-    workers, shown = (cores + 1, []) if first else (cores, ["--assert=plain", "--showlocals"])
-    together = ["-n", str(min(WORKERS_MAX, workers)), "--dist", "worksteal", *shown]
+    # A file's tests stay together until a worker runs out of them. On the first Python many tests wait for a process or a deadline, so two
+    # workers share a core. Each worker would rewrite all asserts, which takes longer than to import the tests: failures show locals instead.
+    workers = 2 * cores if first else cores
+    together = ["-n", str(min(WORKERS_MAX, workers)), "--dist", "worksteal", "--assert=plain", "--showlocals"]
     elsewhere = ["alone", *OTHER_WORDS] if first else ["alone", "once", *OTHER_WORDS]
     selected = " and ".join(f"not {mark}" for mark in elsewhere)
     ignored = [f"--ignore={path}" for path in files_with(WHOLE_FILE % "|".join(elsewhere))]
@@ -132,7 +132,7 @@ def pytest(environment: Path, minor: str, part: str, arguments: list[str]) -> Ta
 
 
 def read(report: Path, exit_code: int) -> Tally:
-    """What pytest's report says; where it and the exit code disagree, the worse of the two."""
+    """The result in pytest's report; if it disagrees with the exit code, the worse of the two."""
     tests = failed = skipped = 0
     tree = ElementTree.parse(report)
     for one in tree.iter("testsuite"):

@@ -1,4 +1,4 @@
-"""`tenure analyze advise`: which session timeout, and what it costs."""
+"""`tenure analyze advise`: the recommended session timeout, and its cost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def turns(curve: Sequence[CurvePoint]) -> list[CurvePoint]:
-    """The points at which something changes, and the last one."""
+    """The points at which the curve changes, and the last one."""
     found: list[CurvePoint] = []
     for one in curve:
         if not found or (one.bridged, one.not_bridged, one.rebalances_avoided) != (found[-1].bridged, found[-1].not_bridged, found[-1].rebalances_avoided):

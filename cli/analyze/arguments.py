@@ -32,7 +32,7 @@ def add(commands: Any) -> None:
 def _command(actions: Any, name: str, **about: Any) -> argparse.ArgumentParser:
     """`out` is where all of them work."""
     command = add_command(actions, name, run=f"cli.analyze.{about.pop('module', name)}", **about)
-    command.add_argument("--out", metavar="DIR", required=True, help="the folder of the tables; made by the first run")
+    command.add_argument("--out", metavar="DIR", required=True, help="the folder of the analysis, which the first `analyze run` or `analyze ingest` creates")
     return command
 
 
@@ -63,7 +63,7 @@ def _add_ingest(actions: Any) -> None:
         actions,
         "ingest",
         module="run",
-        help="read logs into the first tables",
+        help="read logs into the bronze tables",
         description="Read what is new in the logs. Run again, it reads what was written since; killed, it begins where the last complete run ended.",
         examples=(
             "tenure analyze ingest --offsets /var/lib/kafka/data --out analysis",
@@ -82,7 +82,7 @@ def _add_build(actions: Any) -> None:
         actions,
         "build",
         module="run",
-        help="build the tables from what was read",
+        help="build the tables from ingested records",
         examples=("tenure analyze build --out analysis", "tenure analyze build --out analysis --full"),
         notes=EXIT_NOTE,
     )
@@ -109,7 +109,7 @@ def _add_advise(actions: Any) -> None:
     advise = _command(
         actions,
         "advise",
-        help="say which session timeout a group should have",
+        help="recommend a session timeout for a group",
         examples=("tenure analyze advise --out analysis --group checkout", "tenure analyze advise --out analysis --group checkout --quantile 0.99 --max-detect 60s"),
     )
     advise.add_argument("--group", metavar="G", required=True, help="the group")
@@ -122,7 +122,7 @@ def _add_status(actions: Any) -> None:
     status = _command(
         actions,
         "status",
-        help="say which partitions stand still, for monitors",
+        help="list stalled partitions, for monitoring",
         description="The status of every partition that a group commits for, by Burrow's rules or by ours.",
         examples=("tenure analyze status --out analysis", "tenure analyze status --out analysis --ruleset burrow --fail-on ERR"),
         notes="Exit code 2 where --fail-on is met. ERR is any of STOP, STALL and REWIND.",
@@ -137,13 +137,13 @@ def _add_whatif(actions: Any) -> None:
     whatif = _command(
         actions,
         "whatif",
-        help="replay a group as if it had been static",
-        description="Replay what happened to a group through the coordinator itself, as if its members had been static and had another session timeout.",
+        help="replay a group's history with static members",
+        description="Simulate the group with Tenure's coordinator, as if its members had been static or had another session timeout, and compare.",
         examples=("tenure analyze whatif --out analysis --group checkout --static --session-timeout 60s",),
     )
     whatif.add_argument("--group", metavar="G", required=True, help="the group")
     whatif.add_argument("--static", action="store_true", help="as if every member had a group.instance.id")
-    whatif.add_argument("--session-timeout", metavar="TIME", type=duration, help="as if session.timeout.ms had been this; default: as it was")
+    whatif.add_argument("--session-timeout", metavar="TIME", type=duration, help="as if session.timeout.ms had been this; default: each member keeps its own")
     _add_output(whatif)
 
 
@@ -151,7 +151,7 @@ def _add_reconcile(actions: Any) -> None:
     reconcile = _command(
         actions,
         "reconcile",
-        help="check the tables against each other and against a second computation",
+        help="check the tables against each other and against a recomputation",
         description="Count the rows of every layer against those of the layer before, and compute a sample of the groups again without Spark.",
         examples=("tenure analyze reconcile --out analysis",),
         notes="Exit code 2 where something differs.",

@@ -1,4 +1,4 @@
-"""The folder of the tables, opened for a command, and whatever can be wrong with it as a line and an exit code."""
+"""Open the folder of the tables for a command; every problem becomes a line and an exit code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXTRA = "pip install 'tenure[analyze]', or in a checkout: make setup-analyze"
 
 @contextmanager
 def opened(options: argparse.Namespace, *, create: bool = False) -> Iterator[Warehouse]:
-    """What is raised in the block for people becomes a Failure."""
+    """Turn errors with a message for users into a Failure."""
     missing = [name for name in ("pyarrow", "numpy") if find_spec(name) is None]
     if missing:
         raise Failure(EXIT.LACKING, f"analyses need {missing[0]}: {EXTRA}", word="missing-extra", hint=EXTRA)
@@ -40,7 +40,7 @@ def opened(options: argparse.Namespace, *, create: bool = False) -> Iterator[War
 
 
 def rows(warehouse: Warehouse, name: str, row: type[R], group: str | None = None) -> list[R]:
-    """A table, or what it has about one group. A group that no table knows is a Failure."""
+    """A table, or its rows about one group. A group in no table is a Failure."""
     from pipeline.schema import rows_of
 
     return rows_of(row, warehouse.read(name, only=None if group is None else {"group": group}))

@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
         progress = standard(options.quiet)
         try:
             if options.action != "build":
-                folders_of(inputs_of(options))  # what is wrong with them is said before Spark is started
+                folders_of(inputs_of(options))  # problems with them are reported before Spark is started
             if interrupts is None:
                 with warehouse.locked(), running(options, progress) as runner:
                     show(screen, turn(options, warehouse, runner, progress))
@@ -66,9 +66,9 @@ def turn(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, prog
 
 
 def follow(options: argparse.Namespace, warehouse: Warehouse, screen: Screen, progress: Progress) -> None:
-    """Until it is interrupted, which may be at any moment: what is not published is read again by the next run.
+    """Repeat until interrupted; unpublished input is read again by the next run.
 
-    Between two turns others may work in the folder. What a turn leaves behind is removed when the next one locks it.
+    Between two turns other processes may work in the folder. Leftovers of a turn are removed by the next.
     """
     from pipeline.inputs import NoAnswer
     from pipeline.warehouse import WarehouseBusy
@@ -91,7 +91,7 @@ def follow(options: argparse.Namespace, warehouse: Warehouse, screen: Screen, pr
 
 
 def show(screen: Screen, said: dict[str, object], *, line: bool = False) -> None:
-    """`line`: one of many, each in one line."""
+    """`line`: one of many inputs, each in one line."""
     if screen.json and not line:
         screen.document(said)
     elif screen.json:

@@ -1,4 +1,4 @@
-"""`tenure analyze whatif`: what happened to a group, through the coordinator again, as if its members had been static."""
+"""`tenure analyze whatif`: replay a group's history through the coordinator, as if its members had been static."""
 
 from __future__ import annotations
 

@@ -40,7 +40,6 @@ OTHERS: Final[dict[int, str]] = {
     67: "AllocateProducerIds",
     71: "GetTelemetrySubscriptions",
     72: "PushTelemetry",
-    74: "ListConfigResources",
     76: "ShareGroupHeartbeat",
     77: "ShareGroupDescribe",
     78: "ShareFetch",

@@ -14,7 +14,7 @@ from typing import Any
 from cli.arguments import TIMEOUT_DEFAULT, Address, bootstrap_of
 from cli.client.connection import Broken, Connection, api_name
 from cli.client.pool import Pool
-from cli.client.replies import MOVED_CONTROLLER, MOVED_COORDINATOR, told
+from cli.client.replies import MOVED_CONTROLLER, MOVED_COORDINATOR, checked_error
 from cli.client.routes import REPEATABLE, Route
 from cli.client.shapes import Broker, PartitionInfo, TopicInfo
 from cli.client.words import check, failure
@@ -25,7 +25,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, Me
 
 PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_MAX = 1.0
-CLOCK_SECONDS = 0.01  # what waiting until a moment may end too early
+CLOCK_SECONDS = 0.01  # a deadline may cut a wait this much short
 LEADERLESS = (3, 5, 100)  # a topic that was just made is not known everywhere yet
 NO_CREATION_VERSION = 4
 LOOK = "look whether it was done before trying again"
@@ -66,7 +66,7 @@ class Cluster:
     def close(self) -> None:
         self._pool.close()
 
-    # What the cluster is
+    # Properties of the cluster
 
     @property
     def id(self) -> str | None:
@@ -90,7 +90,7 @@ class Cluster:
         return self._reached(broker_id).version(api_key, APIS[api_key].served) if api_key in APIS else -1
 
     def offered(self, broker_id: int | None = None) -> dict[int, tuple[int, int]]:
-        """What a broker says that it serves: key, oldest and newest version."""
+        """The APIs that a broker serves: key, oldest and newest version."""
         return self._reached(broker_id).versions
 
     def _reached(self, broker_id: int | None) -> Connection:
@@ -99,7 +99,7 @@ class Cluster:
         return connection
 
     def advertised(self, broker_id: int, *, timeout: float | None = None) -> dict[int, tuple[int, int]]:
-        """What a broker serves, asked at the address that the cluster tells clients; Failure where that leads nowhere from here."""
+        """The APIs of a broker, requested at its advertised address; Failure if that is unreachable from here."""
         deadline = self._deadline(timeout)
         self._know(deadline)
         broker = self._brokers[broker_id]
@@ -121,7 +121,7 @@ class Cluster:
 
     def controller(self, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
         def moved(reply: Any) -> Failure | None:
-            return Failure(EXIT.AGAIN, "the controller has moved", word="not-controller") if told(reply, MOVED_CONTROLLER) else None
+            return Failure(EXIT.AGAIN, "the controller has moved", word="not-controller") if checked_error(reply, MOVED_CONTROLLER) else None
 
         return self._call(Route(self._controller, moved, self._forget_metadata), request, oldest, self._deadline(timeout))
 
@@ -129,7 +129,7 @@ class Cluster:
         """Asks the group's coordinator; while it loads or moves, again."""
 
         def not_now(reply: Any) -> Failure | None:
-            code = told(reply, MOVED_COORDINATOR, group_id)
+            code = checked_error(reply, MOVED_COORDINATOR, group_id)
             return failure(code, f"group {group_id}") if code else None
 
         def find(deadline: float) -> Connection:
@@ -139,7 +139,7 @@ class Cluster:
         return self._call(route, request, oldest, self._deadline(timeout))
 
     def coordinators(self, group_ids: Iterable[str], *, timeout: float | None = None) -> dict[int, list[str]]:
-        """Whom to ask about which groups: broker id, groups."""
+        """The groups of each coordinator, by broker id."""
         deadline = self._deadline(timeout)
         wanted = list(dict.fromkeys(group_ids))
         unknown = [name for name in wanted if name not in self._coordinators]
@@ -156,8 +156,9 @@ class Cluster:
         return by_broker
 
     def by_coordinator(self, group_ids: Iterable[str], ask: Callable[[int, list[str]], dict[str, Any]]) -> dict[str, Any]:
-        """What `ask` finds out about groups from the broker that coordinates them; a broker that went is waited for only until others have
-        taken over its groups."""
+        """Run `ask` for the groups of each coordinator; a lost coordinator is waited for only until others have
+        taken over its groups.
+        """
         deadline = self._deadline(None)
         pause = PAUSE_SECONDS
         found: dict[str, Any] = {}
@@ -216,7 +217,7 @@ class Cluster:
     def everywhere(
         self, request: Message, *, oldest: int = 0, timeout: float | None = None, missing: dict[int, Failure] | None = None
     ) -> dict[int, Any]:
-        """Asks every broker of the cluster. One that does not answer is a Failure, or goes into `missing` where that is given."""
+        """Ask every broker of the cluster. A broker that does not answer is a Failure, or is added to `missing` if given."""
         deadline = self._deadline(timeout)
         self._know(deadline)
         replies: dict[int, Any] = {}
@@ -235,7 +236,7 @@ class Cluster:
         return self._described(names, refresh, self._deadline(timeout))
 
     def tell(self, broker_id: int, request: Message, *, oldest: int = 0, timeout: float | None = None) -> None:
-        """Sends what has no reply: Produce with acks=0."""
+        """Send a request without a reply: Produce with acks=0."""
         deadline = self._deadline(timeout)
         try:
             connection = self._broker(broker_id, deadline)
@@ -244,7 +245,7 @@ class Cluster:
             raise Failure(EXIT.UNREACHABLE, broken.line) from broken
 
     def own_connection(self, broker_id: int, *, timeout: float | None = None) -> Connection:
-        """A connection for one caller alone, which waits for replies in its own way. Raises `Broken`."""
+        """A connection for a single caller, which waits for replies in its own way. Raises `Broken`."""
         deadline = self._deadline(timeout)
         shared = self._broker(broker_id, deadline)
         return Connection(shared.host, shared.port, deadline)
@@ -263,7 +264,7 @@ class Cluster:
         return self._persist(route, ask, deadline, api_name(request), repeatable)
 
     def _persist(self, route: Route, ask: Callable[[Connection], Any], deadline: float, what: str, repeatable: bool) -> Any:
-        """Until there is an answer that is one, or there cannot be any, or it is too late."""
+        """Retry until a final reply or error arrives, or the deadline passes."""
         pause = PAUSE_SECONDS
         problem: Failure | None = None
         while True:
@@ -275,7 +276,7 @@ class Cluster:
                 if problem is None:
                     return reply
             except Broken as broken:
-                if problem and self._over(deadline):  # what was known before says more than that there was no time left
+                if problem and self._over(deadline):  # the earlier error says more than a timeout
                     raise problem from broken
                 line = f"{broken.line} within {self._seconds:.3g} s" if broken.late else broken.line
                 problem = Failure(EXIT.UNREACHABLE, line)
@@ -301,22 +302,22 @@ class Cluster:
         return time.monotonic() >= deadline - CLOCK_SECONDS
 
     def _patience(self, route: Route, deadline: float) -> float:
-        """Until when one connection may answer: where others could as well, some time is left for them."""
+        """The deadline for one connection: if other brokers could answer too, each gets a share of the time."""
         others = len(self._pool.candidates(self._addresses())) if route.find == self._anybody else 1
         now = time.monotonic()
         return now + (deadline - now) / others
 
     def _addresses(self) -> list[Address]:
-        """Of the brokers, where there are several: one alone is known by the address that it answered at."""
+        """The addresses of the brokers, if there are several: a single broker is contacted at the address where it answered."""
         return [(broker.host, broker.port) for broker in self._brokers.values()] if len(self._brokers) > 1 else []
 
     def _anybody(self, deadline: float) -> Connection:
-        return self._pool.anybody(self._addresses(), deadline)
+        return self._pool.any_connection(self._addresses(), deadline)
 
     def _broker(self, broker_id: int, deadline: float) -> Connection:
         self._know(deadline)
         if len(self._brokers) == 1 and broker_id in self._brokers:
-            return self._anybody(deadline)  # whatever it calls itself, this is the one that answers here
+            return self._anybody(deadline)  # whatever address it advertises, this one answers
         broker = self._brokers.get(broker_id)
         if broker is None:
             self._known = False

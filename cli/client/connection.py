@@ -35,8 +35,9 @@ unpack_int = Struct(">i").unpack_from
 
 
 class Broken(Exception):
-    """There is no reply. `final`: asking there again is no use; `sent`: the broker may have done what it was asked for; `late`: it had no
-    time left, and `line` is to be completed with the time it had."""
+    """There is no reply. `final`: a retry is useless; `sent`: the broker may have processed the request; `late`: the time
+    was over, and `line` is to be completed with the timeout.
+    """
 
     def __init__(self, line: str, *, final: bool = False, sent: bool = False, late: bool = False) -> None:
         super().__init__(line)
@@ -61,7 +62,7 @@ def response_class(request: Message) -> type[Message]:
 
 
 class Connection:
-    """Opened with its versions known. After any failure it is closed: what comes late must not be taken for another reply."""
+    """A connection with negotiated versions. It closes after any failure, so that a late reply is not taken for the next."""
 
     __slots__ = ("_correlation_id", "_replies", "_socket", "host", "port", "versions")
 
@@ -99,7 +100,7 @@ class Connection:
 
     @property
     def stale(self) -> bool:
-        """Whether the broker has closed it meanwhile (nothing else comes without a request)."""
+        """Whether the broker has closed it (it sends nothing without a request)."""
         if self._socket.fileno() < 0:
             return True
         return self._readable(0)
@@ -107,7 +108,7 @@ class Connection:
     # Versions
 
     def version(self, api_key: int, known: tuple[int, int]) -> int:
-        """The newest that both know, -1 where there is none."""
+        """The newest version that client and broker support, or -1."""
         offered = self.versions.get(api_key)
         if offered is None:
             return -1
@@ -143,7 +144,7 @@ class Connection:
         except (EOFError, OSError) as error:
             self.close()
             raise self._instead(deadline) from error
-        refused = body[:2] == b"\0\x23"  # in version 0 whatever was asked
+        refused = body[:2] == b"\0\x23"  # in version 0, whatever the request's version
         try:
             return ApiVersionsResponse.decode(body, 0, 0 if refused else version)[0]
         except ProtocolError as error:
@@ -163,7 +164,7 @@ class Connection:
         return bool(poll.poll(seconds * 1000))
 
     def _instead(self, deadline: float) -> Broken:
-        """Why a peer closes the connection: does it speak another protocol?"""
+        """The reason for a closed connection: does the peer speak another protocol?"""
         found = nature.of(self.host, self.port, deadline)
         if found:
             return Broken(f"{self.where} {found}", final=True)
@@ -224,7 +225,7 @@ class Connection:
         return self._correlation_id
 
     def _receive(self, correlation_id: int, deadline: float) -> bytes:
-        """What follows the correlation id."""
+        """Receive a reply; return the bytes after its correlation id."""
         head = self._read(4, deadline)
         (size,) = unpack_int(head)
         if not 4 <= size <= REPLY_BYTES_MAX:
@@ -246,7 +247,7 @@ class Connection:
         return bytes(data)
 
     def _more(self, deadline: float) -> bytes:
-        """Whatever else of a banner is there already."""
+        """The rest of a banner, if it is there already."""
         try:
             self._socket.settimeout(min(0.2, remaining(deadline)))
             return self._socket.recv(200)

@@ -1,4 +1,4 @@
-"""What is on a port where no broker answers as it should: TLS, SASL, a web server, something else. Each is asked in its own language."""
+"""Find out what listens on a port that does not answer as a Kafka broker: TLS, SASL, a web server, or something else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SASL_REPLY_BYTES_MAX = 1 << 16
 
 
 class NotKafka(Exception):
-    """The bytes that came are no reply of Kafka's; the text says what they are, as a predicate."""
+    """The received bytes are no Kafka reply; the text says what they are, as a predicate."""
 
 
 def wants_sasl(mechanisms: list[str]) -> str:
@@ -44,7 +44,7 @@ def is_tls(data: bytes) -> bool:
 
 
 def of(host: str, port: int, deadline: float) -> str | None:
-    """A predicate for whatever is at the address, None when it answers nothing that is known."""
+    """A predicate that describes the listener at the address; None if it is unknown."""
     if speaks_tls(host, port, deadline - max(0.0, deadline - time.monotonic()) / 2):
         return WANTS_TLS
     return HTTP if speaks_http(host, port, deadline) else None
@@ -62,12 +62,12 @@ def speaks_tls(host: str, port: int, deadline: float) -> bool:
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # nothing is said to it: only its language is asked for
+    context.verify_mode = ssl.CERT_NONE  # no data is sent over it: only its protocol matters
     try:
         with probe_socket(host, port, deadline) as plain_socket, context.wrap_socket(plain_socket):
             return True
     except ssl.SSLError as error:
-        # An alert is TLS too: it wants a certificate of ours, or another version.
+        # An alert is TLS too: it wants a client certificate, or another version.
         return error.reason is not None and "ALERT" in error.reason
     except OSError:
         return False
@@ -83,7 +83,7 @@ def speaks_http(host: str, port: int, deadline: float) -> bool:
 
 
 def sasl_mechanisms(host: str, port: int, deadline: float) -> list[str] | None:
-    """What a listener with SASL offers, asked for with a mechanism that does not exist; None where the listener has no SASL."""
+    """The mechanisms of a SASL listener, found by asking for one that does not exist; None if the listener has no SASL."""
     try:
         with probe_socket(host, port, deadline) as connection:
             body = struct.pack(">hhih6sh4s", SASL_HANDSHAKE, 0, 1, 6, b"tenure", 4, b"NONE")

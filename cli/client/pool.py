@@ -1,4 +1,4 @@
-"""Open connections by address, and the way to anybody who answers."""
+"""Open connections by address, and a search for any broker that answers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from cli.arguments import Address
 from cli.client.connection import METADATA, Broken, Connection
 
-# While there are other addresses to try: a second packet that asks for a connection goes out after one second.
+# While there are other addresses to try: the system repeats a lost connection request after one second.
 PATIENCE_SECONDS = 2.5
 
 
 class Pool:
     def __init__(self, bootstrap: Sequence[Address]) -> None:
         self.bootstrap = list(bootstrap)
-        self.met = False  # a broker has answered: one that does not answer now may come back
+        self.met = False  # a broker has answered before: one that does not answer now may come back
         self._open: dict[Address, Connection] = {}
         self._failed: set[Address] = set()  # the last time that they were tried
 
@@ -53,8 +53,8 @@ class Pool:
         known = dict.fromkeys([*(address for address, open in self._open.items() if not open.stale), *self.bootstrap, *more])
         return sorted(known, key=lambda address: address in self._failed)
 
-    def anybody(self, more: Iterable[Address], deadline: float) -> Connection:
-        """The first broker that answers; no wait is so long that there is no time for the next one."""
+    def any_connection(self, more: Iterable[Address], deadline: float) -> Connection:
+        """The first broker that answers; no attempt takes so long that no time is left for the next."""
         untried = self.candidates(more)
         problems: dict[Address, Broken] = {}
         for patience in (PATIENCE_SECONDS, None):

@@ -1,4 +1,4 @@
-"""Which release of Apache Kafka brought which version of which request: to say what is missing, and what a cluster looks like."""
+"""The Apache Kafka release that introduced each version of each request: to name missing features, and the release of a cluster."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from cli.failure import EXIT, Failure
 Release = tuple[int, int]
 
 OLDEST: Final[Release] = (2, 4)
+# Tenure serves its version of Kafka 4.1 beside those of Kafka 4.0, so it does not tell the release.
+LIST_CONFIG_RESOURCES: Final = 74
 # Kafka 2.4 has all that is not here. Key, version: release.
 SINCE: Final[dict[tuple[int, int], Release]] = {
     (0, 9): (2, 8), (0, 10): (3, 7), (0, 11): (3, 8), (0, 12): (4, 0), (0, 13): (4, 1),
@@ -40,6 +42,7 @@ SINCE: Final[dict[tuple[int, int], Release]] = {
     (60, 0): (2, 8), (60, 1): (3, 7), (60, 2): (4, 0),
     (68, 0): (3, 7), (68, 1): (4, 0),
     (69, 0): (3, 8), (69, 1): (4, 0),
+    (74, 0): (3, 7), (74, 1): (4, 1),
     (75, 0): (3, 9),
 }  # fmt: skip
 
@@ -49,10 +52,11 @@ def since(key: int, version: int) -> Release:
 
 
 def looks_like(versions: Mapping[int, tuple[int, int]]) -> Release | None:
-    """The release whose requests a broker knows, judged by the newest of them; None for what is older than 2.4."""
+    """The Kafka release that matches a broker's newest request versions; None before 2.4."""
     if versions.get(47) is None:  # OffsetDelete came with 2.4
         return None
-    return max((since(key, newest) for key, (_, newest) in versions.items() if (key, newest) in SINCE), default=OLDEST)
+    newest_versions = ((key, newest) for key, (_, newest) in versions.items() if key != LIST_CONFIG_RESOURCES)
+    return max((since(*version) for version in newest_versions if version in SINCE), default=OLDEST)
 
 
 def release_text(release: Release) -> str:

@@ -1,4 +1,4 @@
-"""Error codes wherever in a reply they stand."""
+"""Find the error codes in a reply, at any depth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOVED_COORDINATOR = (14, 15, 16)
 MOVED_CONTROLLER = (41,)
 
 
-def told(reply: Any, codes: Collection[int], group_id: str | None = None) -> int | None:
+def checked_error(reply: Any, codes: Collection[int], group_id: str | None = None) -> int | None:
     """The first of these codes that the reply has, of other groups' entries none; None when it has none."""
     return next((code for code in error_codes(reply, group_id) if code in codes), None)
 

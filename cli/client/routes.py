@@ -1,4 +1,4 @@
-"""The way of one request to the broker that answers it."""
+"""The route of one request to the broker that answers it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from cli.client.connection import Connection
 from cli.failure import Failure
 
 # Asking twice is as asking once: Fetch, ListOffsets, Metadata, OffsetCommit, OffsetFetch, FindCoordinator, Heartbeat, DescribeGroups, ListGroups,
-# ApiVersions, InitProducerId, OffsetForLeaderEpoch, DescribeConfigs, DescribeLogDirs, OffsetDelete, DescribeCluster, ConsumerGroupDescribe, DescribeTopicPartitions.
-REPEATABLE = frozenset((1, 2, 3, 8, 9, 10, 12, 15, 16, 18, 22, 23, 32, 35, 47, 60, 69, 75))
+# ApiVersions, InitProducerId, OffsetForLeaderEpoch, DescribeConfigs, DescribeLogDirs, OffsetDelete, DescribeCluster, ConsumerGroupDescribe, DescribeTopicPartitions,
+# ListConfigResources.
+REPEATABLE = frozenset((1, 2, 3, 8, 9, 10, 12, 15, 16, 18, 22, 23, 32, 35, 47, 60, 69, 74, 75))
 
 
 def good(reply: Any) -> Failure | None:
@@ -22,7 +23,7 @@ def nothing() -> None:
 
 
 class Route(NamedTuple):
-    """Whom to ask, before a deadline; why a reply is none yet (None: it is one); what to find out anew before asking again; and whether to."""
+    """The broker to ask before a deadline; the problem of a reply, if any; what to look up before a retry; and whether to retry."""
 
     find: Callable[[float], Connection]
     again: Callable[[Any], Failure | None] = good

@@ -1,4 +1,4 @@
-"""What a cluster looks like from outside."""
+"""The cluster as clients see it: brokers and topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's error codes as lines for people: what is wrong, what to do about it, and the exit code."""
+"""Kafka's error codes as messages: the problem, the remedy, and the exit code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from protocol.errors import ErrorCode
 
 E = ErrorCode
 
-# Code: what follows "group orders: ", and how the command ends.
+# Code: the text after "group orders: ", and the exit code of the command.
 WORDS: Final[dict[int, tuple[str, EXIT]]] = {
     E.UNKNOWN_TOPIC_OR_PARTITION: ("there is no such topic or partition", EXIT.MISSING),
     E.UNKNOWN_TOPIC_ID: ("the topic was deleted or made anew meanwhile", EXIT.MISSING),
@@ -56,8 +56,8 @@ OUR_WORDS: Final[dict[int, str]] = {
     E.UNKNOWN_TOPIC_ID: UNKNOWN_TOPIC,
     E.UNKNOWN_MEMBER_ID: UNKNOWN_MEMBER,
 }
-HINT: Final = re.compile(r"(?:; |: )((?:try|look|stop|name) .*)")  # the part of a line that says what to do
-# Where the broker's own words say which limit or rule it was.
+HINT: Final = re.compile(r"(?:; |: )((?:try|look|stop|name) .*)")  # the part of a line that names the remedy
+# Codes for which the broker's message names the limit or rule.
 THEIR_WORDS_COUNT: Final = {
     E.INVALID_TOPIC_EXCEPTION,
     E.INVALID_REPLICATION_FACTOR,

@@ -1,4 +1,4 @@
-"""`tenure group ...`: its parsers. Nothing here talks to anybody."""
+"""`tenure group ...`: its parsers. Opens no connection."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from cli.arguments import add_change, add_cluster, add_command, add_family, whole_number
-from cli.groups import offsets_arguments
+from cli.groups import offsets_arguments, policy_arguments
 
 STATES = "Stable, PreparingRebalance, CompletingRebalance, Empty, Dead; of type consumer also Assigning, Reconciling"
 
@@ -24,7 +24,9 @@ def add(commands: Any) -> None:
     add_history(actions)
     add_remove_member(actions)
     add_delete(actions)
+    policy_arguments.add_rebalance(actions)
     offsets_arguments.add(actions)
+    policy_arguments.add(actions)
 
 
 def add_list(actions: Any) -> None:
@@ -63,7 +65,7 @@ def add_describe(actions: Any) -> None:
             "tenure group describe orders billing --json | jq '.groups[].lag'",
         ),
         notes="A partition is shown that a member has, or that the group has committed an offset for.\n"
-        "`-` is a number that nobody knows, or that nobody reads the partition.",
+        "`-`: unknown, or no member reads the partition.",
     )
     describe.add_argument("groups", metavar="GROUP", nargs="+", help="which groups")
     add_cluster(describe)
@@ -89,7 +91,7 @@ def add_history(actions: Any) -> None:
         actions,
         "history",
         run="cli.groups.history",
-        help="tell what happened to a group: each rebalance and its cause",
+        help="show what happened to a group: each rebalance and its cause",
         description="Tell what happened to a group: each rebalance with its cause, who joined and went, how long it took, and which partitions moved.\n"
         "Read from the notes that a Tenure broker keeps (__coordinator_notes, seven days); an Apache Kafka keeps none.",
         examples=(
@@ -142,7 +144,7 @@ def add_delete(actions: Any) -> None:
         description="Delete groups that have no members, and all offsets that they have committed.",
         examples=("tenure group delete orders --dry-run", "tenure group delete orders-test-1 orders-test-2 --yes"),
         notes="A consumer that comes later begins as if the group never had been there (auto.offset.reset).\n"
-        "`tenure group offsets show GROUP --json` keeps what is committed; `offsets reset --from-file` brings it back.",
+        "`tenure group offsets show GROUP --json` saves what is committed; `offsets reset --from-file` restores it.",
     )
     delete.add_argument("groups", metavar="GROUP", nargs="+", help="which groups")
     add_change(delete)

@@ -1,4 +1,4 @@
-"""`tenure group delete`: groups without members, and what they have committed."""
+"""`tenure group delete`: delete groups without members, and their committed offsets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cli.client import EXIT, Cluster, Failure, failure
 from cli.groups import offsets_asking
 from cli.groups.described import describe
-from cli.groups.finding import absent, occupied
+from cli.groups.finding import absent, nonempty_group
 from cli.shown import Column, Screen, plain
 from protocol.messages.delete_groups import DeleteGroupsRequest
 
@@ -57,11 +57,11 @@ def refusal(cluster: Cluster, name: str, group: Group | None) -> Failure | None:
     if not group.readable:
         return Failure(EXIT.REFUSED, f"{group.type} group {name} has members ({group.state}): stop them first")
     count = "1 member" if len(group.members) == 1 else f"{len(group.members)} members"
-    return occupied(f"group {name} has {count}", name, len(group.members))
+    return nonempty_group(f"group {name} has {count}", name, len(group.members))
 
 
 def delete(cluster: Cluster, names: list[str]) -> dict[str, Failure]:
-    """Each coordinator its own; what became of those that were not deleted."""
+    """Send each coordinator its groups; return the errors."""
     problems: dict[str, Failure] = {}
     for groups in cluster.coordinators(names).values() if names else ():
         for name in groups:
@@ -77,7 +77,7 @@ def counted(names: list[str]) -> str:
 
 
 def show(screen: Screen, names: list[str], committed: dict[str, dict[Key, Committed]]) -> None:
-    """What is lost with them."""
+    """Show the committed offsets that would be lost."""
     rows = [(name, *key, offset.offset) for name in names for key, offset in sorted(committed.get(name, {}).items())]
     if rows:
         screen.line("these offsets go with it:" if len(names) == 1 else "these offsets go with them:")

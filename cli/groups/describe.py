@@ -1,4 +1,4 @@
-"""`tenure group describe`: how a group is, who reads which partition, and how far behind that is."""
+"""`tenure group describe`: the state of a group, its assignment, and the lag of each partition."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from cli.groups import offsets_asking
 from cli.groups.described import by_topic, describe
 from cli.groups.finding import absent, unknown
 from cli.groups.listing import state_role
+from cli.groups.policies import statuses_of
+from cli.groups.policy_show import show_status
 from cli.shown import Column, Painted, Role, Screen, plain
 from history.moves import spans
 from history.words import called
@@ -60,19 +62,21 @@ def run(options: argparse.Namespace) -> int:
             raise absent(cluster, missing[0])
         groups = [group for group in found.values() if group is not None]
         rows = rows_of(cluster, groups)
+        statuses = statuses_of(cluster, groups)
         brokers = {id: f"{broker.host}:{broker.port}" for id, broker in cluster.brokers.items()}
     if screen.json:
-        screen.document({"groups": [document(group, rows[group.id]) for group in groups]})
+        screen.document({"groups": [document(group, rows[group.id], statuses[group.id]) for group in groups]})
     else:
         for number, group in enumerate(groups):
             if number:
                 screen.line()
             show(screen, group, rows[group.id], brokers)
+            show_status(screen, statuses[group.id])
     return max([screen.fail(unknown(name)) for name in missing], default=EXIT.DONE)
 
 
 def rows_of(cluster: Cluster, groups: list[Group]) -> dict[str, list[Row]]:
-    """Few requests, whatever the number of groups: offsets of all at once, ends of all logs at once."""
+    """A constant number of requests: offsets of all groups together, ends of all logs together."""
     committing = [group for group in groups if group.commits]
     committed = offsets_asking.committed(cluster, [group.id for group in committing])
     keys = {group.id: committed[group.id].keys() | group.owners.keys() for group in committing}
@@ -100,12 +104,12 @@ def row(
 
 
 def total_lag(rows: Collection[Row]) -> int | None:
-    """None where nothing is known of any partition."""
+    """The sum of the known lags; None if no lag is known."""
     known = [max(row.lag, 0) for row in rows if row.lag is not None]
     return sum(known) if known else None
 
 
-def document(group: Group, rows: list[Row]) -> dict[str, object]:
+def document(group: Group, rows: list[Row], status: Mapping[str, str]) -> dict[str, object]:
     return {
         "group": group.id,
         "state": group.state,
@@ -119,6 +123,7 @@ def document(group: Group, rows: list[Row]) -> dict[str, object]:
         "idle_members": [{"member_id": one.member_id, "instance_id": one.instance_id} for one in idle(group)],
         "unread": by_topic((row.topic, row.partition) for row in unread(group, rows)),
         "lag": total_lag(rows),
+        "policy_status": status,
         "partitions": [row.document() for row in rows],
     }
 

@@ -31,7 +31,7 @@ Partition = tuple[str, int]
 
 
 class GroupMember(NamedTuple):
-    """None: the cluster or the protocol does not say. `owned`: what a cooperative member says it holds; `target`: what it shall come to hold."""
+    """None: the cluster or the protocol does not report it. `owned`: what a cooperative member claims; `target`: its future assignment."""
 
     member_id: str
     instance_id: str | None
@@ -45,7 +45,7 @@ class GroupMember(NamedTuple):
 
     @property
     def seat(self) -> str:
-        """What keeps its place when the process is restarted."""
+        """The instance id, which survives a restart, else the member id."""
         return self.instance_id if self.instance_id is not None else self.member_id
 
     def document(self) -> dict[str, object]:
@@ -84,12 +84,12 @@ class Group(NamedTuple):
 
     @property
     def commits(self) -> bool:
-        """Share groups keep what they have read in another way."""
+        """Share groups store their progress in another way."""
         return self.type != SHARE
 
     @property
     def cooperative(self) -> bool:
-        """Members keep what they have while the group rebalances."""
+        """Members keep their partitions during a rebalance."""
         return self.type == CONSUMER or "cooperative" in self.protocol
 
     @property
@@ -108,7 +108,7 @@ def by_topic(partitions: Iterable[Partition] | None) -> list[dict[str, object]] 
 
 
 def describe_one(cluster: Cluster, name: str) -> Group:
-    """Failure where there is no such group."""
+    """The description of a group. Raises Failure if it does not exist."""
     found = describe(cluster, [name])[name]
     if found is None:
         raise absent(cluster, name)
@@ -116,7 +116,7 @@ def describe_one(cluster: Cluster, name: str) -> Group:
 
 
 def describe(cluster: Cluster, names: Sequence[str]) -> dict[str, Group | None]:
-    """In the order asked for; None where there is no such group."""
+    """The descriptions in the order of the names; None for a group that does not exist."""
 
     def ask(broker_id: int, groups: list[str]) -> dict[str, Group | None]:
         found: dict[str, Group | None] = {}
@@ -135,24 +135,24 @@ def _of_broker(cluster: Cluster, broker_id: int, names: list[str]) -> dict[str, 
     found: dict[str, Group | None] = {}
     left = names
     if cluster.version(ConsumerGroupDescribeRequest.API_KEY, broker_id) >= 0:
-        for one in cluster.node(broker_id, ConsumerGroupDescribeRequest(names)).groups:
-            if one.error_code in NOT_NOW:
-                cluster.forget_coordinator(one.group_id)
-                one = cluster.coordinator(one.group_id, ConsumerGroupDescribeRequest([one.group_id])).groups[0]
-            if one.error_code not in ABSENT:
-                check(one.error_code, f"group {one.group_id}", one.error_message)
-                found[one.group_id] = _modern(one, broker_id)
+        for group in cluster.node(broker_id, ConsumerGroupDescribeRequest(names)).groups:
+            if group.error_code in NOT_NOW:
+                cluster.forget_coordinator(group.group_id)
+                group = cluster.coordinator(group.group_id, ConsumerGroupDescribeRequest([group.group_id])).groups[0]
+            if group.error_code not in ABSENT:
+                check(group.error_code, f"group {group.group_id}", group.error_message)
+                found[group.group_id] = _modern(group, broker_id)
         left = [name for name in names if name not in found]
     if left:
-        for one in cluster.node(broker_id, DescribeGroupsRequest(left)).groups:
-            if one.error_code in NOT_NOW:
-                cluster.forget_coordinator(one.group_id)
-                one = cluster.coordinator(one.group_id, DescribeGroupsRequest([one.group_id])).groups[0]
-            if one.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (one.group_state == "Dead" and not one.error_code):
-                found[one.group_id] = None
+        for group in cluster.node(broker_id, DescribeGroupsRequest(left)).groups:
+            if group.error_code in NOT_NOW:
+                cluster.forget_coordinator(group.group_id)
+                group = cluster.coordinator(group.group_id, DescribeGroupsRequest([group.group_id])).groups[0]
+            if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (group.group_state == "Dead" and not group.error_code):
+                found[group.group_id] = None
             else:
-                check(one.error_code, f"group {one.group_id}", one.error_message)
-                found[one.group_id] = _classic(one, broker_id)
+                check(group.error_code, f"group {group.group_id}", group.error_message)
+                found[group.group_id] = _classic(group, broker_id)
     return {name: found.get(name) for name in names}
 
 
@@ -163,10 +163,10 @@ def of_other_types(cluster: Cluster, names: Sequence[str]) -> dict[str, Group]:
         if cluster.version(ListGroupsRequest.API_KEY, broker_id) >= TYPES_VERSION:
             reply = cluster.node(broker_id, ListGroupsRequest())
             check(reply.error_code, f"broker {broker_id}")
-            for one in reply.groups:
-                if one.group_id in groups and one.group_type.lower() not in (CLASSIC, CONSUMER):
-                    type = one.group_type.lower()
-                    found[one.group_id] = Group(one.group_id, one.group_state, type, one.protocol_type, "", broker_id, readable=False)
+            for group in reply.groups:
+                if group.group_id in groups and group.group_type.lower() not in (CLASSIC, CONSUMER):
+                    type = group.group_type.lower()
+                    found[group.group_id] = Group(group.group_id, group.group_state, type, group.protocol_type, "", broker_id, readable=False)
     return found
 
 
@@ -174,7 +174,7 @@ def of_other_types(cluster: Cluster, names: Sequence[str]) -> dict[str, Group]:
 
 
 def _classic(group: Any, broker_id: int) -> Group:
-    members = tuple(_classic_member(one, group.protocol_type) for one in group.members)
+    members = tuple(_classic_member(member, group.protocol_type) for member in group.members)
     return Group(group.group_id, group.group_state, CLASSIC, group.protocol_type, group.protocol_data, broker_id, members)
 
 
@@ -190,14 +190,14 @@ def _classic_member(member: Any, protocol_type: str) -> GroupMember:
             given = read_assignment(member.member_assignment).assigned_partitions if member.member_assignment else []
             assigned = _pairs((part.topic, part.partitions) for part in given)
         except ProtocolError:
-            pass  # what the client wrote is its own affair
+            pass  # clients may write any bytes
     return GroupMember(
         member.member_id, member.group_instance_id, member.client_id, member.client_host.removeprefix("/"), topics, assigned, owned or None
     )
 
 
 def _modern(group: Any, broker_id: int) -> Group:
-    members = tuple(_modern_member(one) for one in group.members)
+    members = tuple(_modern_member(member) for member in group.members)
     return Group(group.group_id, group.group_state, CONSUMER, PROTOCOL, group.assignor_name, broker_id, members, group.group_epoch)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def absent(cluster: Cluster, group: str) -> Failure:
-    """What to do about the name of a group that is not there: perhaps another is meant."""
+    """A hint for an unknown group name: similar names, if any."""
     unreachable: dict[int, Failure] = {}
     try:
         replies = cluster.everywhere(ListGroupsRequest(), missing=unreachable)
@@ -34,12 +34,12 @@ def unknown(group: str, more: str = "") -> Failure:
     )
 
 
-def occupied(line: str, group: str, members: int) -> Failure:
+def nonempty_group(line: str, group: str, members: int) -> Failure:
     """Members are in the way; as the cluster would say it."""
     return Failure(EXIT.REFUSED, f"{line}: {stop_first(group, members)}", word=word_of(ErrorCode.NON_EMPTY_GROUP), hint=stop_first(group, members))
 
 
 def stop_first(group: str, members: int) -> str:
-    """What to do about members that are in the way."""
+    """A hint to stop or remove the members first."""
     who = "it" if members == 1 else "them"
     return f"stop {who} first, or remove {who} (tenure group remove-member {group} --all)"

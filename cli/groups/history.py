@@ -1,4 +1,4 @@
-"""`tenure group history`: what happened to a group, from a Tenure broker's notes and the records of `__consumer_offsets`."""
+"""`tenure group history`: the events of a group, from a Tenure broker's notes and the records of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from history import Entry
     from history.note_records import NoteRecord
 
-# Read from before the time that is asked for: a rebalance that began then is told from its beginning, and who is new is known.
+# Reading starts before --since, so that a rebalance in progress is shown from its beginning and new members are recognized.
 CONTEXT_MS = 1_800_000
 
 
-# Notes come a moment behind the records: so long they are waited for.
+# Notes are written a moment after the records: the maximum wait for them.
 WRITTEN_SECONDS = 1.0
 
 
@@ -39,15 +39,15 @@ class Reading:
         self._notes = notes
         self._order = Order()
         images = notes.images()
-        # Of what was before the time that is asked for, the newest record says how the group was.
+        # The newest record before --since has the group's state at that time.
         old = [image for image in images if since_ms is not None and image.at_ms < since_ms]
         self.story = Story(notes.group, whole=since_ms is None, recorded=notes.recorded if since_ms is None else bool(images))
         for image in old[-1:]:
             self.story.add(image)
         self._images = images[len(old) :]
 
-    def take(self, told: Iterable[NoteRecord]) -> list[Entry]:
-        notes = list(told)
+    def take(self, records: Iterable[NoteRecord]) -> list[Entry]:
+        notes = list(records)
         images, self._images = [*self._images, *self._notes.images()], []
         return [entry for event in self._order.feed(notes, images) for entry in self.story.add(event)]
 
@@ -145,7 +145,7 @@ def last_ms(entry: Entry) -> int:
 
 
 def go_on(screen: Screen, reading: Reading, notes: Notes) -> None:
-    """Until it is interrupted."""
+    """Follow the history until an interrupt."""
     said: Rebalance | None = None
     while True:
         entries = reading.take(notes.wait())

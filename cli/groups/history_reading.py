@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cli.client import EXIT, Failure, check, failure
 from coordinator.facts import group_key
 from coordinator.placement import partition_of
-from history.note_records import Image, NoteRecord, read_image, read_note_record
+from history.note_records import GroupRecord, NoteRecord, read_image, read_note_record
 from protocol.batch import BatchHeader, iterate, records
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -38,7 +38,7 @@ class Batches(NamedTuple):
 
 
 class Notes:
-    """The notes and records of one group, each in the order of its log; reading goes on where it was."""
+    """The notes and records of one group, each in log order; reading continues at the last position."""
 
     def __init__(self, cluster: Cluster, group: str) -> None:
         self.group = group
@@ -51,7 +51,7 @@ class Notes:
         self._ids = {NOTES: notes.id or bytes(16), OFFSETS: offsets.id or bytes(16)}
         self.partition = partition_of(group, len((notes if self.noted else offsets).partitions))
         self.offset = -1
-        self.recorded = False  # the records are all there from the first one on: compaction has taken nothing
+        self.recorded = False  # all records from the first on are there: compaction has removed none
         self._records_at = -1
         self._key = group_key(group)
 
@@ -75,7 +75,7 @@ class Notes:
             time.sleep(PAUSE_SECONDS)
 
     def read(self) -> Iterator[NoteRecord]:
-        """What there is now."""
+        """Read to the current end of both logs."""
         while self.noted:
             before = self.offset
             batches = self._fetch(NOTES, self.offset, READ_BYTES, 0)
@@ -84,7 +84,7 @@ class Notes:
                 return
 
     def wait(self) -> list[NoteRecord]:
-        """What comes next, if anything does within a moment."""
+        """Wait briefly for new notes."""
         if not self.noted:
             time.sleep(WAIT_MS / 1000)
             return []
@@ -99,11 +99,11 @@ class Notes:
                 if record.offset < self.offset:
                     continue
                 try:
-                    told = read_note_record(record.key, record.value)
+                    note_record = read_note_record(record.key, record.value)
                 except ProtocolError:
                     continue  # nothing that this command can tell
-                if told is not None and told.concerns(self.group):
-                    yield told
+                if note_record is not None and note_record.concerns(self.group):
+                    yield note_record
             self.offset = header.next_offset
 
     def _fetch(self, topic: str, offset: int, bytes_max: int, wait_ms: int) -> Batches:
@@ -118,7 +118,7 @@ class Notes:
             check(reply.error_code, topic)
             found = reply.responses[0].partitions[0]
             if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                part.fetch_offset = self._list(topic, EARLIEST)  # the oldest were deleted meanwhile
+                part.fetch_offset = self._list(topic, EARLIEST)  # the oldest were deleted while reading
                 if topic == NOTES:
                     self.offset = part.fetch_offset
             elif found.error_code not in OPENING:
@@ -130,9 +130,9 @@ class Notes:
 
     # Records
 
-    def images(self) -> list[Image]:
+    def images(self) -> list[GroupRecord]:
         """Records of the group that came since the last call; none where this client may not read them."""
-        found: list[Image] = []
+        found: list[GroupRecord] = []
         try:
             if self._records_at < 0:
                 self._records_at = self._list(OFFSETS, EARLIEST)
@@ -148,7 +148,7 @@ class Notes:
                 raise
             return found  # the story is worth telling without
 
-    def _take_images(self, data: bytes, found: list[Image]) -> None:
+    def _take_images(self, data: bytes, found: list[GroupRecord]) -> None:
         for at, header in placed(data):
             if header.next_offset <= self._records_at:
                 continue

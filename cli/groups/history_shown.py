@@ -1,4 +1,4 @@
-"""A story for people: one block for each rebalance, one line for whatever else happened; and the same for programs."""
+"""Print a history: one block for each rebalance, one line for any other event; or the same as JSON."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from cli.client import failure, name_of
 from cli.groups.offsets_words import shown_moment
 from cli.shown import Role, Screen, counted, plain
-from coordinator.notes import Cause, Coordinator, Removal, Replacement
-from history.episodes import Came, Deleted, End, Late, Lost, Missing, Moved, Rebalance, Refused, Returned, Went
+from coordinator.notes import Cause, Coordinator, Removal, Replacement, StandbyStep
+from history.episodes import Away, Barred, Came, Deleted, End, Late, Lost, Missing, Moved, Rebalance, Refused, Returned, Standby, Went
 from history.moves import spans
 from history.words import called, came, duration, ended, listed, mover, named, reasons, returned, title, went
 
@@ -29,7 +29,7 @@ COORDINATOR = {
 
 
 class Partitions(NamedTuple):
-    """What a rebalance did to partitions. `moves` is None where it cannot be known any more."""
+    """The moves of partitions in a rebalance. `moves` is None if they are unknown."""
 
     moves: list[Move] | None
     total: int
@@ -92,7 +92,7 @@ def missing(one: Missing) -> str:
 
 
 def show_begun(screen: Screen, one: Rebalance) -> None:
-    """For --follow: its end is shown when it is there."""
+    """The begin of an open rebalance, for --follow; its end follows later."""
     screen.line(f"{when(screen, one.began_ms)}  {screen.paint('rebalance begins', Role.CAREFUL)}: {plain(title(one))}")
 
 
@@ -120,8 +120,8 @@ def details(one: Rebalance, partitions: Partitions) -> list[tuple[str, str]]:
         lines.append(("again", f"begun anew: {', '.join(dict.fromkeys(cause.name.lower().replace('_', ' ') for cause in one.also))}"))
     lines += [("joined", came(member)) for member in one.joined]
     lines += [("joined", f"{came(member)}, for the first time or again") for member in one.came if member.again is None]
-    told = named(one)
-    lines += [("gone", went(member)) for member in one.went if member not in told]
+    named_members = named(one)
+    lines += [("gone", went(member)) for member in one.went if member not in named_members]
     lines += [("back", returned(member)) for member in one.returned]
     lines += waits(one)
     if min(one.members_before, one.members_after) >= 0 and (one.members_before != one.members_after or one.joined or one.went):
@@ -146,7 +146,7 @@ def why(one: Rebalance, partitions: Partitions) -> str:
 
 
 def waits(one: Rebalance) -> list[tuple[str, str]]:
-    """Whom it took long for."""
+    """The members that delayed the rebalance."""
     if one.laggards and one.rounds == 1 and one.join_ms >= 0:
         return [("waited", f"{duration(one.join_ms)} for {listed(called(id) for id in one.laggards)}, who did not come")]
     last = one.last_to_come
@@ -206,6 +206,16 @@ def sentence(entry: Entry) -> tuple[str, Role | None]:
             why = failure(entry.error_code, "").line.removeprefix(": ")
             times = "a commit" if entry.times == 1 else f"{entry.times} commits"
             return f"{times} of {who} refused: {why} ({name_of(entry.error_code)})", Role.CAREFUL
+        case Away():
+            who = called(entry.member_id, entry.instance_id)
+            if entry.back:
+                return f"{who} is back after {duration(entry.away_ms)} away and keeps its seat", Role.GOOD
+            return f"{who} is away; its seat is kept for it", Role.CAREFUL
+        case Standby():
+            return standby(entry)
+        case Barred():
+            who = entry.instance_id or f"{entry.client_id}, which has no instance id,"
+            return f"{who} at {entry.host.removeprefix('/')} was refused: it is not in the strict list of instances ({entry.listed})", Role.CAREFUL
         case Late():
             gaps = listed(f"{called(key)} ({duration(longest)})" for key, longest, _ in entry.gaps)
             return f"heartbeats came late, close to the session timeout: {gaps}", Role.CAREFUL
@@ -229,6 +239,23 @@ def sentence(entry: Entry) -> tuple[str, Role | None]:
             return missing(entry), Role.CAREFUL
         case Rebalance():
             return title(entry), None
+
+
+def standby(entry: Standby) -> tuple[str, Role | None]:
+    who = called(entry.member_id, entry.instance_id)
+    seat = f"the seat of {called(entry.from_id or '', entry.from_instance)}"
+    match entry.step:
+        case StandbyStep.WAITS:
+            return f"{who} is a standby", None
+        case StandbyStep.TAKES_OVER:
+            return f"the standby {who} took {seat}, without a rebalance", Role.GOOD
+        case StandbyStep.TOOK_OVER:
+            return f"{who} reads the partitions of {seat}, {duration(entry.after_ms)} after it became free", Role.GOOD
+        case StandbyStep.TOO_LATE:
+            return f"the standby {who} did not fetch the assignment of {seat} within its session timeout, and waits again", Role.CAREFUL
+        case StandbyStep.GONE:
+            return f"the standby {who} is gone, which caused no rebalance", None
+    return f"{who}: a change of standbys that this version does not know", None
 
 
 # For programs
@@ -263,6 +290,34 @@ def document(entry: Entry, partitions: Partitions = NOTHING_KNOWN) -> dict[str, 
                 "instance_id": entry.instance_id,
                 "count": entry.times,
                 "since": shown_moment(entry.since_ms),
+            }
+        case Away():
+            return {
+                "kind": "member_back" if entry.back else "member_away",
+                "at": shown_moment(entry.at_ms),
+                "member_id": entry.member_id,
+                "instance_id": entry.instance_id,
+                "away_ms": entry.away_ms,
+            }
+        case Standby():
+            return {
+                "kind": "standby",
+                "at": shown_moment(entry.at_ms),
+                "step": entry.step.name.lower() if entry.step is not None else None,
+                "member_id": entry.member_id,
+                "instance_id": entry.instance_id,
+                "from_member_id": entry.from_id,
+                "from_instance_id": entry.from_instance,
+                "after_ms": entry.after_ms,
+            }
+        case Barred():
+            return {
+                "kind": "join_refused",
+                "at": shown_moment(entry.at_ms),
+                "instance_id": entry.instance_id,
+                "client_id": entry.client_id,
+                "host": entry.host.removeprefix("/"),
+                "listed": entry.listed,
             }
         case Late():
             gaps = [{"member": key, "longest_gap_ms": longest, "count": count} for key, longest, count in entry.gaps]
@@ -327,7 +382,7 @@ def moved_document(partitions: Partitions) -> list[dict[str, object]] | None:
 
 
 def gap(one: Missing, partitions: Partitions) -> dict[str, object]:
-    """Rebalances without notes. `stored` is what __consumer_offsets says of the group after the last of them."""
+    """Rebalances without notes. `stored` is the group record of __consumer_offsets after the last of them."""
     stored = one.after.stored if one.after is not None else None
     return {
         "kind": "gap",
@@ -361,12 +416,12 @@ def moment_or_none(ms: int) -> str | None:
 
 
 def member(one: Came | Went) -> dict[str, object]:
-    told: dict[str, object] = {"at": shown_moment(one.at_ms), "member_id": one.member_id, "instance_id": one.instance_id}
+    document: dict[str, object] = {"at": shown_moment(one.at_ms), "member_id": one.member_id, "instance_id": one.instance_id}
     if isinstance(one, Came):
-        told |= {"client_id": one.client_id, "host": one.host.removeprefix("/")}
+        document |= {"client_id": one.client_id, "host": one.host.removeprefix("/")}
     else:
-        told |= {"how": one.how.name.lower() if one.how is not None else None, "since_heartbeat_ms": one.since_heartbeat_ms}
-    return {**told, "session_timeout_ms": one.session_ms, "reason": one.reason}
+        document |= {"how": one.how.name.lower() if one.how is not None else None, "since_heartbeat_ms": one.since_heartbeat_ms}
+    return {**document, "session_timeout_ms": one.session_ms, "reason": one.reason}
 
 
 def known(number: int) -> int | None:
@@ -374,11 +429,11 @@ def known(number: int) -> int | None:
 
 
 def summary(entries: Sequence[Entry]) -> list[str]:
-    """What there is to learn from it."""
+    """The conclusions from the history."""
     from history.restarts import avoidable
 
-    rebalances = [one for one in entries if isinstance(one, Rebalance)]
-    kept = sum(isinstance(one, Returned) and one.outcome is Replacement.NO_REBALANCE for one in entries)
+    rebalances = [entry for entry in entries if isinstance(entry, Rebalance)]
+    kept = sum(isinstance(entry, Returned) and entry.outcome is Replacement.NO_REBALANCE for entry in entries)
     lines = []
     if kept:
         lines.append(f"{'1 restart' if kept == 1 else f'{kept} restarts'} of static members made no rebalance")

@@ -27,7 +27,7 @@ TYPES = ("classic", "consumer", "share", "streams")
 
 
 class Listed:
-    """One group, as ListGroups has it; the rest is filled in."""
+    """One group of ListGroups; other fields are added later."""
 
     __slots__ = ("coordinator", "group", "members", "protocol", "protocol_type", "state", "static", "type")
 
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def unserved(cluster: Cluster) -> list[Failure]:
-    """What a Tenure broker lists no groups of: partitions that it cannot read. It says so where `tenure health` asks; others have no such place."""
+    """The partitions whose groups a Tenure broker cannot list because they are unreadable, as `tenure health` reports them; other brokers do not report any."""
     if cluster.topics([NOTES])[NOTES].error:
         return []
     troubles = []
@@ -112,10 +112,10 @@ def listed(cluster: Cluster, states: list[str], types: list[str], missing: dict[
         request = ListGroupsRequest(states if version >= STATES_VERSION else [], types if version >= TYPES_VERSION else [])
         reply = patiently(cluster, broker_id, request)
         check(reply.error_code, f"broker {broker_id}")
-        for one in reply.groups:
-            type = one.group_type.lower() if version >= TYPES_VERSION else CLASSIC  # before, there was but one
+        for group in reply.groups:
+            type = group.group_type.lower() if version >= TYPES_VERSION else CLASSIC  # before this version there was only one
             if not types or type in types:
-                found[one.group_id] = Listed(one.group_id, one.group_state or None, type, one.protocol_type, broker_id)
+                found[group.group_id] = Listed(group.group_id, group.group_state or None, type, group.protocol_type, broker_id)
     return list(found.values())
 
 

@@ -1,4 +1,4 @@
-"""`tenure group members`: who is in a group."""
+"""`tenure group members`: the members of a group."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from cli.client import EXIT, Cluster, Failure
 from cli.groups.described import describe_one
+from cli.groups.policies import statuses_of
+from cli.groups.policy_show import show_status
 from cli.shown import Column, Screen, plain
 from history.moves import spans
 
@@ -18,6 +20,7 @@ def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     with Cluster.of(options) as cluster:
         group = describe_one(cluster, options.group)
+        status = statuses_of(cluster, [group])[group.id]
     check_readable(group)
     members = sorted(group.members, key=lambda member: (member.instance_id is None, member.seat))
     if screen.json:
@@ -27,12 +30,15 @@ def run(options: argparse.Namespace) -> int:
             "type": group.type,
             "protocol": group.protocol or None,
             "members": [member.document() for member in members],
+            "policy_status": status,
         }
         screen.document(document)
     elif not members:
         screen.line(plain(f"group {group.id} has no members (state {group.state})"))
+        show_status(screen, status)
     else:
         show(screen, members)
+        show_status(screen, status)
     return EXIT.DONE
 
 

@@ -17,7 +17,7 @@ def add(actions: Any) -> None:
     commands = add_family(
         actions,
         "offsets",
-        help="show, reset and delete what a group has committed",
+        help="show, reset and delete committed offsets",
         description="What groups have committed: show it, set it anew, delete it.",
         action="offsets_action",
     )
@@ -31,15 +31,15 @@ def add_show(commands: Any) -> None:
         commands,
         "show",
         run="cli.groups.offsets_show",
-        help="show committed offsets and how far they are behind",
-        description="Show what groups have committed, where the logs of those partitions begin (EARLIEST) and end (LATEST), and the lag.",
+        help="show committed offsets and their lag",
+        description="Show what groups have committed, the log start offset (EARLIEST) and log end offset (LATEST) of each partition, and the lag.",
         examples=(
             "tenure group offsets show orders",
             "tenure group offsets show orders billing --topic payments:0-3",
-            "tenure group offsets show orders --json > before.json    # `offsets reset --from-file before.json` brings it back",
+            "tenure group offsets show orders --json > before.json    # `offsets reset --from-file before.json` restores it",
         ),
         notes="A partition of a topic named with --topic is shown even when nothing is committed for it.\n"
-        "`-` is a number that nobody knows: nothing committed, or a partition that is gone or without a leader (NOTE says which).",
+        "`-`: unknown, because nothing is committed, or the partition is gone or has no leader (NOTE says which).",
     )
     show.add_argument("groups", metavar="GROUP", nargs="+", help="whose offsets")
     show.add_argument("--topic", metavar=SCOPE, type=a_scope, action="append", default=[], dest="topics", help=f"only {SCOPE_HELP}; may be repeated")
@@ -51,7 +51,7 @@ def add_reset(commands: Any) -> None:
         commands,
         "reset",
         run="cli.groups.offsets_reset",
-        help="set committed offsets anew, while the group has no members",
+        help="set committed offsets of a group without members",
         description="Set what a group has committed. Refused while the group has members: they would commit over it.",
         examples=(
             "tenure group offsets reset orders --to-earliest --topic payments --dry-run",
@@ -87,7 +87,7 @@ def add_delete(commands: Any) -> None:
         commands,
         "delete",
         run="cli.groups.offsets_delete",
-        help="delete committed offsets of topics that no member reads",
+        help="delete committed offsets of topics without subscribers",
         description="Delete what a group has committed for topics or partitions. Refused for a topic that a member of the group is subscribed to.",
         examples=(
             "tenure group offsets delete orders --topic payments --dry-run",
@@ -103,7 +103,7 @@ def add_delete(commands: Any) -> None:
     add_cluster(delete)
 
 
-# Types of arguments; what they need is imported when one is given
+# Argument types; their modules are imported when one is given
 
 
 def a_scope(text: str) -> Any:

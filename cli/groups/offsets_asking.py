@@ -1,4 +1,4 @@
-"""What a cluster knows about the offsets of groups: what is committed, where the logs begin and end, who is in the group.
+"""Request the offsets of groups: committed offsets, start and end of the logs, members.
 
 Few requests whatever the number of partitions: one OffsetFetch for each coordinator (one for each group before Kafka 3.0),
 two ListOffsets for each leader.
@@ -31,7 +31,7 @@ MOVING = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAI
 
 
 class Standing(NamedTuple):
-    """Whether there is such a group, and who is in it."""
+    """Whether the group exists, and its members."""
 
     exists: bool
     state: str
@@ -49,7 +49,7 @@ class Standing(NamedTuple):
         return not self.members and self.state.lower() in ("empty", "dead", "")
 
 
-# What is committed
+# Committed offsets
 
 
 def committed(cluster: Cluster, groups: Sequence[str]) -> dict[str, dict[Key, Committed]]:
@@ -88,7 +88,7 @@ def offsets_of(reply: Any, group: str) -> dict[Key, Committed]:
 
 
 def partitions_named(cluster: Cluster, named: Mapping[str, Collection[int] | None]) -> set[Key]:
-    """The partitions of these topics, or those that are named; Failure when one of them does not exist."""
+    """The partitions of these topics, or the named ones; Failure if one of them does not exist."""
     topics = required(cluster, list(named)) if named else {}
     keys: set[Key] = set()
     for topic, wanted in named.items():
@@ -128,14 +128,14 @@ def bounds(cluster: Cluster, keys: Iterable[Key], *, patient: bool = True) -> tu
 
 
 def first_since(cluster: Cluster, keys: Iterable[Key], ms: int) -> dict[Key, Committed | None]:
-    """The first record of that time or later, None where there is none."""
+    """The offset of the first record at or after that time, or None."""
     found = log_offsets(cluster, dict.fromkeys(keys, ms))
     raise_for({key: answer.error for key, answer in found.items() if answer.error})
     return {key: None if answer.offset < 0 else Committed(answer.offset) for key, answer in found.items()}
 
 
 def raise_for(errors: Mapping[Key, int]) -> None:
-    """Nothing is done by halves: one partition that cannot be asked stops all."""
+    """A single partition that fails stops everything: no partial changes."""
     if errors:
         (topic, partition), error = min(errors.items())
         raise failure(error, f"topic {topic} partition {partition}")
@@ -162,7 +162,7 @@ def standing(cluster: Cluster, group: str) -> Standing:
 
 
 def of_another_kind(cluster: Cluster, group: str) -> Standing | None:
-    """A share group or one of Kafka Streams, which the usual descriptions deny."""
+    """A share or Kafka Streams group, for which DescribeGroups returns an error."""
     if cluster.version(ListGroupsRequest.API_KEY) < TYPES_VERSION:
         return None
     listed = cluster.coordinator(group, ListGroupsRequest([], ["share", "streams"])).groups

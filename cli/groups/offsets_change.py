@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetDelete as an administrator sends them, and what became of each partition."""
+"""OffsetCommit and OffsetDelete of an administrator, and the result for each partition."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from cli.client import Cluster
 
 Item = TypeVar("Item")
-PARTITIONS_AT_ONCE = 2000  # of one request: far below what any broker takes in one
-NOBODY = ""  # a commit of no member: taken while the group has none
+PARTITIONS_AT_ONCE = 2000  # partitions in one request, far below any broker's limit
+NOBODY = ""  # the member id of a commit without a member; accepted while the group is empty
 NO_GENERATION = -1
 
-# What who commits without being a member is told once there are members.
+# Error codes for a commit without a member once the group has members.
 MEMBERS_CAME = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH)
 
 
 def commit(cluster: Cluster, group: str, plan: Sequence[Move]) -> dict[Key, int]:
-    """The errors of those that were not committed."""
+    """Commit offsets; return the errors by partition."""
     errors: dict[Key, int] = {}
     for moves in portions(sorted(plan, key=lambda move: (move.topic, move.partition))):
         topics = [
@@ -42,7 +42,7 @@ def commit(cluster: Cluster, group: str, plan: Sequence[Move]) -> dict[Key, int]
 
 
 def delete(cluster: Cluster, group: str, keys: Iterable[Key]) -> dict[Key, int]:
-    """The errors of those that were not deleted."""
+    """Delete offsets; return the errors by partition."""
     errors: dict[Key, int] = {}
     for some in portions(sorted(keys)):
         topics = [

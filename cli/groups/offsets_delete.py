@@ -1,4 +1,4 @@
-"""`tenure group offsets delete`: forget what a group has committed for topics that none of its members reads."""
+"""`tenure group offsets delete`: delete committed offsets of topics without subscribers."""
 
 from __future__ import annotations
 

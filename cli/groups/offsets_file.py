@@ -28,7 +28,7 @@ class Line(NamedTuple):
 
 
 def read(text: str, group: str) -> dict[Key, Committed]:
-    """What the file says of this group. ValueError in words that follow the name of the file."""
+    """The offsets of this group in the file. The message of a ValueError follows the name of the file."""
     lines = from_json(text) if text.lstrip()[:1] in ("{", "[") else list(from_csv(text))
     ours = [line for line in lines if line.group in (None, group)]
     if not ours:
@@ -104,5 +104,5 @@ def is_number(value: object, name: str) -> bool:
 
 
 def written(offsets: Iterable[tuple[str, int, int]]) -> str:
-    """As kafka-consumer-groups exports the offsets of one group, and reads them again."""
+    """In the format in which kafka-consumer-groups exports and imports the offsets of one group."""
     return "".join(f"{topic},{partition},{offset}\n" for topic, partition, offset in offsets)

@@ -1,4 +1,4 @@
-"""What a reset would set: from what is committed, where the logs begin and end, and what was asked for. No cluster here."""
+"""Plan an offset reset from committed offsets, log start and end, and the arguments. Without network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Committed(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Of one log: where it begins, and where its next record goes."""
+    """The start and end offset of one log."""
 
     earliest: int
     latest: int
@@ -26,7 +26,7 @@ class Move(NamedTuple):
 
     topic: str
     partition: int
-    before: int | None  # what is committed
+    before: int | None  # the committed offset
     after: Committed
     bounds: Bounds
     remark: str | None = None  # why it is not the offset that was asked for
@@ -52,7 +52,7 @@ class Move(NamedTuple):
 
 
 class Lacking(Exception):
-    """Partitions without a committed offset, where the plan begins at what is committed."""
+    """Partitions without a committed offset, for a plan that starts from committed offsets."""
 
     def __init__(self, keys: list[Key]) -> None:
         super().__init__(keys)
@@ -83,7 +83,7 @@ def shifted(by: int, bounds: Mapping[Key, Bounds], committed: Mapping[Key, Commi
 def to_time(
     found: Mapping[Key, Committed | None], asked: str, bounds: Mapping[Key, Bounds], committed: Mapping[Key, Committed]
 ) -> list[Move]:
-    """`found`: the first record of that time or later; None: there is none, and the group goes on with what comes next."""
+    """`found`: the first record of that time or later; None: there is none, and the group continues at the end."""
     late = f"no record since {asked}: to the end"
     return [
         move(key, found[key] or Committed(bounds[key].latest), bounds[key], committed, None if found[key] else late) for key in sorted(bounds)
@@ -91,7 +91,7 @@ def to_time(
 
 
 def to_current(bounds: Mapping[Key, Bounds], committed: Mapping[Key, Committed]) -> list[Move]:
-    """What is committed is committed again as it is: its retention starts again."""
+    """Commit the same offset again, which restarts its retention."""
     none = "nothing was committed: to the end"
     return [
         move(key, committed.get(key) or Committed(bounds[key].latest), bounds[key], committed, None if key in committed else none)
@@ -100,7 +100,7 @@ def to_current(bounds: Mapping[Key, Bounds], committed: Mapping[Key, Committed])
 
 
 def within(key: Key, wanted: Committed, bounds: Bounds, committed: Mapping[Key, Committed]) -> Move:
-    """As kafka-consumer-groups does: what is outside of the log becomes the end of the log that is nearer."""
+    """Clamp the offset to the log, as kafka-consumer-groups does."""
     if wanted.offset < bounds.earliest:
         return move(key, Committed(bounds.earliest), bounds, committed, f"{wanted.offset} is before the earliest")
     if wanted.offset > bounds.latest:

@@ -10,15 +10,14 @@ from pathlib import Path
 
 from cli.client import EXIT, Cluster, Failure, failure
 from cli.groups import offsets_asking, offsets_change, offsets_file, offsets_plan
-from cli.groups.finding import occupied as in_the_way
-from cli.groups.finding import stop_first
+from cli.groups.finding import nonempty_group, stop_first
 from cli.groups.offsets_asking import Standing
 from cli.groups.offsets_plan import Bounds, Committed, Key, Lacking, Move
 from cli.groups.offsets_words import Scope, shown_moment, together
 from cli.shown import Column, Painted, Role, Screen, counted, plain
 from protocol.errors import ErrorCode
 
-FILE_BYTES_MAX = 64 << 20  # a million partitions' lines; what is larger is another file
+FILE_BYTES_MAX = 64 << 20  # a million partitions' lines; a larger file is a mistake
 
 
 def run(options: argparse.Namespace) -> int:
@@ -59,7 +58,7 @@ class Planner:
         self.options = options
         self.wanted = wanted
         self.group: str = options.group
-        self.since: str | None = None  # the time that was meant, where one was
+        self.since: str | None = None  # the target time, if there is one
 
     def plan(self) -> list[Move]:
         committed = offsets_asking.committed(self.cluster, [self.group])[self.group]
@@ -91,7 +90,7 @@ class Planner:
         return offsets_plan.to_time(found, self.since, bounds, committed)
 
     def keys(self, committed: Mapping[Key, Committed]) -> set[Key]:
-        """Which partitions: never by guessing what was meant by a name that is not there."""
+        """The partitions of the reset; names that do not exist are refused, not guessed."""
         if self.options.all_topics and self.wanted is None:
             return self.all_that_is_there(committed)
         named = together(self.options.topics)
@@ -171,7 +170,7 @@ def export(name: str, group: str, plan: list[Move]) -> None:
         raise Failure(EXIT.OUTPUT, f"{name}: {(error.strerror or str(error)).lower()}; nothing was changed") from error
 
 
-# What is said
+# Output
 
 
 def occupied(group: str, standing: Standing) -> str:
@@ -226,7 +225,7 @@ def finish(screen: Screen, group: str, standing: Standing, plan: list[Move], err
 
 def refusal(group: str, error: int) -> Failure:
     if error in offsets_change.MEMBERS_CAME:
-        return in_the_way(f"group {group} has members by now", group, 2)
+        return nonempty_group(f"group {group} has members by now", group, 2)
     if error == ErrorCode.GROUP_ID_NOT_FOUND:
         return Failure(EXIT.REFUSED, f"group {group} takes no offsets from outside: it is not a consumer group")
     return failure(error, f"group {group}")

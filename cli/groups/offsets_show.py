@@ -1,4 +1,4 @@
-"""`tenure group offsets show`: what groups have committed, beside where the logs begin and end."""
+"""`tenure group offsets show`: committed offsets, with start and end of the logs."""
 
 from __future__ import annotations
 

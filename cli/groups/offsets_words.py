@@ -1,4 +1,4 @@
-"""What people write about offsets, and how it is printed back: partitions of a topic, moments, durations."""
+"""Parse and print arguments about offsets: partitions of a topic, times, durations."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 MS = 1000
 PARTITION_LIMIT = 1 << 31  # Kafka's partition numbers are signed 32 bit integers
-RANGE_LIMIT = 100_000  # of one T:A-B: more partitions than a topic has anywhere; a slip of the finger is not a gigabyte
-MOMENT_MIN = -62_135_596_800_000  # what calendars here know: the years 1 to 9999
+RANGE_LIMIT = 100_000  # of one T:A-B: more partitions than any topic has; a typing error must not cost a gigabyte
+MOMENT_MIN = -62_135_596_800_000  # the range of calendars here: the years 1 to 9999
 MOMENT_MAX = 253_402_300_799_999
 UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": MS, "ms": 1}
 
@@ -54,7 +54,7 @@ def digits(text: str) -> bool:
 
 
 def spans(partitions: Iterable[int]) -> str:
-    """0,1,2,5 as `0-2,5`: what `scope` reads again."""
+    """0,1,2,5 as `0-2,5`, which `scope` can parse."""
     runs: list[list[int]] = []
     for partition in sorted(partitions):
         if runs and partition == runs[-1][1] + 1:
@@ -65,7 +65,7 @@ def spans(partitions: Iterable[int]) -> str:
 
 
 def together(scopes: Iterable[Scope]) -> dict[str, set[int] | None]:
-    """What several `--topic` name: a topic without partitions takes in those of it that are named elsewhere."""
+    """Merge several `--topic` values: a topic without partitions includes its named partitions."""
     named: dict[str, set[int] | None] = {}
     for one in scopes:
         before = named.get(one.topic, set())

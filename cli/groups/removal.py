@@ -1,4 +1,4 @@
-"""What removing members would do: whether a rebalance follows, which partitions move, and to whom, where that can be known.
+"""Predict a removal of members: whether a rebalance follows, which partitions move, and to which members.
 
 The group's leader decides who gets what, with an assignor of its own. Where one rule explains the present assignment in full, the
 same rule says what comes; where it does not, nothing is said that may turn out wrong.
@@ -19,7 +19,7 @@ AT_REST = ("Stable",)
 
 
 class Move(NamedTuple):
-    """The member that has the partition, and the one that will have it (None: none), where that can be known."""
+    """The member that has the partition, and the one that will have it (None: none), if that can be predicted."""
 
     partition: Partition
     before: GroupMember
@@ -32,7 +32,7 @@ class Removal(NamedTuple):
     staying: list[GroupMember]
     rebalances: bool
     moves: list[Move]
-    stops: bool  # the others give up what they have too, until it is over
+    stops: bool  # the other members give up their partitions too, until it is over
 
 
 def foresee(group: Group, leaving: Sequence[GroupMember], partitions: Mapping[str, int]) -> Removal:
@@ -63,7 +63,7 @@ def _to_only(partition: Partition, before: GroupMember, only: GroupMember | None
 
 
 def expected(group: Group, staying: Sequence[GroupMember], partitions: Mapping[str, int]) -> Assignment | None:
-    """What the assignor will do, when what it did is what its rule says."""
+    """Predict the assignment, if the current one follows the assignor's rule."""
     rule = RULES.get(group.protocol)
     if rule is None or group.state not in AT_REST or any(member.topics is None for member in group.members):
         return None
@@ -80,7 +80,7 @@ def expected(group: Group, staying: Sequence[GroupMember], partitions: Mapping[s
 
 
 def range_rule(members: Sequence[GroupMember], partitions: Mapping[str, int]) -> Assignment:
-    """Each topic for itself: as even a run of partitions as possible for each subscriber, the first ones get one more."""
+    """Each topic by itself: runs of partitions as even as possible for its subscribers, the first ones get one more."""
     found: Assignment = {}
     for topic in sorted({topic for member in members for topic in member.topics or ()}):
         subscribers = [member for member in members if topic in (member.topics or ())]

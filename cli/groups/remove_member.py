@@ -67,8 +67,8 @@ def chosen(group: Group, options: argparse.Namespace) -> list[GroupMember]:
         return list(group.members)
     found: dict[str, GroupMember] = {}
     missing = []
-    by_instance = {one.instance_id: one for one in reversed(group.members)}
-    by_id = {one.member_id: one for one in reversed(group.members)}
+    by_instance = {member.instance_id: member for member in reversed(group.members)}
+    by_id = {member.member_id: member for member in reversed(group.members)}
     wanted = [("instance", name, by_instance.get(name)) for name in options.instances]
     wanted += [("member", name, by_id.get(name)) for name in options.members]
     for kind, name, member in wanted:
@@ -77,7 +77,7 @@ def chosen(group: Group, options: argparse.Namespace) -> list[GroupMember]:
         else:
             found[member.member_id] = member
     if missing:
-        there = listed(one.instance_id or one.member_id for one in group.members)
+        there = listed(member.instance_id or member.member_id for member in group.members)
         raise Failure(
             EXIT.MISSING,
             f"group {group.id} has no {' and no '.join(missing)}; it has {there or 'no members'}; nothing was changed",
@@ -94,8 +94,9 @@ def partition_counts(cluster: Cluster, group: Group) -> dict[str, int]:
 
 
 def remove(cluster: Cluster, group: str, leaving: list[GroupMember], exact: Collection[str], reason: str) -> dict[str, int]:
-    """Errors by member id. A static member goes by its instance id alone, as Java's admin does it, whichever process has the seat by
-    then; one that was named by its member id (`exact`) goes by both, so that a process that took its seat meanwhile stays."""
+    """Errors by member id. A static member is removed by its instance id alone, as Java's admin does, whichever process has the seat by
+    then; a member named by its id (`exact`) is removed by both, so that a process that took its seat in the meantime stays.
+    """
     identities = [
         MemberIdentity("" if one.instance_id is not None and one.member_id not in exact else one.member_id, one.instance_id, reason)
         for one in leaving
@@ -104,11 +105,11 @@ def remove(cluster: Cluster, group: str, leaving: list[GroupMember], exact: Coll
     if reply.error_code:
         raise failure(reply.error_code, f"group {group}")
     errors: dict[str, int] = {}
-    for told in reply.members:
+    for answer in reply.members:
         for one in leaving:
-            same = told.group_instance_id == one.instance_id if one.instance_id is not None else told.member_id == one.member_id
-            if same and told.error_code:
-                errors[one.member_id] = told.error_code
+            same = answer.group_instance_id == one.instance_id if one.instance_id is not None else answer.member_id == one.member_id
+            if same and answer.error_code:
+                errors[one.member_id] = answer.error_code
     return errors
 
 
@@ -116,13 +117,13 @@ def counted(leaving: list[GroupMember]) -> str:
     return called(leaving[0].member_id, leaving[0].instance_id) if len(leaving) == 1 else f"{len(leaving)} members"
 
 
-# What is said
+# Output
 
 
 def document(
     group: Group, removal: Removal, dry_run: bool, errors: dict[str, int], after: Group | None = None
 ) -> dict[str, object]:
-    """`after`: the group as it is now; without one, and of a dry run, what would be."""
+    """`after`: the current state of the group; without it, and in a dry run, the prediction."""
     return {
         "group": group.id,
         "dry_run": dry_run,
@@ -228,7 +229,7 @@ def finish(screen: Screen, group: Group, removal: Removal, errors: dict[str, int
 
 
 def outcome(group: Group, after: Group | None) -> str:
-    """What the group is like now, which may be something else than what was foreseen."""
+    """The group after the removal, which may differ from the prediction."""
     if after is None or not after.members:
         return "it is empty now"
     before = {member.member_id for member in group.members}

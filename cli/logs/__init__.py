@@ -1,1 +1,1 @@
-"""`tenure log`: what is on disk, without a broker."""
+"""`tenure log`: inspect log files on disk, without a broker."""

@@ -1,6 +1,6 @@
-"""What stands beside the batches of a log, against these: offset and time indexes, and the checkpoint of leader epochs.
+"""Files beside the batches of a log, checked against the batches: offset and time indexes, and the checkpoint of leader epochs.
 
-Indexes are read a few KiB at a time, next to the scan of their segment.
+Indexes are read a few KiB at a time, along with the scan of their segment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ READ_BYTES = 12 << 10  # whole entries of both kinds
 
 
 def entries(path: str, layout: Struct) -> Iterator[tuple[int, int] | str]:
-    """Up to the zeros that Kafka has behind them; then a complaint, if there is one."""
+    """Entries up to the zeros that Kafka preallocates; then a complaint, if there is one."""
     file = open_for_reading(path)
     try:
         at, end = 0, file.size()
@@ -43,7 +43,7 @@ def entries(path: str, layout: Struct) -> Iterator[tuple[int, int] | str]:
 
 
 class IndexCheck:
-    """One index of a segment; it is told of each batch. After the first thing that is wrong it says no more."""
+    """One index of a segment; it sees each batch. It reports only its first problem."""
 
     layout = OFFSET_ENTRY
     ending = ".index"
@@ -143,7 +143,7 @@ class OffsetIndexCheck(IndexCheck):
 
 
 class TimeIndexCheck(IndexCheck):
-    """An entry (timestamp, relative offset): the batch with this offset has the largest timestamp so far, this one."""
+    """An entry (timestamp, relative offset): the batch with this offset has the largest timestamp so far."""
 
     layout = TIME_ENTRY
     ending = ".timeindex"
@@ -167,16 +167,16 @@ class TimeIndexCheck(IndexCheck):
 
 
 class Stretch(NamedTuple):
-    """Batches under one leader epoch."""
+    """Consecutive batches under one leader epoch."""
 
     epoch: int
     first: int  # base offsets of the first and the last of them
     last: int
-    end: int  # last offset of the last one
+    end: int  # last offset of the last batch
 
 
 class EpochCheck:
-    """Stretches of batches under one leader epoch, to be compared with the checkpoint when all were seen."""
+    """Stretches of batches under one leader epoch, compared with the checkpoint at the end."""
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
@@ -230,7 +230,7 @@ class EpochCheck:
 
 
 def read_checkpoint(path: str, words: int) -> list[list[str]] | str:
-    """The lines of one of Kafka's checkpoint files, numbers at the end of each; or why it cannot be one."""
+    """The lines of one of Kafka's checkpoint files, numbers at the end of each; or the reason why it is invalid."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read()

@@ -1,4 +1,4 @@
-"""One log, checked from its first byte to its last: segments, batches, records, and what stands beside them."""
+"""Check one log from its first byte to its last: segments, batches, records, and the files beside them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REPLACEMENT = "\ufffd"  # a name that was no UTF-8: its hash cannot be computed 
 
 @dataclass(slots=True)
 class Expected:
-    """What is known of a log from outside of its folder."""
+    """Facts about a log from other files of the data directory."""
 
     in_use: bool = False  # a broker is at work on it
     clean: bool = False  # the last stop was orderly: the end cannot be torn by a crash
@@ -40,14 +40,14 @@ class Expected:
 
 @dataclass(slots=True)
 class Found:
-    """What the check of one log came to."""
+    """The result of checking one log."""
 
     problems: Problems = field(default_factory=Problems)
     segments: int = 0
     bytes: int = 0
     batches: int = 0
     records: int = 0
-    next_offset: int = 0  # behind the last sound batch
+    next_offset: int = 0  # after the last sound batch
     topics: dict[str, tuple[int, str, str]] = field(default_factory=dict)  # of the registry: partitions, policy and id
 
 
@@ -60,9 +60,9 @@ class LogCheck:
         self._epochs = EpochCheck(self.problems)
         self._last_base = 0  # of the segment that grows
         self._next_offset = -1  # where the next batch should begin; -1 where that is not known
-        self._placed = ""  # the group looked at last: commits of one come in rows
+        self._placed = ""  # the group of the previous record: commits of a group come in runs
         self._misplaced: set[str] = set()
-        self._twice: dict[str, tuple[str, int, str]] = {}  # groups whose last image is bad: file, position, what
+        self._twice: dict[str, tuple[str, int, str]] = {}  # groups whose last group record is bad: file, position, problem
 
     def run(self) -> Found:
         segments = segments_of(self.log.path)
@@ -138,7 +138,7 @@ class LogCheck:
             extent += " to the end, not what an interrupted write leaves"
         what = f"{damage.reason} ({extent})"
         if after is not None and after.base == self._last_base == last_offset and damage.torn and not self.expected.clean:
-            # A repair writes the end again, into a new segment, before it cuts off the old one.
+            # A repair first writes the end again, into a new segment, and then cuts off the old one.
             kind = "segment-overlap"
             what += f"; {os.path.basename(after.path)} goes on where the sound part ends"
         elif after is not None:
@@ -178,7 +178,7 @@ class LogCheck:
                 self._record(segment.path, batch.position, record.offset, decode(self.log.name, record, header.is_control))
 
     def _gap(self, segment: SegmentFile, position: int, offset: int, after: SegmentFile | None) -> None:
-        """Between `_next_offset` and this offset nothing is there; what a compaction removed is none."""
+        """No record between `_next_offset` and this offset; offsets removed by compaction are no gap."""
         before = self._next_offset
         if before < 0 or offset <= before:
             return

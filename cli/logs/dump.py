@@ -97,7 +97,7 @@ class Dump:
                 self.whole_log(log)
 
     def inside(self, directory: str) -> None:
-        """The data directory that what comes next is in, or "" for none."""
+        """The data directory of the next output, or "" for none."""
         refuse_newer_format(directory)
         self.in_use = bool(directory) and holder(directory) is not None
 

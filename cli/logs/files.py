@@ -1,4 +1,4 @@
-"""What `tenure log` reads: which logs and segments stand in a folder, and which batches in a segment.
+"""The input of `tenure log`: logs and segments of a folder, and batches of a segment.
 
 Nothing is opened for writing and no lock is taken, so a broker may run on the directory; what it removes meanwhile is gone
 and no mistake. A segment is read a MiB at a time, and behind damage the next sound batch is looked for: whether one is there
@@ -23,12 +23,12 @@ from storage.tearing import BATCH_BYTES_MAX, CHUNK_BYTES, RELATIVE_OFFSET_MAX, f
 SEGMENT = re.compile(r"(\d{20})\.log", re.ASCII)
 LOG_FOLDER = re.compile(r"(.+)-(\d{1,10})", re.ASCII)
 MARKS_OF_A_DIRECTORY = ("meta.properties", "tenure.format")
-# What else Kafka and we keep beside segments, by ending.
+# Other files that Kafka and we keep beside segments, by ending.
 KNOWN_ENDINGS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint", ".deleted", ".cleaned", ".swap", REWRITING)
 
 
 class InputError(Exception):
-    """A path that holds nothing to read, in one line."""
+    """A path without anything to read, in one line."""
 
 
 class LogFolder(NamedTuple):
@@ -66,11 +66,11 @@ class Damage(NamedTuple):
     interrupted: bool = False
 
 
-# What is there
+# Folders and files
 
 
 def named(path: str) -> tuple[str, int]:
-    """Name and partition of the log whose folder this is; ("", 0) where the name is another."""
+    """Topic and partition of a log folder's name; ("", 0) for any other name."""
     found = LOG_FOLDER.fullmatch(os.path.basename(path))
     return (found[1], int(found[2])) if found else ("", 0)
 
@@ -102,7 +102,7 @@ def is_data_directory(path: str) -> bool:
 
 
 def is_log(path: str) -> bool:
-    """A folder with segments, or one that is named as a log and has nothing else in it."""
+    """A folder with segments, or one that is named like a log and contains nothing else."""
     names = os.listdir(path)
     if any(SEGMENT.fullmatch(name) for name in names):
         return True
@@ -117,11 +117,11 @@ def why_nothing(path: str) -> InputError:
     return InputError(f"{path} is neither a data directory nor a log: it has no folder NAME-PARTITION and no segment in it")
 
 
-# Who uses it
+# Running brokers
 
 
 def holder(directory: str) -> str | None:
-    """Who holds the data directory, in the words that it left there; None for nobody.
+    """The process that holds the data directory, as its lock file describes it; None if it is not locked.
 
     Asked without taking the lock even for a moment: a broker that starts just then must not be refused because of us.
     """
@@ -152,7 +152,7 @@ def _is_locked(descriptor: int) -> bool:
 
 
 def directory_around(path: str) -> str:
-    """The data directory that a segment or a log's folder is in, if it is in one; else ""."""
+    """The data directory around a segment or a log's folder, if there is one; else ""."""
     around = os.path.abspath(path)
     for _ in range(2):
         around = os.path.dirname(around)
@@ -161,7 +161,7 @@ def directory_around(path: str) -> str:
     return ""
 
 
-# What a segment holds
+# Contents of a segment
 
 
 def open_for_reading(path: str) -> OsFile:
@@ -169,7 +169,7 @@ def open_for_reading(path: str) -> OsFile:
 
 
 def scan(file: OsFile, base: int = 0) -> Iterator[Batch | Damage]:
-    """Everything up to the end that the file has now, in order; stretches of damage as one each."""
+    """Everything up to the current end of the file, in order; each stretch of damage as one item."""
     reader = _Reader(file)
     damage: Damage | None = None
     while reader.at < reader.end:

@@ -1,4 +1,4 @@
-"""What `tenure log verify` can find: each kind of problem by its name, and how to go on. docs/logs.md explains them at length."""
+"""The problems that `tenure log verify` can find, each with a remedy. docs/logs.md explains them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ GO_ON = {
     "segment-overlap": "after a kill in the middle of a repair the next start of the broker settles it, the later segment counts; else restore the folder from a backup",
     "offsets-missing": "restore the missing segment or batches from a backup; a broker serves the log without them",
     "offsets-skipped": HARMLESS + " if the topic is compacted; else records are lost and a backup has them",
-    # What stands beside it
+    # Files beside the segment
     "index-wrong": "stop the broker and remove the file: it is built again",
     "index-missing": HARMLESS + ": it is built again when the log is opened",
     "epochs-damaged": "stop the broker and remove the file: it is built again from the batches as far as they know",
@@ -81,7 +81,7 @@ class Problem(NamedTuple):
 
 
 class Problems:
-    """Those of one log or directory, in the order found; of one kind in one file only so many are kept."""
+    """The problems of one log or directory, in the order found, with a limit for each kind and file."""
 
     def __init__(self) -> None:
         self.kept: list[Problem] = []
@@ -93,7 +93,7 @@ class Problems:
             self.kept.append(Problem(kind, file, position, what))
 
     def beyond(self) -> list[tuple[str, str, int]]:
-        """Kind, file and number of those that are not kept."""
+        """Kind, file and number of the problems over the limit."""
         return [(kind, file, count - SHOWN_MAX) for (kind, file), count in self.counts.items() if count > SHOWN_MAX]
 
     def has(self, warning: bool) -> bool:

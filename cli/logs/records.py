@@ -1,4 +1,4 @@
-"""What a record of a log says: its kind, whom it is about, and its fields, ready to be printed or written as JSON.
+"""Decode a record of a log: its kind, its subject, and its fields, to print as text or JSON.
 
 Which log a record is from decides how it is read. What cannot be read, or was written by something newer, is kept as bytes
 with a remark that says why. Fields are put together when they are asked for: a check of a million records needs few of them.
@@ -41,7 +41,7 @@ Fields = dict[str, Any]
 
 
 class Decoded:
-    """One record. `kind`: offset, group, note, topic, producer-ids, deleted-topic, record, control, or other for what is not understood."""
+    """One record. `kind`: offset, group, note, topic, producer-ids, deleted-topic, record, control, or other for unknown ones."""
 
     __slots__ = ("group", "header", "key_message", "kind", "message", "newer", "record", "remark", "topic", "unreadable")
 
@@ -65,7 +65,7 @@ class Decoded:
 
     @property
     def value(self) -> Any:
-        """Fields by name; None removes what the key names."""
+        """Fields by name; None for a tombstone."""
         data, message = self.record.value, self.message
         if data is None:
             return None
@@ -78,7 +78,7 @@ class Decoded:
 
 
 def decode(log: str, record: Record, control: bool = False) -> Decoded:
-    """Never raises, whatever the bytes."""
+    """Decode any bytes without raising."""
     if control:
         return Decoded("control", record)
     read = _READERS.get(log)
@@ -184,7 +184,7 @@ def _group_fields(group: GroupMetadataValue) -> Fields:
 
 
 def _embedded(data: bytes, read: Callable[[bytes], Part]) -> Any:
-    """What the client wrote: whether it can be read is its own affair, and no damage of the log."""
+    """Decode bytes written by a client; unreadable ones do not count as damage of the log."""
     if not data:
         return None
     try:
@@ -200,6 +200,7 @@ _NOTE_ENUMS: dict[int, dict[str, type[IntEnum]]] = {
     notes.Kind.ROUND_END: {"result": notes.RoundResult},
     notes.Kind.COMMIT_REFUSED: {"error_code": ErrorCode},
     notes.Kind.COORDINATOR: {"what": notes.Coordinator},
+    notes.Kind.STANDBY: {"step": notes.StandbyStep},
 }
 
 

@@ -1,6 +1,6 @@
-"""`tenure log`: look into logs, Kafka's too, without changing or locking anything. What to do with them is one module each.
+"""`tenure log`: read logs, Kafka's too, without changing or locking anything. Each action is a module.
 
-Lines that are not what was asked for go to standard error. A reader that has seen enough (`| head`) ends the command quietly.
+Messages go to standard error. A closed output pipe (`| head`) ends the command quietly.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Output:
                 raise OutputError from error
 
     def complain(self, text: str, code: int = SOUND) -> None:
-        """On standard error, behind what was printed before it."""
+        """On standard error, after the output so far."""
         if code:
             self.fail(code, text)
         self.flush()
@@ -63,7 +63,7 @@ class Output:
             self.code, self._reason, self._hint = code, reason, hint
 
     def error(self) -> dict[str, object]:
-        """What the last line of JSON has besides, where not all is well: once."""
+        """The extra fields of the last JSON line, if there are problems: written once."""
         reason, self._reason = self._reason, ""
         if not reason:
             return {}
@@ -72,7 +72,7 @@ class Output:
         return {"error": Failure(self.code, reason, hint=self._hint or None).document()}
 
     def give_up(self, reason: BaseException | None) -> None:
-        """What is still buffered must not be tried again when Python ends."""
+        """Buffered output must not be written again when Python ends."""
         with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         if not isinstance(reason, BrokenPipeError):

@@ -1,4 +1,4 @@
-"""Records and batches in words, one line each; what a group's image says of its members stands indented below it."""
+"""Records and batches as text, one line each; the members of a group record follow in indented lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def moment(ms: int) -> str:
 
 
 def shown(value: Any) -> str:
-    """One value within a line: names as they are, whatever could be mistaken or break the line in quotes."""
+    """One value within a line: plain names unquoted, anything ambiguous or with line breaks in quotes."""
     if value is None:
         return "-"
     if isinstance(value, str):
@@ -155,7 +155,7 @@ def _assignment(value: Any) -> str:
 
 
 def _embedded(value: Any) -> str:
-    """Another protocol's bytes, or what should be the consumers' and is not."""
+    """Metadata of another protocol, or unreadable metadata of a consumer."""
     if value is None or value == "":
         return "nothing"
     remark = f" ({value['remark']})" if isinstance(value, dict) and "remark" in value else ""

@@ -1,4 +1,4 @@
-"""`tenure log verify`: whether a data directory is sound, a line for each thing that is not."""
+"""`tenure log verify`: whether a data directory is sound, a line for each problem."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from storage.turn_log import Turns, is_turn_log, number_of
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLEANED = "cleaner-offset-checkpoint"
-# What a topic's records in the registry do not say, or what has no registry.
+# Facts about a topic that the registry does not have, or that have no registry.
 POLICIES = {
     OFFSETS_LOG: COMPACTED,
     REGISTRY_LOG: COMPACTED,
@@ -139,7 +139,7 @@ class Verify:
         return True
 
     def _registry(self, logs: list[LogFolder]) -> dict[str, tuple[int, str, str]]:
-        """The registry of topics first: it says what to expect of the others."""
+        """The registry of topics comes first: the others are checked against it."""
         topics: dict[str, tuple[int, str, str]] = {}
         for log in logs:
             if log.name == REGISTRY_LOG:
@@ -169,7 +169,7 @@ class Verify:
 
     def _folders(self, problems: Problems, topics: dict[str, tuple[int, str, str]], logs: list[LogFolder]) -> None:
         """Logs that are missing or shorter than they were, and unknown folders."""
-        for name in (RECOVERY_POINTS, HIGH_WATERMARKS):  # a log may be empty up to a log start behind its last batch
+        for name in (RECOVERY_POINTS, HIGH_WATERMARKS):  # a log may be empty up to a log start past its last batch
             for id, offset in self._offsets.get(name, {}).items():
                 path = os.path.join(self.path, name)
                 if id in self._ends and offset > self._ends[id] and self.used_by is None:
@@ -227,7 +227,7 @@ class Verify:
                 found = LogCheck(log, expected).run()
             except FileNotFoundError:  # the folder, or a file of it, went while we looked
                 found = Found()
-            # A broker that removes or replaces segments meanwhile makes them look as if they did not fit together.
+            # Segments removed or replaced by a running broker would look inconsistent.
             if not expected.in_use or number + 1 == TRIES_IN_USE or before == files_of(log.path):
                 break
         id = (log.name, log.partition)
@@ -287,13 +287,13 @@ class Verify:
         )
 
     def _completing(self) -> str:
-        """A log that ends too early may not be what it will be."""
+        """A log that ends too early may be completed at the next start."""
         names = sorted(name for name in os.listdir(self.path) if is_turn_log(name))
         return f", and completes logs from {' and '.join(names)}" if names else ""
 
 
 def contents(path: str) -> bytes:
-    """b"" for a file that went meanwhile."""
+    """b"" for a file that was removed in the meantime."""
     try:
         with open(path, "rb") as file:
             return file.read()

@@ -1,4 +1,4 @@
-"""What `tenure produce` and `tenure consume` understand. Imported to parse; whatever does the work is imported when it runs."""
+"""The arguments of `tenure produce` and `tenure consume`. The commands themselves are imported when they run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def add_produce(commands: Any) -> None:
         "produce",
         run="cli.records.produce",
         help="send records to a topic",
-        description="Send records to a topic: one given as --value, or those that stand on standard input, one a line.",
+        description="Send records to a topic: those given as --value, or else read from standard input, one per line.",
         examples=(
             "tenure produce orders --key 17 --value 'two apples'",
             "tenure produce orders --key-separator : < orders.txt",
@@ -63,10 +63,10 @@ def add_produce(commands: Any) -> None:
     what.add_argument("--plain-lines", action="store_true", help="with --json: lines are plain all the same, only what was sent is printed as JSON")
     what.add_argument("--header", metavar="NAME=VALUE", action="append", default=[], help="a header of every record (NAME alone: without a value); may be repeated")
     how = parser.add_argument_group("sending")
-    how.add_argument("--partition", metavar="N", type=partition, help=f"where to; {ANY}: whatever lines of JSON say, by key or spread")
+    how.add_argument("--partition", metavar="N", type=partition, help=f"partition for every record; {ANY}: what a line of JSON says, else by key, else round robin")
     how.add_argument("--compression", metavar="CODEC", choices=CODECS, default="none", help=", ".join(CODECS))
-    how.add_argument("--acks", choices=ACKS, default="all", help="who must have written them: all replicas in sync, the leader (1), nobody (0)")
-    how.add_argument("--create", action="store_true", help="make the topic where it is missing, as the cluster is set")
+    how.add_argument("--acks", choices=ACKS, default="all", help="required acknowledgements: all in-sync replicas, the leader (1), none (0)")
+    how.add_argument("--create", action="store_true", help="create a missing topic, with the cluster's defaults")
     add_cluster(parser, json_help="lines are JSON, and what was sent is printed as JSON")
     add_change(parser, asks=False)
 
@@ -92,26 +92,26 @@ def add_consume(commands: Any) -> None:
     begin.add_argument("--from-beginning", action="store_const", const="earliest", dest="begin", help="as --from earliest")
     begin.add_argument("--from", metavar="WHERE", dest="begin", help="with --group: where the group has no offset yet. Default: latest")
     where.add_argument("--partition", metavar="N", type=whole_number, action="append", help="only this one; may be repeated")
-    where.add_argument("--limit", metavar="N", type=whole_number, help="end after so many records")
-    where.add_argument("--idle", metavar="SECONDS", type=positive_seconds, help="end when nothing has come for so long")
+    where.add_argument("--limit", metavar="N", type=whole_number, help="stop after this many records")
+    where.add_argument("--idle", metavar="SECONDS", type=positive_seconds, help="stop after this time without records")
     where.add_argument("--follow", action=argparse.BooleanOptionalAction, default=True, help="wait for more at the end (default), or end there")
     group = parser.add_argument_group("as a member of a group")
     group.add_argument("--group", metavar="G", help="the group to join")
     group.add_argument("--instance", metavar="ID", help="be a static member of this group.instance.id")
-    group.add_argument("--leave", action="store_true", help="leave at the end though static; a dynamic member always does")
-    group.add_argument("--no-commit", action="store_true", help="commit nothing")
+    group.add_argument("--leave", action="store_true", help="leave at the end even as a static member; a dynamic member always does")
+    group.add_argument("--no-commit", action="store_true", help="do not commit offsets")
     group.add_argument("--session-timeout", metavar="SECONDS", type=positive_seconds, default=45.0, help="default: 45")
-    group.add_argument("--heartbeat", metavar="SECONDS", type=positive_seconds, help="between two heartbeats; default: 3, or a third of the session")
-    group.add_argument("--rebalance-timeout", metavar="SECONDS", type=positive_seconds, default=60.0, help="for joining again; default: 60")
-    group.add_argument("--assignor", action="append", choices=ASSIGNORS, help="what to offer; may be repeated. Default: range, roundrobin")
+    group.add_argument("--heartbeat", metavar="SECONDS", type=positive_seconds, help="heartbeat interval; default: 3, or a third of the session")
+    group.add_argument("--rebalance-timeout", metavar="SECONDS", type=positive_seconds, default=60.0, help="time to rejoin in a rebalance; default: 60")
+    group.add_argument("--assignor", action="append", choices=ASSIGNORS, help="assignors to offer; may be repeated. Default: range, roundrobin")
     look = parser.add_argument_group("output")
     shape = look.add_mutually_exclusive_group()
     shape.add_argument("--format", metavar="TEMPLATE", help="default: {value}")
     shape.add_argument("--long", action="store_true", help="time, partition, offset, key and headers too")
-    look.add_argument("--raw", action="store_true", help="bytes as they are, also where they are no text")
-    look.add_argument("--verbose", action="store_true", help="tell on standard error what is going on (default on a terminal)")
-    look.add_argument("--quiet", action="store_true", help="tell nothing but records and failures")
-    look.add_argument("--committed", action="store_true", help="leave out records of transactions that are open or were aborted")
+    look.add_argument("--raw", action="store_true", help="bytes unchanged, also if they are not text")
+    look.add_argument("--verbose", action="store_true", help="report progress on standard error (default on a terminal)")
+    look.add_argument("--quiet", action="store_true", help="print only records and failures")
+    look.add_argument("--committed", action="store_true", help="skip records of transactions that are open or were aborted")
     add_cluster(parser, json_help="one JSON object a record; bytes that are no text as base64")
 
 

@@ -1,4 +1,4 @@
-"""Who of a group reads which partition, when this member is asked to say so: Kafka's range and round robin.
+"""Kafka's range and round robin assignors, for when this member leads its group.
 
 Any member of a group may be its leader, and two leaders in a row must not shuffle seats for nothing. So these agree with
 the Java client's to the partition: members in the same order, the larger shares to the first ones.
@@ -26,7 +26,7 @@ def seating_order(subscriber: Subscriber) -> tuple[bool, str]:
 
 
 def assign_ranges(subscribers: Sequence[Subscriber], partitions: Mapping[str, int]) -> Assignment:
-    """Of each topic one stretch of partitions for each of its subscribers; the first ones get one more where it does not divide."""
+    """Of each topic one run of partitions for each of its subscribers; the first ones get one more if they do not divide evenly."""
     assignment: Assignment = {subscriber.member_id: {} for subscriber in subscribers}
     for topic in sorted({topic for subscriber in subscribers for topic in subscriber.topics}):
         takers = sorted((subscriber for subscriber in subscribers if topic in subscriber.topics), key=seating_order)
@@ -41,7 +41,7 @@ def assign_ranges(subscribers: Sequence[Subscriber], partitions: Mapping[str, in
 
 
 def assign_round_robin(subscribers: Sequence[Subscriber], partitions: Mapping[str, int]) -> Assignment:
-    """Partition by partition to the next member in the circle that reads its topic."""
+    """Round robin: give each partition to the next member that is subscribed to its topic."""
     assignment: Assignment = {subscriber.member_id: {} for subscriber in subscribers}
     circle = sorted(subscribers, key=seating_order)
     at = 0

@@ -1,4 +1,4 @@
-"""The bytes of a Fetch reply as records: whole batches, checked, without what transactions and logs keep for themselves."""
+"""The records in the bytes of a Fetch reply: whole, verified batches, without control records and aborted transactions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from protocol.messages.fetch import AbortedTransaction
 MAGIC_AT: Final = 16
 MAGIC: Final = 2
 OFFSET_AND_LENGTH: Final = Struct(">qi")
-MARKER: Final = Struct(">hh")  # a control record's key: version, what it says
+MARKER: Final = Struct(">hh")  # a control record's key: version, type
 ABORT: Final = 0
 
 
 class Chunk(NamedTuple):
-    """What came for a partition, and where it goes on."""
+    """The records fetched for a partition, and its next offset."""
 
     topic: str
     partition: int
@@ -45,7 +45,7 @@ def chunk_of(topic: str, partition: int, position: int, data: bytes, aborted: Se
             header = validate(data, at, end)
             if header.is_control:
                 end_of_transaction(data, at, header, rolled_back)
-            elif header.next_offset > position and not left_out(header, ahead, rolled_back):
+            elif header.next_offset > position and not is_aborted(header, ahead, rolled_back):
                 append_time = header.timestamp_type == TimestampType.LOG_APPEND_TIME
                 found += [Found(topic, partition, record, append_time) for record in records(data, at) if record.offset >= position]
         except CorruptBatch as error:
@@ -56,7 +56,7 @@ def chunk_of(topic: str, partition: int, position: int, data: bytes, aborted: Se
     return Chunk(topic, partition, found, position)
 
 
-def left_out(header: BatchHeader, ahead: list[AbortedTransaction], rolled_back: set[int]) -> bool:
+def is_aborted(header: BatchHeader, ahead: list[AbortedTransaction], rolled_back: set[int]) -> bool:
     while ahead and ahead[-1].first_offset <= header.last_offset:
         rolled_back.add(ahead.pop().producer_id)
     return header.is_transactional and header.producer_id in rolled_back

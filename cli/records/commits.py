@@ -30,7 +30,7 @@ PASSING: Final = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.REQUEST_
 
 
 def committed_offsets(cluster: Cluster, group: str, places: Iterable[Place]) -> dict[Place, int]:
-    """Of those partitions that the group has an offset for. One that a transaction is about to change is waited for."""
+    """The partitions for which the group has an offset. An offset with a pending transaction is waited for."""
     topics: dict[str, list[int]] = {}
     for topic, partition in places:
         topics.setdefault(topic, []).append(partition)
@@ -45,9 +45,9 @@ def committed_offsets(cluster: Cluster, group: str, places: Iterable[Place]) -> 
     deadline = time.monotonic() + cluster.timeout
     while True:
         reply = cluster.coordinator(group, request)
-        told = reply.groups[0] if reply.groups else reply
-        check(told.error_code, f"group {group}")
-        entries = {(topic.name, entry.partition_index): entry for topic in told.topics for entry in topic.partitions}
+        answer = reply.groups[0] if reply.groups else reply
+        check(answer.error_code, f"group {group}")
+        entries = {(topic.name, entry.partition_index): entry for topic in answer.topics for entry in topic.partitions}
         unstable = [entry for entry in entries.values() if entry.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT]
         if not unstable:
             for (topic, partition), entry in entries.items():
@@ -59,7 +59,7 @@ def committed_offsets(cluster: Cluster, group: str, places: Iterable[Place]) -> 
 
 
 class Commits:
-    """What is printed and not committed yet."""
+    """Offsets of printed records that are not committed yet."""
 
     def __init__(self, cluster: Cluster, member: Member, *, wanted: bool) -> None:
         self._cluster = cluster
@@ -81,13 +81,13 @@ class Commits:
             self._due[place] = offset
 
     def drop(self) -> list[Place]:
-        """Those that will not be committed any more."""
+        """Drop the offsets that are due, without a commit; return their places."""
         dropped = list(self._due)
         self._due.clear()
         return dropped
 
     def commit(self, seat: Seat) -> bool:
-        """Whether the seat still stands; what was not committed stays due."""
+        """Whether the seat is still valid; uncommitted positions stay due."""
         self._last = time.monotonic()
         if not self._due:
             return True

@@ -75,7 +75,7 @@ def checked(options: argparse.Namespace) -> Begin:
 
 
 class Reading:
-    """What both ways of reading share, and each of them."""
+    """The common part of reading with and without a group."""
 
     def __init__(
         self, options: argparse.Namespace, screen: Screen, cluster: Cluster, output: Output, interrupts: Interrupts, begin: Begin
@@ -161,7 +161,7 @@ class Reading:
             raise
         finally:
             member.rest()
-            # A fenced member has nothing to give up, and a dynamic one that failed must not keep its partitions for a session.
+            # A fenced member has nothing to give up, and a failed dynamic member must not keep its partitions for a session.
             try:
                 if member.seat is not None and orderly:
                     commits.commit(member.seat)
@@ -189,7 +189,7 @@ class Reading:
                 seat = self.take_seat(member, commits, seat)
 
     def begin_new_partitions(self, commits: Commits) -> None:
-        """Commit their beginning: a member that gets one and has started since then does not know that they are new."""
+        """Commit their beginning: a member that gets one later, and started later, does not know that they are new."""
         topics = self.cluster.topics(sorted({topic for topic, _ in self.known}))
         new = [(name, number) for name, topic in topics.items() for number in topic.partitions if (name, number) not in self.known]
         committed = committed_offsets(self.cluster, self.options.group, new)
@@ -208,17 +208,17 @@ class Reading:
         with self.interrupts.waiting():
             seat = member.join()
             committed = committed_offsets(self.cluster, group, seat.places)
-            # Printed, not committed in time, and nobody else's since: it need not be printed again.
+            # Printed, not committed in time, and not assigned to another member since: it need not be printed again.
             if before is not None and seat.generation == before.generation + 1:
                 committed |= {place: self.positions[place] for place in uncommitted if place in seat.places}
             new = [place for place in seat.places if place not in committed]
-            # All that is in a partition that was added meanwhile was written since: it is read from its beginning.
+            # All records of a partition added in the meantime are new: it is read from its beginning.
             started = self.begins([place for place in new if place in self.known], self.begin)
             started |= self.begins([place for place in new if place not in self.known], Begin("earliest"))
             self.start({place: (committed | started)[place] for place in seat.places})
         for place in {*new, *uncommitted} & set(seat.places):
             commits.note(place, self.positions[place])
-        commits.commit(seat)  # at once: a partition without a committed offset is one that the group has not read
+        commits.commit(seat)  # at once: a partition without a committed offset counts as unread by the group
         lost = [place for place in uncommitted if place not in seat.places or seat.generation != (before.generation + 1 if before else 0)]
         if lost:
             self.screen.warn(f"the group rebalanced before {named(lost)} could be committed: some of it may be read again")

@@ -1,4 +1,4 @@
-"""Records to be sent, out of arguments and lines. What a line does not say as it must is a Failure that names the line."""
+"""Records to be sent, from arguments and lines. A malformed line is a Failure that names the line."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from protocol.batch import Record
 
 Header = tuple[bytes, bytes | None]
 FIELDS: Final = ("key", "value", "headers", "partition", "timestamp")
-ELSEWHERE: Final = ("topic", "offset", "timestamp_type", "leader_epoch")  # what `consume --json` prints besides, which a new record gets anew
-RECORD_OVERHEAD: Final = 64  # lengths and deltas around one record, at most: enough to cut batches by
+ELSEWHERE: Final = ("topic", "offset", "timestamp_type", "leader_epoch")  # fields of `consume --json` that a new record gets anew
+RECORD_OVERHEAD: Final = 64  # maximum overhead of lengths and deltas per record: enough to cut batches by
 
 
 class Draft(NamedTuple):
@@ -62,7 +62,7 @@ def plain_lines(
 
 
 def json_lines(key: bytes | None, headers: Sequence[Header], partition: int | None, any_partition: bool) -> Parse:
-    """An object a line, as `tenure consume --json` prints them; arguments win over what a line says."""
+    """One object per line, as `tenure consume --json` prints them; arguments override the fields of a line."""
 
     def parse(line: bytes, number: int) -> Draft:
         found = read_object(line, number)
@@ -89,8 +89,8 @@ def read_object(line: bytes, number: int) -> dict[str, Any]:
         raise unreadable(number, f"is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise unreadable(number, 'is not a JSON object like {"key": "k", "value": "v"}')
-    if isinstance(told := found.get("error"), dict):  # the last line of `consume --json`, or all it had to say
-        raise unreadable(number, f"is the error of another command: {told.get('message')}")
+    if isinstance(failure := found.get("error"), dict):  # the last line of `consume --json`, or all it had to say
+        raise unreadable(number, f"is the error of another command: {failure.get('message')}")
     known = {*FIELDS, *ELSEWHERE, "key_base64", "value_base64"}
     for name in found:
         if name not in known:
@@ -99,7 +99,7 @@ def read_object(line: bytes, number: int) -> dict[str, Any]:
 
 
 def text_or_bytes(found: dict[str, Any], name: str, number: int) -> bytes | None:
-    """A field as UTF-8, its `_base64` neighbour as bytes; what is neither text nor null is written as compact JSON."""
+    """A field as UTF-8, its `_base64` neighbour as bytes; other values are written as compact JSON."""
     coded = found.get(f"{name}_base64")
     value = found.get(name)
     if coded is None:

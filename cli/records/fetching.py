@@ -38,7 +38,7 @@ class Asked(NamedTuple):
 
 
 class Fetcher:
-    """`positions` says what is read next; poll() brings records and moves it."""
+    """`positions` has the next offsets; poll() returns records and advances it."""
 
     def __init__(self, cluster: Cluster, warn: Callable[[str], None], *, committed: bool = False) -> None:
         self.positions: dict[Place, int] = {}
@@ -54,7 +54,7 @@ class Fetcher:
         self._gone_since: dict[str, float] = {}
 
     def assign(self, positions: Mapping[Place, int]) -> None:
-        """What was asked for others before is not minded when it comes."""
+        """Replies to fetches for other positions are ignored."""
         self.positions = dict(positions)
         self._gone_since.clear()
         topics = self._topics()
@@ -67,7 +67,7 @@ class Fetcher:
         self._asked.clear()
 
     def poll(self, seconds: float) -> list[Chunk]:
-        """What has come within so many seconds, as soon as anything has."""
+        """The records received within so many seconds, returned as soon as there are any."""
         until = time.monotonic() + seconds
         if self._stale and time.monotonic() >= self._look_at:
             self._look_again()
@@ -124,7 +124,7 @@ class Fetcher:
         newest = FetchRequest.VERSIONS[1] if all(self._ids.get(name) for name in topics) else BY_ID_VERSION - 1
         version = connection.version(FetchRequest.API_KEY, (FetchRequest.VERSIONS[0], newest))
         if version < 0:
-            connection.version_for(request, 0)  # says what is lacking
+            connection.version_for(request, 0)  # sets the missing offsets
         deadline = time.monotonic() + self._cluster.timeout
         names = {topic.topic_id: topic.topic for topic in topics.values()}
         return Asked(request, version, connection.send(request, version, deadline), positions, names)
@@ -162,12 +162,12 @@ class Fetcher:
                 aborted = data.aborted_transactions if self._committed else None
                 chunk = chunk_of(*place, self.positions[place], data.records, aborted)
                 if chunk.next_offset > self.positions[place]:
-                    del self.positions[place]  # behind the others, so that each comes first in turn
+                    del self.positions[place]  # last, so that each partition comes first in turn
                     self.positions[place] = chunk.next_offset
                     return [chunk]
         return []
 
-    # When things are not as they were
+    # Errors
 
     def _broke(self, broker_id: int, broken: Broken) -> None:
         self._asked.pop(broker_id, None)

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP end a command where it waits, and otherwise when it waits next: what is printed is then also committed."""
+"""Ctrl-C, SIGTERM and SIGHUP end a command while it waits, or at its next wait: printed records are then also committed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Interrupts:
-    """Between __enter__ and __exit__ signals come as Interrupted, inside waiting() only; the second one at once."""
+    """Between __enter__ and __exit__ a signal raises Interrupted only inside waiting(); a second one at once."""
 
     def __init__(self) -> None:
         self._came: int | None = None

@@ -1,7 +1,7 @@
-"""How records that were read are printed: as values, by a template, in full, or as JSON.
+"""Formats for printing records: values, a template, in full, or JSON.
 
-On a terminal nothing that came from a topic may steer it, so control characters are escaped there. In a pipe text goes on as
-it is, line feeds included, and what is not UTF-8 is escaped as \\xNN; --raw leaves every byte alone.
+On a terminal control characters from a topic are escaped. In a pipe text is written unchanged, line feeds included, and invalid
+UTF-8 is escaped as \\xNN; --raw leaves every byte unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Found(NamedTuple):
 
 
 def as_text(data: bytes | None) -> bytes:
-    """Bytes for a pipe: text as it is; what is none is escaped, whatever in it looks like text included."""
+    """Bytes for a pipe: text as it is; invalid UTF-8 is escaped, together with text that looks like an escape."""
     if data is None:
         return NULL.encode()
     try:
@@ -45,7 +45,7 @@ def as_text(data: bytes | None) -> bytes:
 
 
 def as_safe_text(data: bytes | None) -> bytes:
-    """Bytes for a terminal: besides, what could steer it is escaped."""
+    """Bytes for a terminal: control characters are escaped too."""
     if data is None:
         return NULL.encode()
     return plain(data.decode("utf-8", "backslashreplace")).encode()
@@ -56,7 +56,7 @@ def as_bytes(data: bytes | None) -> bytes:
 
 
 class Layout:
-    """A template, made ready once: `line(found)` is what is printed for a record, its line feed included."""
+    """A compiled template: `line(found)` is the output for a record, with its line feed."""
 
     __slots__ = ("_end", "_pieces", "_text")
 
@@ -131,7 +131,7 @@ PLACES: Final[dict[str, Callable[[Found, Text], bytes]]] = {
 
 
 def shown_time(timestamp: int) -> str | int | None:
-    """ISO 8601; the bare number where a producer wrote one that no calendar has."""
+    """ISO 8601; the bare number for a time beyond the calendar."""
     if timestamp == NO_TIMESTAMP:
         return None
     return shown_moment(timestamp) if MOMENT_MIN <= timestamp <= MOMENT_MAX else timestamp

@@ -1,4 +1,4 @@
-"""Lines of standard input or of a file, in groups of those that are there already: typed ones go out at once, many together."""
+"""Lines of standard input or of a file, in groups of those available: typed lines are sent at once, others many together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cli.failure import EXIT, Failure
 
 GROUP_BYTES: Final = 1 << 20
 READ_BYTES: Final = 1 << 16
-LINE_BYTES_MAX: Final = 100 << 20  # as much as a broker takes in one request (socket.request.max.bytes)
+LINE_BYTES_MAX: Final = 100 << 20  # the maximum of one request (socket.request.max.bytes)
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def standard_input() -> int | bytes:
 
 
 def groups(source: int | bytes) -> Iterator[list[bytes]]:
-    """Without their line feeds. What stands behind the last one is a line too."""
+    """Without their line feeds. Text after the last line feed is a line too."""
     if isinstance(source, bytes):
         lines = source.split(b"\n")
         if not lines[-1]:

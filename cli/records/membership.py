@@ -34,7 +34,7 @@ CONSUMER: Final = "consumer"
 PAUSE_SECONDS: Final = 0.1
 OTHERS_SECONDS: Final = 300.0  # how long other members may take to join again (their max.poll.interval.ms, usually)
 LEAVE_SECONDS: Final = 2.0
-WRITTEN_VERSION: Final = 0  # of subscriptions and assignments: it says all that an eager member has to say, and everybody reads it
+WRITTEN_VERSION: Final = 0  # of subscriptions and assignments: it has all that an eager member needs, and every client reads it
 
 
 class Timeouts(NamedTuple):
@@ -56,8 +56,8 @@ class Member:
     ) -> None:
         self.group = group
         self.seat: Seat | None = None
-        self.leads = ""  # whom, in words
-        self.counts: dict[str, int] = {}  # of partitions, when this member is the leader: what it has given away
+        self.leads = ""  # the seat's owner, as text
+        self.counts: dict[str, int] = {}  # of partitions, if this member is the leader: the assignments it made
         self._cluster = cluster
         self._topics = sorted(set(topics))
         self._timeouts = timeouts
@@ -88,7 +88,7 @@ class Member:
             except Failure as trouble:
                 now = time.monotonic()
                 trouble_since = trouble_since or asked or now
-                # Less than a quarter of the time is not worth another try.
+                # Less than a quarter of the time is too short for a retry.
                 if trouble.code not in (EXIT.UNREACHABLE, EXIT.AGAIN) or now - trouble_since >= 0.75 * self._cluster.timeout:
                     raise
                 self._cluster.forget_coordinator(self.group)
@@ -130,7 +130,7 @@ class Member:
         request = SyncGroupRequest(
             self.group, joined.generation_id, self._member_id, self._instance_id, joined.protocol_type or CONSUMER, protocol, assignments
         )
-        # A follower waits for what the leader computes.
+        # A follower waits for the leader's assignments.
         reply: SyncGroupResponse = self._cluster.coordinator(self.group, request, timeout=self._timeouts.rebalance + self._cluster.timeout)
         if self._lost_seat(reply.error_code):
             return None
@@ -154,7 +154,7 @@ class Member:
             try:
                 wanted = read_subscription(member.metadata).topics
             except ProtocolError:
-                wanted = []  # whatever it is, it is not asking for topics
+                wanted = []  # whatever it is, it is no subscription
             subscribers.append(Subscriber(member.member_id, member.group_instance_id, wanted))
         topics = sorted({topic for subscriber in subscribers for topic in subscriber.topics})
         self.counts = self._partition_counts(topics)
@@ -200,7 +200,7 @@ class Member:
             self._heartbeats = None
 
     def given_up(self, code: int) -> bool:
-        """What an answer to a commit says: True when the seat is lost. Failure: for good."""
+        """The meaning of a commit error: True if the seat is lost. Failure: permanently."""
         if self._lost_seat(code):
             return True
         check_member(code, self.group, self._instance_id, self._assignors)

@@ -1,4 +1,4 @@
-"""Where `tenure consume` prints: bytes, as many records as wanted, each chunk at once."""
+"""The output of `tenure consume`: bytes, a limited number of records, each chunk at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cli.records.batches import Chunk
 from cli.records.layout import LONG, LONG_COLOURED, Found, Layout, as_bytes, as_safe_text, as_text, document
 from cli.shown import Screen
 
-TOGETHER: Final = 200  # lines in one write: a reader that goes away is noticed soon, and a slow one is not overrun
+TOGETHER: Final = 200  # lines in one write: a closed pipe is noticed soon, and a slow reader is not flooded
 
 
 class Output:
@@ -57,7 +57,7 @@ def json_line(found: Found) -> bytes:
 
 
 def safe_json_line(found: Found) -> bytes:
-    """The same, where what JSON would leave as it is could steer a terminal."""
+    """The same, with control characters escaped that JSON would leave unescaped."""
     text = json.dumps(document(found), ensure_ascii=False)
     if text.isprintable():
         return text.encode() + b"\n"

@@ -1,4 +1,4 @@
-"""Which partition a record goes to: by its key as Kafka's clients have it, without one a partition for a while."""
+"""The partition of a record: by its key as in Kafka's clients, without a key one partition for a while."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 SEED: Final = 0x9747B28C
 FACTOR: Final = 0x5BD1E995
 WORD: Final = 0xFFFFFFFF
-STICK_BYTES: Final = 64 * 1024  # so much goes to one partition before the next one: large batches, spread all the same
+STICK_BYTES: Final = 64 * 1024  # bytes for one partition before switching to the next: large batches, spread nevertheless
 
 
 def murmur2(data: bytes) -> int:
@@ -52,7 +52,7 @@ class Partitioner:
         return self._at
 
     def move(self) -> None:
-        """To another partition than before, where there is one: what was collected so far has been sent."""
+        """Switch to another partition, if there is one: the collected batch has been sent."""
         others = [partition for partition in self.usable if partition != self._at] or self.usable
         self._at = self._chance.choice(others)
         self._bytes = 0

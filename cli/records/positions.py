@@ -1,4 +1,4 @@
-"""Where reading begins: what --from says, as an offset for each partition."""
+"""Resolve --from to a start offset for each partition."""
 
 from __future__ import annotations
 

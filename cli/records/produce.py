@@ -22,7 +22,7 @@ from cli.topics.settings import topic_settings
 from protocol.batch import Compression
 
 ACKS: Final = {"all": -1, "1": 1, "0": 0}
-LARGE_BYTES: Final = 1_000_000  # near Kafka's default of what a topic takes
+LARGE_BYTES: Final = 1_000_000  # near Kafka's default for max.message.bytes
 LINES_NAMED: Final = 5
 
 
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def topic_of(cluster: Cluster, options: argparse.Namespace, screen: Screen) -> TopicInfo:
-    """The topic that is sent to; one that is missing is made only where that is asked for: a name may be mistyped."""
+    """The topic to send to; a missing topic is created only on request, as a name may be mistyped."""
     name = options.topic
     there, missing = existing(cluster, [name])
     if not missing:
@@ -114,7 +114,7 @@ def parser_of_lines(options: argparse.Namespace, key: bytes | None, partition: i
 
 
 def from_lines(options: argparse.Namespace, parse: Parse) -> Iterator[list[Draft]]:
-    """What stood before a line that cannot be read is sent all the same: it was there first."""
+    """Records before an unreadable line are still sent."""
     if options.file is None and sys.stdin is not None and sys.stdin.isatty():
         print("one record a line; Ctrl-D ends", file=sys.stderr)
     number = 0
@@ -191,11 +191,11 @@ def check_partition(name: str, topic: TopicInfo, partition: int, who: str) -> No
         raise Failure(EXIT.MISSING, f"{who}: topic {name} has {there}, not {partition}{more}", word=UNKNOWN_PARTITION)
 
 
-# What is told
+# Output
 
 
 def tell_sent(screen: Screen, options: argparse.Namespace, sender: Sender) -> None:
-    """What was sent before something went wrong, which the failure's line says."""
+    """The records sent before a failure, for the failure's line."""
     if sender.records or screen.json:
         tell(screen, options, sender)
 

@@ -31,7 +31,7 @@ OFFSET_UNKNOWN: Final = -1
 
 # Refused before anything was written.
 NOT_WRITTEN: Final = frozenset({E.LEADER_NOT_AVAILABLE, E.NOT_LEADER_OR_FOLLOWER, E.NOT_ENOUGH_REPLICAS, E.UNKNOWN_TOPIC_OR_PARTITION})
-# Perhaps written; only what is numbered may be sent again.
+# Perhaps written; only numbered batches may be sent again.
 IN_DOUBT: Final = frozenset({E.REQUEST_TIMED_OUT, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND, E.KAFKA_STORAGE_ERROR, E.NETWORK_EXCEPTION, E.CORRUPT_MESSAGE})
 NO_IDS_YET: Final = frozenset({E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR, E.REQUEST_TIMED_OUT})
 TOO_LARGE: Final = frozenset({E.MESSAGE_TOO_LARGE, E.RECORD_LIST_TOO_LARGE})
@@ -48,7 +48,7 @@ class Stopped(Exception):
 
 
 class Sent:
-    """What became of one partition's records."""
+    """The result for one partition's records."""
 
     __slots__ = ("first", "last", "records")
 
@@ -81,7 +81,7 @@ class Sender:
         self._in_doubt: list[Draft] = []
 
     def send(self, drafts: Iterable[tuple[int, Draft]]) -> None:
-        """Each draft into its partition; of one partition in order. Stopped: a part of them was not written."""
+        """Send each draft to its partition, in order within a partition. Stopped: some were not written."""
         self._number()
         for partition, some in cut(drafts):
             self._queues.setdefault(partition, []).append(Batch(some, self._take(partition, len(some))))
@@ -94,7 +94,7 @@ class Sender:
             raise Stopped(reason, [draft for draft in left if id(draft) not in doubtful], self._in_doubt) from reason
 
     def _number(self) -> None:
-        """Once: a producer id, if the cluster gives us one (before Kafka 2.8 that was a right of its own)."""
+        """Once: a producer id, if the cluster grants one (before Kafka 2.8 that needed a separate right)."""
         if self._asked or self._acks != -1:
             return
         self._asked = True
@@ -140,7 +140,7 @@ class Sender:
                 self._cluster.topics([self.topic], refresh=True)
 
     def _ask(self, leader: int, batches: dict[int, Batch]) -> Failure | None:
-        """Sends one request. What comes back is trouble that may pass."""
+        """Send one request. Transient errors are returned."""
         data = [PartitionProduceData(partition, self._build(batch)) for partition, batch in batches.items()]
         request = ProduceRequest(None, self._acks, int(self._cluster.timeout * 1000), [TopicProduceData(self.topic, data)])
         if self._acks == 0:
@@ -214,14 +214,14 @@ class Sender:
 
 
 def passing(lost: Failure) -> Failure:
-    """A broker that is not there: another may lead soon."""
+    """An unreachable broker: another may lead soon."""
     if lost.code != EXIT.UNREACHABLE:
         raise lost
     return lost
 
 
 def cut(drafts: Iterable[tuple[int, Draft]]) -> list[tuple[int, list[Draft]]]:
-    """Batches of drafts, of one partition in order."""
+    """Batches of drafts, in order within a partition."""
     batches: list[tuple[int, list[Draft]]] = []
     open_batches: dict[int, tuple[list[Draft], int]] = {}
     for partition, draft in drafts:

@@ -1,4 +1,4 @@
-"""`tenure topic alter`: more partitions, other settings. What is as wished already is left out."""
+"""`tenure topic alter`: add partitions, change settings. Values that are set already are left out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DELETE: Final = 1
 class Change(NamedTuple):
     what: str
     before: object
-    after: object  # None: the cluster does not say what the default is
+    after: object  # None: the cluster does not report the default
     operation: int = SET
 
     def words(self) -> str:
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def checked(options: argparse.Namespace) -> dict[str, str | None]:
-    """What is wished of settings: name -> value, None for the default."""
+    """The requested settings: name -> value, None for the default."""
     wished: dict[str, str | None] = dict(options.settings)
     for name in options.unset:
         if name in wished:
@@ -92,7 +92,7 @@ def setting_changes(wished: dict[str, str | None], now: dict[str, Setting]) -> l
         setting = now.get(name)
         before = None if setting is None or setting.sensitive else setting.value
         if value is None:
-            if setting is None:  # a Kafka takes back what it never had without a word
+            if setting is None:  # Kafka accepts the reset of an unknown setting silently
                 raise Failure(EXIT.REFUSED, f"topics have no setting {name}{meant([name])}")
             if setting.own:
                 changes.append(Change(name, before, setting.inherited, DELETE))

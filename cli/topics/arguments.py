@@ -1,4 +1,4 @@
-"""What `tenure topic` understands. Imported to parse; whatever does the work is imported when it runs."""
+"""The arguments of `tenure topic`. The actions themselves are imported when they run."""
 
 from __future__ import annotations
 

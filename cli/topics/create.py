@@ -15,7 +15,7 @@ from cli.topics.settings import meant
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreatableTopicResult, CreateTopicsRequest
 
-AS_THE_CLUSTER: Final = -1  # partitions or replicas: whatever the cluster is set to (since CreateTopics 4)
+AS_THE_CLUSTER: Final = -1  # partitions or replicas: the cluster's default (since CreateTopics 4)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -27,18 +27,18 @@ def run(options: argparse.Namespace) -> int:
         reply = cluster.controller(request(options, names), oldest=4)
         results = {result.name: result for result in reply.topics}
         entries = [entry(name, results.get(name), options) for name in names]
-        made = [told["name"] for told in entries if told["outcome"] == "created"]
+        made = [topic["name"] for topic in entries if topic["outcome"] == "created"]
         await_known(cluster, made, led)
     if screen.json:
         screen.document({"dry_run": options.dry_run, "topics": entries})
     failure: Failure | None = None
-    for name, told in zip(names, entries, strict=True):
-        if told["outcome"] == "refused":
+    for name, topic in zip(names, entries, strict=True):
+        if topic["outcome"] == "refused":
             failure = refusal(name, results.get(name), [setting for setting, _ in options.settings])
             if len(names) > 1:
                 screen.fail(failure)
         elif not screen.json:
-            screen.line(words(told))
+            screen.line(words(topic))
     if failure is None:
         return 0
     if len(names) > 1:
@@ -98,21 +98,21 @@ def entry(name: str, result: CreatableTopicResult | None, options: argparse.Name
     }
 
 
-def known(told: int, asked: int | None) -> int | None:
-    """Older clusters do not tell what they made of "as you are set"."""
-    return told if told > 0 else asked
+def known(answered: int, asked: int | None) -> int | None:
+    """Older clusters do not return the values of their defaults."""
+    return answered if answered > 0 else asked
 
 
-def words(told: dict[str, Any]) -> str:
-    if told["outcome"] == "exists":
-        return f"{told['name']} exists already; it was left as it is"
+def words(topic: dict[str, Any]) -> str:
+    if topic["outcome"] == "exists":
+        return f"{topic['name']} exists already; it was left as it is"
     parts = []
-    if told["partitions"]:
-        parts.append(counted(told["partitions"], "partition"))
-    if told["replication_factor"]:
-        parts.append(f"replication factor {told['replication_factor']}")
-    parts += [f"{name}={value}" for name, value in told["settings"].items()]
-    return f"{told['name']} {told['outcome']}" + (f": {', '.join(parts)}" if parts else "")
+    if topic["partitions"]:
+        parts.append(counted(topic["partitions"], "partition"))
+    if topic["replication_factor"]:
+        parts.append(f"replication factor {topic['replication_factor']}")
+    parts += [f"{name}={value}" for name, value in topic["settings"].items()]
+    return f"{topic['name']} {topic['outcome']}" + (f": {', '.join(parts)}" if parts else "")
 
 
 def refusal(name: str, result: CreatableTopicResult | None, settings: Iterable[str]) -> Failure:

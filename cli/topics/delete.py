@@ -1,4 +1,4 @@
-"""`tenure topic delete`: says what is lost, asks, deletes."""
+"""`tenure topic delete`: show what would be lost, ask for confirmation, delete."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
             screen.line(f"{plain(name)} is not there")
     if not options.dry_run and refused:
         *others, last = refused.values()
-        for one in others:
-            screen.fail(one)
+        for other in others:
+            screen.fail(other)
         raise last
     return 0
 
@@ -95,7 +95,7 @@ def confirm(screen: Screen, options: argparse.Namespace, entries: list[dict[str,
 
 
 def delete(cluster: Cluster, options: argparse.Namespace, names: list[str]) -> dict[str, Failure]:
-    """The topics that were not deleted, with the reason; a topic that another client deleted meanwhile counts as deleted."""
+    """The topics that were not deleted, with the reason; a topic deleted by another client counts as deleted."""
     request = DeleteTopicsRequest([DeleteTopicState(name) for name in names], names, int(options.timeout * 1000))
     reply = cluster.controller(request)
     return {

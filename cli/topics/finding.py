@@ -21,11 +21,11 @@ PAUSE_SECONDS: Final = 0.02
 
 
 def existing(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, TopicInfo], list[str]]:
-    """Those that are there, in the order asked for, and the names of those that are not. Failure: the cluster refuses one."""
+    """The existing topics, in the given order, and the names of missing ones. Failure: the cluster refuses one."""
     names = list(dict.fromkeys(names))
     found = cluster.topics(names)
     if any(topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in found.values()):
-        time.sleep(KNOWN_SECONDS)  # made a moment ago, perhaps, by way of another broker
+        time.sleep(KNOWN_SECONDS)  # created a moment ago, perhaps through another broker
         found = cluster.topics(names)
     there: dict[str, TopicInfo] = {}
     missing: list[str] = []
@@ -44,7 +44,7 @@ def existing(cluster: Cluster, names: Sequence[str]) -> tuple[dict[str, TopicInf
 
 
 def await_known(cluster: Cluster, names: Sequence[str], known: Callable[[TopicInfo], bool]) -> None:
-    """Wait until the brokers know what the controller has done, so that the next request sees it; not for long, since it is done."""
+    """Wait a limited time until the brokers know the controller's change, so that the next request sees it."""
     until = time.monotonic() + min(SPREAD_SECONDS, cluster.timeout)
     while names and not all(known(topic) for topic in cluster.topics(names, refresh=True).values()) and time.monotonic() < until:
         time.sleep(PAUSE_SECONDS)
@@ -58,7 +58,7 @@ def required(cluster: Cluster, names: Sequence[str], *, makes: bool = False) -> 
 
 
 def absent(cluster: Cluster, missing: Sequence[str], *, makes: bool = False, more: str = "") -> Failure:
-    """What to do about names of topics that are not there: perhaps others are meant; `makes`: or they shall be there; `more`: what else helps."""
+    """The remedy for unknown topic names: similar names; `makes`: creating them; `more`: other remedies."""
     try:
         known = [name for name, topic in cluster.topics(None).items() if not topic.internal]
     except Failure:

@@ -17,7 +17,7 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 PAUSE_SECONDS: Final = 0.1
 
-# What a new look at the metadata, or a moment, may mend.
+# Errors that new metadata, or a short wait, may resolve.
 PASSING: Final = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -61,7 +61,7 @@ def log_offsets(cluster: Cluster, asked: Mapping[Place, int], *, patient: bool =
 
 
 def ask_leaders(cluster: Cluster, asked: Mapping[Place, int], committed: bool, absent: list[Failure]) -> dict[Place, Answer]:
-    """One request for each leader; what kept one from answering goes into `absent`: another may lead soon."""
+    """One request for each leader; failures go into `absent`: another broker may lead soon."""
     topics = cluster.topics(sorted({topic for topic, _ in asked}))
     answers: dict[Place, Answer] = {}
     by_leader: dict[int, list[Place]] = {}

@@ -1,4 +1,4 @@
-"""Which groups have offsets in topics: what goes with a topic that is deleted."""
+"""Groups with committed offsets in a topic, which are lost when the topic is deleted."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ def offsets_of(cluster: Cluster, broker_id: int, groups: Sequence[str], topics: 
     reply = cluster.node(broker_id, request)
     answers = [(found.group_id, found.topics) for found in reply.groups] or [(groups[0], reply.topics)]
     return [
-        (group_id, [topic.name for topic in found if any(one.committed_offset >= 0 for one in topic.partitions)]) for group_id, found in answers
+        (group_id, [topic.name for topic in found if any(partition.committed_offset >= 0 for partition in topic.partitions)]) for group_id, found in answers
     ]

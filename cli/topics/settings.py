@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cli.client import Cluster
 
 TOPIC: Final = 2  # a resource's type
-OWN: Final = 1  # the source of what was set for the topic itself
+OWN: Final = 1  # the source of a topic's own value
 DEFAULT: Final = 5
 SOURCES: Final = {
     OWN: "topic",
@@ -28,7 +28,7 @@ class Setting(NamedTuple):
     value: str | None  # None: sensitive, so the broker does not send it
     source: int
     sensitive: bool
-    inherited: str | None  # what it would be without the topic's own value
+    inherited: str | None  # the value without the topic's own setting
 
     @property
     def is_default(self) -> bool:
@@ -60,13 +60,13 @@ def topic_settings(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[st
     for result in cluster.any(request).results:
         check(result.error_code, f"settings of topic {result.resource_name}", result.error_message)
         found[result.resource_name] = {
-            one.name: Setting(
-                one.name,
-                one.value,
-                one.config_source,
-                one.is_sensitive,
-                next((synonym.value for synonym in one.synonyms if synonym.source != OWN), None),
+            config.name: Setting(
+                config.name,
+                config.value,
+                config.config_source,
+                config.is_sensitive,
+                next((synonym.value for synonym in config.synonyms if synonym.source != OWN), None),
             )
-            for one in sorted(result.configs, key=lambda one: one.name)
+            for config in sorted(result.configs, key=lambda one: one.name)
         }
     return found

@@ -46,7 +46,7 @@ def partition_sizes(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[P
 
 
 def contents(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[str, Contents]:
-    """What each topic holds."""
+    """The number of records and bytes of each topic."""
     places = {name: [(name, number) for number in topic.partitions] for name, topic in topics.items()}
     every = list(chain.from_iterable(places.values()))
     begins = log_offsets(cluster, dict.fromkeys(every, EARLIEST), patient=False)

@@ -23,7 +23,7 @@ from project.mutants.report import Report
 from project.mutants.results import KEPT, Results, Sources, digest, write_whole
 from project.mutants.running import OPTIONS, ROOT, TEST_SECONDS_MAX, Job, Runner, Touched, Verdict, use_hypothesis
 
-# Of these at least so many mutations have to be noticed; fast paths are counted by themselves.
+# The minimum share of killed mutations; fast paths are counted separately.
 JUDGED = ("coordinator", "storage", "broker/runtime/turn.py", "broker/runtime/contain.py", "broker/groups/journal.py", "broker/groups/group_journal.py", "broker/groups/shards.py")
 FAST_PATHS = (
     "coordinator/repeats.py",
@@ -36,9 +36,9 @@ FAST_PATHS = (
 )
 KILLED_PERCENT_MIN = 95
 TEST_FOLDERS = ("tests/coordinator", "tests/storage", "tests/broker")
-# Files of tests that start processes: what they touch is touched there.
+# Test files that start processes: the lines run in those processes are counted for them.
 ELSEWHERE = ("from tests.running import", "from tests.support.lasting import", "from tests.soak", "from tests.kafka_process import")
-# Of the tests that touch a line, so many seconds are run, the nearest first.
+# The time budget for the tests that touch a line, nearest tests first.
 SECONDS_OF_TESTS = 6.0
 
 Trees = dict[str, tuple[ast.Module, list[Mutation]]]
@@ -119,7 +119,7 @@ def tests_to_collect() -> list[str]:
 
 
 class Work:
-    """What is done in the place of running the tests."""
+    """Judges mutations, in place of pytest's test run."""
 
     def __init__(self, trees: Trees, mutations: list[Mutation], listed: dict[Key, str], report: Report, results: Results) -> None:
         self.trees = trees
@@ -149,7 +149,7 @@ class Work:
         self.done = True
 
     def _touched(self, runner: Runner) -> dict[str, Touched]:
-        """Of each file of tests from before, where nothing that its tests may run has changed."""
+        """The cached lines that each test touches, for test files whose code under test is unchanged."""
         files = files_of([*JUDGED, *FAST_PATHS])
         sources = Sources()
         folders = ("tests", "coordinator", "storage", "broker", "protocol")
@@ -191,11 +191,11 @@ class Work:
             killers.insert(0, verdict.by)
 
     def _tests(self, mutation: Mutation) -> list[str]:
-        """Those that touch its lines, the nearest first: what noticed others in the function, what is named as the file, what is quick."""
+        """The tests that touch its lines, the most promising first: those that caught others in the function, those named like the file, quick ones."""
         file = mutation.key.file
         folder, stem = file.rpartition("/")[0], Path(file).stem
         budget = SECONDS_OF_TESTS
-        if mutation.outer is None:  # whatever runs the file may see it, or the files beside it
+        if mutation.outer is None:  # any user of the file may notice it, or tests beside it
             beside = [test for one, some in self.by_file.items() if one.startswith(f"{folder}/") for test in some]
             found = dict.fromkeys([*self.by_file.get(file, ()), *beside])
             budget *= 4
@@ -207,7 +207,7 @@ class Work:
                 found = dict.fromkeys([test for line in body for test in self.by_line.get((file, line), ())])
         killers = {test: number for number, test in enumerate(self.killers.get(where(mutation), ())[:20])}
 
-        turns: dict[str, int] = {}  # each file of tests has its turn, for tests of one file are alike
+        turns: dict[str, int] = {}  # test files take turns, as tests of one file are alike
         turn: dict[str, int] = {}
         for test in sorted(found, key=lambda test: digest(test)):
             name = test.partition("::")[0]

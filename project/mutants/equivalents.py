@@ -15,7 +15,7 @@ FIELDS: dict[str, type | tuple[type, ...]] = {"file": str, "function": str, "lin
 
 
 class WrongList(Exception):
-    """The list cannot be read as one; its text says why, in a line."""
+    """The list is malformed; the message says why, in a line."""
 
 
 def equivalents(path: Path = EQUIVALENT) -> dict[Key, str]:
@@ -58,7 +58,7 @@ def described(key: Key) -> str:
 
 
 def problems(path: Path = EQUIVALENT, root: Path = ROOT) -> list[str]:
-    """What is wrong with the list, a line each."""
+    """The problems of the list, a line each."""
     try:
         listed = equivalents(path)
     except WrongList as error:

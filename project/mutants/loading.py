@@ -1,4 +1,4 @@
-"""A module that is mutated as it is imported, for what no function's body holds: constants, tables, classes.
+"""A module mutated at its import, for code outside of functions: constants, tables, classes.
 
 `python -m project.mutants.loading FILE ID TESTS` runs the tests that the file TESTS names in a process of its own; the exit
 code is pytest's.
@@ -45,7 +45,7 @@ class Finder(MetaPathFinder):
 
 
 class Chosen:
-    """Of what is collected only these, in this order."""
+    """A pytest plugin that selects these tests, in this order."""
 
     def __init__(self, tests: list[str]) -> None:
         self.order = {test: number for number, test in enumerate(tests)}
@@ -56,7 +56,7 @@ class Chosen:
 
 def main(file: str, id: str, listed: str) -> int:
     tree, mutations = mutations_of(file, (ROOT / file).read_text())
-    mutation = next(one for one in mutations if one.key.id == id)
+    mutation = next(mutation for mutation in mutations if mutation.key.id == id)
     mutation.apply()
     code = compile(ast.fix_missing_locations(tree), str(ROOT / file), "exec")
     sys.meta_path.insert(0, Finder(module_of(file), code))

@@ -28,7 +28,7 @@ SIGNS: Final[dict[type[ast.AST], str]] = {
 NAMES: Final = {"min": "max", "max": "min", "any": "all", "all": "any", "pop": "popleft", "popleft": "pop", "append": "appendleft"}
 DEQUE: Final = {"popleft", "append"}
 LOGGERS: Final = {"log"}
-# What has no behaviour: types alone, and texts for people.
+# Nodes without behaviour: types alone, and texts for people.
 TYPE_ONLY: Final = {"Protocol", "TypedDict"}
 LARGE: Final = 100  # constants from here on are halved instead of counted up: no test checks a budget of 64 KiB to the byte
 
@@ -37,7 +37,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 class Key(NamedTuple):
     file: str
-    function: str  # "" for what is evaluated at import
+    function: str  # "" for code evaluated at import
     line: str
     change: str
 
@@ -109,7 +109,7 @@ class Finder:
     # Where code is.
 
     def statements(self, owner: ast.AST, outer: Function | None, prefix: str) -> None:
-        """Those of a module, a class, a function, or of a branch in one of these."""
+        """The statements of a module, a class, a function, or of a branch in one of these."""
         for name, value in ast.iter_fields(owner):
             if name in ("decorator_list", "returns", "annotation", "bases", "keywords", "type_params"):
                 continue
@@ -153,7 +153,7 @@ class Finder:
                     self._add(function.args, outer, f"{path}.", changes)
 
     def _expressions(self, parent: ast.AST, field: str, value: object, outer: Function | None, prefix: str) -> None:
-        """Everything below one field of a statement or expression, statements excepted."""
+        """Everything below one field of a statement or expression, except statements."""
         if isinstance(value, list):
             for index, one in enumerate(value):
                 if isinstance(one, (ast.expr, ast.comprehension, ast.keyword, ast.withitem)):
@@ -186,7 +186,7 @@ class Finder:
             mutation.key = Key(self.file, prefix.rstrip(".") if outer is not None else "", line, one.change)
             self.found.append(mutation)
 
-    # What may be changed.
+    # Possible mutations.
 
     def _of_statement(self, statement: ast.stmt, name: str, index: int, outer: Function | None) -> Iterator[Found]:
         nothing = ast.copy_location(ast.Pass(), statement)
@@ -279,7 +279,7 @@ class Finder:
 
 
 class _Inside(tuple[ast.AST, object]):
-    """What is replaced, with the node that has it."""
+    """The replaced node, and its parent."""
 
     def __new__(cls, parent: ast.AST, old: object) -> _Inside:
         return super().__new__(cls, (parent, old))
@@ -292,8 +292,8 @@ def _conditions(node: ast.If | ast.IfExp) -> Iterator[Found]:
 
 
 def _dropped(node: ast.Tuple | ast.Set | ast.List) -> Iterator[Found]:
-    for number, one in enumerate(node.elts):
-        yield Found("elts", -1, _Inside(node, node.elts), [*node.elts[:number], *node.elts[number + 1 :]], f"without {_short(one)}", node)
+    for number, elt in enumerate(node.elts):
+        yield Found("elts", -1, _Inside(node, node.elts), [*node.elts[:number], *node.elts[number + 1 :]], f"without {_short(elt)}", node)
 
 
 def of_constant(node: ast.Constant, at_import: bool = False) -> Iterator[tuple[ast.Constant, str]]:
@@ -338,7 +338,7 @@ def _is_in_annotation(parent: ast.AST, field: str) -> bool:
 
 
 def _is_more_than_a_name(statement: ast.Assign | ast.AnnAssign, outer: Function) -> bool:
-    """Without the assignment there is still a value: it is no name's only one."""
+    """Without the assignment the name still has a value: it is not its only assignment."""
     if isinstance(statement, ast.AnnAssign) and statement.value is None:
         return False
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]

@@ -1,4 +1,4 @@
-"""What came of it: a table of files, and every survivor."""
+"""Print the result: a table of files, and every survivor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts of before, which hold while the function and its tests are what they were."""
+"""Cached verdicts, valid while the function and its tests are unchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def digest(*texts: str) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """In the place of the file that is there, which a run beside this one may read: all of it or nothing."""
+    """Replace a file that a concurrent run may read: completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     try:
@@ -46,7 +46,7 @@ class Sources:
 
 
 class Results:
-    """A file of verdicts, saved now and then, so that a run that was interrupted goes on."""
+    """A file of verdicts, saved periodically, so that an interrupted run can resume."""
 
     def __init__(self, path: Path = KEPT / "verdicts.json", fresh: bool = False) -> None:
         self._path = path
@@ -57,7 +57,7 @@ class Results:
         self._new: dict[str, list[str]] = {}
 
     def known(self, mutation: Mutation, tests: list[str]) -> Verdict | None:
-        """The verdict of before: a killed one needs its test alone, as it was; any other all of its tests."""
+        """The cached verdict. A killed mutation needs only its killing test unchanged, any other all of its tests."""
         found = self._kept.get(mutation.key.id)
         if found is None:
             return None
@@ -77,7 +77,7 @@ class Results:
         return digest(mutation.source, self._sources.together(files))
 
     def save(self) -> None:
-        """Beside what another run has found meanwhile."""
+        """Save, and keep the verdicts of concurrent runs."""
         kept = json.loads(self._path.read_text()) if self._path.exists() else {}
         write_whole(self._path, json.dumps(kept | self._new, indent=0))
         self._new.clear()

@@ -31,9 +31,9 @@ OPTIONS = [
     *("-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0"),
     *("-m", "not (alone or clients or kafka or spark)", "-o", "tmp_path_retention_policy=none"),
 ]
-# A test that takes longer is for other occasions: it would be run for every mutation of what it touches.
+# Slower tests are left out: they would run for every mutation of the code they touch.
 TEST_SECONDS_MAX = 1.0
-# Mutations make loops without an end, and lists without one.
+# Limits for mutations that cause endless loops or growing memory.
 CPU_SECONDS_MORE = 0.5
 WALL_SECONDS_MAX = 60.0
 MEMORY_BYTES_MAX = 3 << 30
@@ -41,7 +41,7 @@ KILLED, SURVIVED, TIMEOUT, UNTOUCHED = "killed", "survived", "timeout", "untouch
 
 
 def use_hypothesis() -> None:
-    """The same examples each time, and few of them."""
+    """Let Hypothesis run few examples, the same each time."""
     from hypothesis import HealthCheck, settings
 
     settings.register_profile("mutants", derandomize=True, max_examples=20, database=None, deadline=None, suppress_health_check=list(HealthCheck))
@@ -49,7 +49,7 @@ def use_hypothesis() -> None:
 
 
 class Touched(NamedTuple):
-    """What one test touches: of each file the lines; and how long it takes untraced."""
+    """The lines of each file that a test runs, and its duration without tracing."""
 
     lines: dict[str, list[int]]
     seconds: float
@@ -62,7 +62,7 @@ class Verdict(NamedTuple):
 
 
 class Runner:
-    """Given pytest's session, does `work` in the place of running tests."""
+    """A pytest plugin that runs `work` instead of the tests."""
 
     def __init__(self, work: Callable[[Runner], None], workers: int) -> None:
         self._work = work
@@ -91,7 +91,7 @@ class Runner:
         return outcome
 
     def child(self, scratch: str) -> None:
-        """What a fork has to do first: it says nothing, and its files are its own."""
+        """Set up a fork: no output, and a separate scratch folder."""
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(null, stream)
@@ -128,7 +128,7 @@ class Runner:
                     break
                 lines: dict[str, set[int]] = {}
                 trace = tracer(names, lines)
-                sys.settrace(trace)  # of the first run: what it leaves in caches is not run again
+                sys.settrace(trace)  # from the first run: values left in caches are not computed again
                 threading.settrace(trace)
                 try:
                     outcome = self.run_test(self.items[test])
@@ -181,7 +181,7 @@ class Runner:
         return Running(job, pid, read_end, time.monotonic())
 
     def _ended(self, running: list[Running]) -> list[Running]:
-        """Those that have ended by now, at least one of them if there are any; one that takes too long is ended."""
+        """The runs that have ended by now, at least one if there are any; a run over its time limit is killed."""
         ended: list[Running] = []
         while running and not ended:
             ready, _, _ = select.select([one.pipe for one in running], [], [], 1.0)
@@ -204,7 +204,7 @@ class Runner:
         return Verdict(KILLED if code > 0 else TIMEOUT, last, seconds)  # a signal: too much time or memory, or a crash
 
     def _mutant(self, job: Job, tests: list[str], scratch: str) -> None:
-        """Ends the process: with 0 where no test has noticed."""
+        """Run the tests on a mutant and end the process: exit code 0 if no test fails."""
         code = 1
         try:
             self.child(scratch)
@@ -266,7 +266,7 @@ def module_of(file: str) -> str:
 
 
 def tracer(names: dict[str, str], lines: dict[str, set[int]]) -> Callable[[FrameType, str, Any], Any]:
-    """Notes the lines of these files."""
+    """A trace function that records the executed lines of these files."""
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         path = frame.f_code.co_filename

@@ -1,4 +1,4 @@
-"""Puts the code of a mutated function into the function that is loaded: modules that imported it call the mutated one."""
+"""Puts the code of a mutated function into the loaded function, so that modules that imported it call the mutated one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class NotSwapped(Exception):
 
 
 def swap(tree: ast.Module, mutation: Mutation, path: str, module: str) -> None:
-    """Raises NotSwapped where the mutation is not of a function's body, or changes what the function takes from around it."""
+    """Raises NotSwapped if the mutation is outside of a function's body, or changes its closure."""
     outer = mutation.outer
     if outer is None:
         raise NotSwapped
@@ -50,17 +50,17 @@ def evaluated(outer: Function, function: FunctionType) -> tuple[tuple[object, ..
         return eval(compile(ast.Expression(node), "default", "eval"), scope)
 
     arguments = outer.args
-    plain = tuple(value(one) for one in arguments.defaults) or None
-    named = {one.arg: value(given) for one, given in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if given is not None}
+    plain = tuple(value(default) for default in arguments.defaults) or None
+    named = {kwonlyarg.arg: value(given) for kwonlyarg, given in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if given is not None}
     return plain, named or None
 
 
 def find(code: CodeType, name: str, line: int) -> CodeType | None:
-    for one in code.co_consts:
-        if isinstance(one, CodeType):
-            if one.co_name == name and one.co_firstlineno == line:
-                return one
-            if (below := find(one, name, line)) is not None:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            if constant.co_name == name and constant.co_firstlineno == line:
+                return constant
+            if (below := find(constant, name, line)) is not None:
                 return below
     return None
 

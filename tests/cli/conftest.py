@@ -1,4 +1,4 @@
-"""What the tests of the command share: a sound data directory, its logs, a started broker, a client of it, and the command in this process."""
+"""Fixtures of the command's tests: a sound data directory, its logs, a started broker, a client of it, and the command in this process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
 
 @pytest.fixture(scope="session")
 def bootstrap() -> Iterator[str]:
-    """HOST:PORT of one broker for all: names of groups and topics are the tests' own."""
+    """HOST:PORT of a broker shared by all tests: each test uses its own group and topic names."""
     with broker("--profile", "test") as started:
         yield f"127.0.0.1:{started.port}"
 

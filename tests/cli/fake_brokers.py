@@ -18,7 +18,7 @@ from protocol.messages.find_coordinator import FindCoordinatorResponse
 from protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 from tests.support.headers import decode_request_header, encode_response, response_header_version
 
-# What Apache Kafka 2.4 offers, of what we know.
+# The APIs of Apache Kafka 2.4 that this project knows.
 KAFKA_2_4 = {
     0: (0, 8), 1: (0, 11), 2: (0, 5), 3: (0, 9), 8: (0, 8), 9: (0, 6), 10: (0, 3), 11: (0, 6), 12: (0, 4), 13: (0, 4), 14: (0, 4), 15: (0, 5),
     16: (0, 3), 17: (0, 1), 18: (0, 3), 19: (0, 5), 20: (0, 4), 21: (0, 1), 22: (0, 2), 23: (0, 3), 24: (0, 1), 25: (0, 1), 26: (0, 1),
@@ -89,7 +89,7 @@ class Listener:
 
 
 class FakeBroker(Listener):
-    """Answers by API: `answers[key](request, version)` gives the reply, None for silence; `asked` is what it was asked, ApiVersions excepted."""
+    """Answers by API: `answers[key](request, version)` returns the reply, None for silence; `asked` has the requests, ApiVersions excepted."""
 
     def __init__(self, answers: Mapping[int, Answer] | None = None, *, host: str = "127.0.0.1", versions: Versions | None = None) -> None:
         self.answers: dict[int, Answer] = dict(answers or {})
@@ -180,7 +180,7 @@ class OldCluster(Listener):
 
 
 def versions_of(release: tuple[int, int]) -> Versions:
-    """Of the APIs that we know, what that release of Kafka offers."""
+    """The versions of that Kafka release, for the APIs that this project knows."""
     if release == (2, 4):
         return KAFKA_2_4
     found = {}

@@ -1,4 +1,4 @@
-"""What `tenure group history` prints, once the notes of a group are written: they are a moment behind."""
+"""The output of `tenure group history`, after waiting for the notes of a group, which are written in the background."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tests.cli.admin import port_of
 from tests.running import Client, wait_until
 
 JOIN, SYNC = 5, 3  # the versions that bring instance ids
-JOIN_AT_ONCE = 3  # from 4 on a newcomer without one is given a member id first
+JOIN_AT_ONCE = 3  # from version 4 on a newcomer without an id gets one first
 Given = Mapping[str, Mapping[str, Sequence[int]]]  # name of a member: topic: partitions
 
 
@@ -101,6 +101,20 @@ class GroupMembers:
         self.ids[name] = reply.member_id
         self.generation = reply.generation_id
         return bool(reply.leader == reply.member_id)
+
+    def add_standby(self, name: str) -> None:
+        """A static member beyond the target.group.size, which is in the generation at once."""
+        self._members[name] = Member(self._stack.enter_context(Client(self._port, client_id=name)), name, name, 60_000)
+        assert self.rejoin(name) == assignment({})
+
+    def rejoin(self, name: str) -> bytes:
+        """A member joins and syncs in the present generation; its assignment."""
+        before = self.generation
+        self._send_join(name)
+        self._joined(name)
+        assert self.generation == before
+        request = SyncGroupRequest(self.group, self.generation, self.ids[name], self._members[name].instance)
+        return bytes(self._members[name].client.ask(request, SYNC).assignment)
 
     def restart(self, name: str) -> None:
         """A static member joins again without its member id, as after a restart of its process."""

@@ -1,4 +1,4 @@
-"""What Apache Kafka's own tool prints of a segment."""
+"""The output of Apache Kafka's dump tool for a segment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A data directory with every kind of log in it, made by our own storage, and what tests of `tenure log` do with it."""
+"""A data directory with every kind of log, written by our storage, and helpers for the tests of `tenure log`."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def change(file: Path, at: int, data: bytes) -> None:
 
 
 def cut(file: Path, size: int) -> None:
-    """To this size; a negative one is taken off the end."""
+    """Truncate to this size; a negative size is cut off the end."""
     os.truncate(file, size if size >= 0 else file.stat().st_size + size)
 
 
@@ -191,7 +191,7 @@ class Command:
         return lines
 
     def records(self, *arguments: object, code: int = 0) -> list[dict[str, Any]]:
-        """What stands in the lines of JSON, whose last says what is wrong where the exit code does."""
+        """The JSON lines; the last one has the error if the exit code reports one."""
         found = [json.loads(line) for line in self.lines(*arguments, "--json", code=code)]
         if code:
             assert set(found.pop()["error"]) == {"code", "message", "hint"}
@@ -204,23 +204,11 @@ class Command:
         *found, last = [json.loads(line) for line in lines]
         text_code, text = self.run("verify", path)
         assert text_code == code
-        told = [line for line in text if line.startswith(("problem ", "warning ", "and "))]
-        assert len(told) == len(found)
-        for problem, line in zip(found, told, strict=True):
+        lines = [line for line in text if line.startswith(("problem ", "warning ", "and "))]
+        assert len(lines) == len(found)
+        for problem, line in zip(found, lines, strict=True):
             if "what" in problem:
                 assert line.startswith(f"{problem['level']} {problem['problem']}: {problem['file']}")
                 assert problem["what"] in line
                 assert line.endswith(f". To go on: {problem['go_on']}.")
         return code, found, last["summary"]
-
-
-# spec: one image and one offset in every version, from Kafka's own serializer
-GROUP_KEY = "000200026731"
-OFFSET_KEY = "00010002673100017400000005"
-OFFSET_VALUES = {
-    0: "0000000000000000002a00016d0000018bcfe56800",
-    1: "0001000000000000002a00016d0000018bcfe568000000018bcfe65260",
-    2: "0002000000000000002a00016d0000018bcfe56800",
-    3: "0003000000000000002a0000000700016d0000018bcfe56800",
-    4: "0004000000000000002a00000007026d0000018bcfe5680000",
-}

@@ -1,4 +1,4 @@
-"""Problems of every kind, planted in a sound data directory: what `tenure log verify` must find."""
+"""Problems of every kind, planted in a sound data directory, which `tenure log verify` must find."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Planted(NamedTuple):
     what: str  # a pattern
 
 
-# Changes of one file
+# Changes of a single file
 
 
 def overwritten(log: str, at: int, data: bytes, ending: str = ".log", crashed: bool = False) -> Plant:
@@ -67,7 +67,7 @@ def continued(log: str, data: bytes, ending: str = ".log", crashed: bool = False
 
 
 def index_entry(ending: str, at: int, changed: Callable[[int], int]) -> Plant:
-    """One byte of the index is another."""
+    """One byte of the index is changed."""
 
     def plant(folder: Folder) -> Path:
         file = folder.segment("orders").with_suffix(ending)
@@ -123,7 +123,7 @@ damaged_in_an_older_segment = overwritten("orders", 100, b"!")
 
 
 def damaged_turns(at: int, folder: Folder) -> Path:
-    """A log of two turns, one that the log of offsets has and one that it lacks; a byte of them is another."""
+    """A log of two turns, one in the log of offsets and one missing there, with one changed byte."""
     folder.crashed()
     data = folder.segment(OFFSETS).read_bytes()
     has = list(iterate(data, 0, len(data)))[-1]

@@ -34,7 +34,7 @@ class Terminal:
         os.close(self._master)
 
     def type(self, keys: str, until: str) -> str:
-        """What the process prints after these keys, once the pattern is in it."""
+        """The output of the process after these keys, once the pattern is in it."""
         self.text = ""
         os.write(self._master, keys.encode())
         return self.until(until)
@@ -43,7 +43,7 @@ class Terminal:
         os.write(self._master, keys)
 
     def until(self, pattern: str | None) -> str:
-        """Read until the pattern is there; without one, until the process has closed the terminal."""
+        """Read until the pattern appears; without one, until the process has closed the terminal."""
         deadline = time.monotonic() + SECONDS
         while pattern is None or not re.search(pattern, self.text):
             assert time.monotonic() < deadline, self.text
@@ -61,5 +61,5 @@ class Terminal:
 
 
 def controlling(slave: int) -> Callable[[], object]:
-    """Make the terminal the controlling one of the process, so that Ctrl-C reaches it."""
+    """Make this the controlling terminal of the process, so that Ctrl-C reaches it."""
     return lambda: fcntl.ioctl(slave, termios.TIOCSCTTY, 0)

@@ -1,4 +1,4 @@
-"""`tenure analyze advise`, `whatif`, `status`, `reconcile` and `report`: what they print, their exit codes, and what wrong arguments are told."""
+"""`tenure analyze advise`, `whatif`, `status`, `reconcile` and `report`: their output, exit codes and usage errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_advice_is_a_sentence_a_setting_and_a_table(out: Path, capsys: pytest.Ca
     assert (code, cluster["advice"][0]["recommended_ms"], cluster["advice"][0]["avoided"]) == (0, 30_000, 6)
 
 
-def test_a_death_has_to_be_noticed_in_time(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_advice_respects_the_limit_for_noticing_a_crash(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text, _ = said(capsys, "advise", "--out", out, "--group", "g", "--max-detect", "15s", "--json")
     assert (code, json.loads(text)["clusters"][0]["advice"][0]["recommended_ms"]) == (0, 15_000)
 
@@ -68,19 +68,19 @@ def test_the_tables_agree(out: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_status_of_all_and_of_one(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text, _ = said(capsys, "status", "--out", out, "--json")
     partitions = json.loads(text)["partitions"]
-    assert (code, {one["group"] for one in partitions}, len(partitions)) == (0, {"g"}, 12)
+    assert (code, {partition["group"] for partition in partitions}, len(partitions)) == (0, {"g"}, 12)
     assert said(capsys, "status", "--out", out, "--group", "g", "--json")[1] == text
 
 
 @pytest.mark.parametrize("action", ["advise", "whatif", "status"])
-def test_a_group_that_is_not_there(out: Path, capsys: pytest.CaptureFixture[str], action: str) -> None:
+def test_analyze_names_an_unknown_group(out: Path, capsys: pytest.CaptureFixture[str], action: str) -> None:
     code, _, error = said(capsys, action, "--out", out, "--group", "q")
     assert code == 66
     assert error.startswith("tenure: no group 'q' in ")
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["advise"], "--group"),
         (["advise", "--group", "g", "--quantile", "1.5"], "is not a share above 0 and up to 1"),
@@ -89,16 +89,16 @@ def test_a_group_that_is_not_there(out: Path, capsys: pytest.CaptureFixture[str]
         (["report"], "name a file to write"),
     ],
 )
-def test_wrong_arguments(out: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str) -> None:
+def test_wrong_arguments(out: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
     try:
         code, _, error = said(capsys, words[0], "--out", out, *words[1:])
     except SystemExit as exit:
         code, error = int(str(exit.code)), capsys.readouterr().err
     assert code == 64
-    assert told in error
+    assert message in error
 
 
-def test_one_group_is_read_alone(out: Path) -> None:
+def test_analyze_reads_a_single_group(out: Path) -> None:
     warehouse = Warehouse.open(out)
     (cluster,) = clusters_of(warehouse, "g")
     assert clusters_of(warehouse, "q") == []

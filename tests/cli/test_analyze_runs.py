@@ -19,7 +19,7 @@ from pipeline.inputs import NoAnswer
 from pipeline.warehouse import Warehouse, WarehouseBusy
 from tests.pipeline.fake_cluster import commit_offsets
 from tests.pipeline.scenarios import write
-from tests.running import broker, environment, heed_interrupts, wait_until
+from tests.running import broker, environment, wait_until
 
 pytestmark = pytest.mark.once  # about files and processes
 SECONDS = 60.0
@@ -86,7 +86,6 @@ def following(*arguments: str) -> Iterator[Following]:
     started = subprocess.Popen(
         [sys.executable, "-P", "-m", "tenure", *arguments, "--follow", "--every", "100ms", "--json"],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
-        preexec_fn=heed_interrupts,
     )  # fmt: skip
     try:
         yield Following(started)
@@ -104,14 +103,14 @@ def test_a_followed_broker_has_its_tables_and_its_report_up_to_date(tmp_path: Pa
             before = page.stat().st_mtime_ns
             for turn in (1, 2):
                 commit_offsets(served.port, turn)
-                while run.line()["groups"] != 3 * turn + 3:  # what was committed meanwhile may come in two turns
+                while run.line()["groups"] != 3 * turn + 3:  # commits made in between may come in two turns
                     pass
             assert page.stat().st_mtime_ns > before
             assert len(Warehouse.open(out).read("groups")) == 9
             wait_until(lambda: cli.main(command("build", out)) != 75, SECONDS)  # between two turns others may work in the folder
             code, warned = run.end(signal.SIGINT)
             assert code == 130
-            assert all("another run is at work in it" in line for line in warned.splitlines())  # the build, where a turn came meanwhile
+            assert all("another run is at work in it" in line for line in warned.splitlines())  # the build, if a turn came in between
         with following(*command("ingest", out, "--offsets", f"kafka://127.0.0.1:{served.port}")) as run:
             run.line()
             assert run.end(signal.SIGTERM) == (143, "")
@@ -134,7 +133,7 @@ def test_a_broker_that_is_away_is_waited_for(tmp_path: Path) -> None:
             assert run.end(signal.SIGINT) == (130, "")
 
 
-def test_a_turn_without_an_answer_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_follow_turn_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     turns = iter((None, NoAnswer("kafka://nowhere: its metadata: Connection refused"), None, KeyboardInterrupt()))
 
     def turn(*arguments: object) -> dict[str, object]:
@@ -163,7 +162,7 @@ def locked(warehouse: Warehouse) -> Iterator[None]:
         yield
 
 
-def test_a_turn_that_finds_others_at_work_comes_later(data: Path, tmp_path: Path) -> None:
+def test_a_follow_turn_waits_for_a_running_analysis(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with following(*command("run", out, "--offsets", data)) as run:
         run.line()

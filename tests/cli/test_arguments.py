@@ -1,4 +1,4 @@
-"""What people write on the command line, before anybody is asked."""
+"""Arguments of the command line, before any broker is contacted."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tests.cli.conftest import Tenure
         (" a:1 , b:2,a:1,", [("a", 1), ("b", 2)]),
     ],
 )
-def test_brokers_are_written_as_people_write_them(text: str, found: list[tuple[str, int]]) -> None:
+def test_broker_addresses_are_accepted_in_all_usual_forms(text: str, found: list[tuple[str, int]]) -> None:
     assert addresses(text) == found
 
 
 @pytest.mark.parametrize("text", ["", ",", "kafka:", "kafka:x", "kafka:0", "kafka:99999", ":9092", "http://kafka:9092", "a b:1", "1.2.3:1", "a:1;b:2"])
-def test_what_is_no_broker_is_refused_with_a_reason(text: str) -> None:
+def test_a_malformed_broker_address_is_refused_with_a_reason(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=r"\w"):
         addresses(text)
 
@@ -50,7 +50,7 @@ def test_a_timeout_is_a_number_above_0(text: str) -> None:
         positive_seconds(text)
 
 
-def test_one_address_is_read_as_several_are() -> None:
+def test_a_single_address_is_parsed_like_a_list() -> None:
     assert address("kafka:1") == ("kafka", 1)
 
 
@@ -64,12 +64,12 @@ def test_one_address_is_read_as_several_are() -> None:
         ("serve --set a=b", "serve --set a=b"),
     ],
 )
-def test_options_about_the_cluster_stand_anywhere(written: str, read: str) -> None:
+def test_cluster_options_are_accepted_at_any_position(written: str, read: str) -> None:
     assert arranged(build_parser(), written.split()) == read.split()
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("grop list", "there is no command 'grop'; did you mean group? (see tenure --help)"),
         ("group lst", "there is no command 'lst'; did you mean list? (see tenure group --help)"),
@@ -97,11 +97,11 @@ def test_options_about_the_cluster_stand_anywhere(written: str, read: str) -> No
         ("\x1b[31m", r"there is no command '\x1b[31m'; there is serve, health, "),
     ],
 )
-def test_a_mistyped_word_is_answered_with_a_suggestion(bootstrap: str, tenure: Tenure, line: str, told: str) -> None:
+def test_a_mistyped_word_is_answered_with_a_suggestion(bootstrap: str, tenure: Tenure, line: str, message: str) -> None:
     result = tenure(*line.split(), *(("--bootstrap", bootstrap) if "members" in line else ()))
     assert result.code == 64
     assert result.out.count("\n") == ("--json" in line)
-    assert result.err.startswith(f"tenure: {told}")
+    assert result.err.startswith(f"tenure: {message}")
     assert result.err.count("\n") == 1
 
 
@@ -124,17 +124,17 @@ def test_every_command_and_action_has_help_with_an_example(tenure: Tenure) -> No
         result = tenure(*path, "--help")
         assert result.code == 0
         assert f"\n  tenure {' '.join(path)}" in result.out or "tenure completion" in result.out, path
-        prose = result.out.partition("\n\n")[2]  # behind the usage, which argparse does not break inside of alternatives
+        prose = result.out.partition("\n\n")[2]  # after the usage, inside of which argparse does not break alternatives
         assert max(map(len, prose.splitlines())) <= 140, path
 
 
 @pytest.mark.parametrize(("line", "the_same"), [("help", "--help"), ("help group", "group --help"), ("help topic list", "topic list --help")])
-def test_help_is_understood_as_a_word_too(tenure: Tenure, line: str, the_same: str) -> None:
+def test_help_is_also_a_command(tenure: Tenure, line: str, the_same: str) -> None:
     assert tenure(*line.split()) == tenure(*the_same.split())
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("topic create t --partitions 99999999999999", "--partitions: 99999999999999 is too large: at most 2147483647 can be asked for"),
         (f"topic create t --partitions {'9' * 5000}", "is too large: at most 2147483647 can be asked for"),
@@ -146,15 +146,15 @@ def test_help_is_understood_as_a_word_too(tenure: Tenure, line: str, the_same: s
         ("consume t --limit -1", "'-1' is not a whole number of at least 0"),
     ],
 )
-def test_a_number_that_is_too_large_is_answered_with_the_limit(tenure: Tenure, line: str, told: str) -> None:
+def test_a_number_that_is_too_large_is_answered_with_the_limit(tenure: Tenure, line: str, message: str) -> None:
     result = tenure(*line.split())
     assert (result.code, result.out) == (64, "")
-    assert told in result.err
+    assert message in result.err
     assert result.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("line", ["group describe g\udcff", "consume t --partition \udcff", "log dump /nosuch\udcff", "topic list --bootstrap \udcff:1", "\udcff"])
-def test_bytes_that_are_no_utf_8_are_shown_as_bytes(tenure: Tenure, bootstrap: str, line: str) -> None:
+def test_invalid_utf_8_is_shown_as_bytes(tenure: Tenure, bootstrap: str, line: str) -> None:
     result = tenure(*line.split(), *(("--bootstrap", bootstrap) if "describe" in line else ()))
     assert r"\xff" in result.err
     assert "udcff" not in result.err

@@ -1,4 +1,4 @@
-"""Who in a cluster of several brokers is asked, and what happens when one of them goes, moves or keeps silent."""
+"""The broker that gets each request in a cluster of several, and brokers that stop, move or do not answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGr
 from protocol.messages.metadata import MetadataRequest, MetadataResponsePartition, MetadataResponseTopic
 from tests.cli.fake_brokers import Close, FakeBroker, Listener, metadata_of
 
-pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 METADATA, FIND, LIST, DESCRIBE, CREATE, DELETE = 3, 10, 16, 15, 19, 42
 
@@ -47,7 +47,7 @@ def two() -> Iterator[tuple[FakeBroker, FakeBroker]]:
 
 
 def coordinator_is(broker: FakeBroker, id: int, *errors: int) -> Callable[[Any, int], Message]:
-    """Errors first, one each time that it is asked."""
+    """These errors first, one per request."""
     left = list(errors)
 
     def answer(request: Any, version: int) -> Message:
@@ -112,7 +112,7 @@ def kinds(broker: FakeBroker, *kind: type[Message]) -> int:
 NEW_TOPIC = CreateTopicsRequest([CreatableTopic("t", 1, 1)])
 
 
-def test_what_a_cluster_is_comes_from_its_metadata(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_the_cluster_is_described_from_metadata(two: tuple[FakeBroker, FakeBroker]) -> None:
     with to(two[0]) as cluster:
         assert cluster.id == "fake"
         assert cluster.controller_id == 0
@@ -137,7 +137,7 @@ def test_a_coordinator_is_looked_for_once(two: tuple[FakeBroker, FakeBroker]) ->
 
 
 @pytest.mark.parametrize("error", [14, 15, 16])
-def test_a_coordinator_that_moves_or_loads_is_asked_again(two: tuple[FakeBroker, FakeBroker], error: int) -> None:
+def test_a_moving_or_loading_coordinator_is_retried(two: tuple[FakeBroker, FakeBroker], error: int) -> None:
     two[1].answers[DESCRIBE] = describes(error, error)
     two[0].answers[FIND] = coordinator_is(two[1], 1, 15)
     with to(two[0]) as cluster:
@@ -146,7 +146,7 @@ def test_a_coordinator_that_moves_or_loads_is_asked_again(two: tuple[FakeBroker,
     assert kinds(two[0], FindCoordinatorRequest) == 4
 
 
-def test_a_coordinator_that_stays_away_is_again_within_the_timeout(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_a_missing_coordinator_is_a_retriable_failure_within_the_timeout(two: tuple[FakeBroker, FakeBroker]) -> None:
     two[1].answers[DESCRIBE] = describes(*[14] * 1000)
     with to(two[0], timeout=0.3) as cluster, pytest.raises(Failure) as raised:
         cluster.coordinator("g", DescribeGroupsRequest(["g"]))
@@ -154,7 +154,7 @@ def test_a_coordinator_that_stays_away_is_again_within_the_timeout(two: tuple[Fa
     assert raised.value.line == "group g: its coordinator is still loading; try again, or wait longer with --timeout"
 
 
-def test_a_group_that_may_not_be_seen_is_forbidden(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_an_unauthorized_group_is_reported_as_forbidden(two: tuple[FakeBroker, FakeBroker]) -> None:
     two[0].answers[FIND] = coordinator_is(two[1], 1, 30)
     with to(two[0]) as cluster, pytest.raises(Failure) as raised:
         cluster.coordinator("g", DescribeGroupsRequest(["g"]))
@@ -191,7 +191,7 @@ def test_a_controller_that_moved_is_looked_for_again(two: tuple[FakeBroker, Fake
     assert [kinds(broker, CreateTopicsRequest) for broker in two] == [1, 1]
 
 
-def test_a_cluster_without_a_controller_is_again(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_a_cluster_without_a_controller_is_a_retriable_failure(two: tuple[FakeBroker, FakeBroker]) -> None:
     two[0].answers[METADATA] = metadata_of(*two, controller=-1)
     with to(two[0], timeout=0.2) as cluster, pytest.raises(Failure) as raised:
         cluster.controller(NEW_TOPIC)
@@ -214,21 +214,21 @@ def test_the_leader_of_a_partition_comes_from_metadata_and_is_remembered(two: tu
     assert not requests[0].allow_auto_topic_creation
 
 
-def test_a_leader_that_is_being_elected_is_waited_for(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_a_leader_election_is_waited_for(two: tuple[FakeBroker, FakeBroker]) -> None:
     answers = [topic(-1), topic(error=5), topic(1)]
     two[0].answers[METADATA] = metadata_of(*two, topics=lambda request: [answers.pop(0) if len(answers) > 1 else answers[0]])
     with to(two[0]) as cluster:
         assert cluster.leader("t", 0) == 1
 
 
-def test_a_leader_that_never_comes_is_again(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_a_missing_leader_is_a_retriable_failure(two: tuple[FakeBroker, FakeBroker]) -> None:
     two[0].answers[METADATA] = metadata_of(*two, topics=lambda request: [topic(-1)])
     with to(two[0], timeout=0.2) as cluster, pytest.raises(Failure) as raised:
         cluster.leader("t", 0)
     assert (raised.value.code, raised.value.line) == (EXIT.AGAIN, "topic t partition 0: no leader at the moment; try again")
 
 
-def test_a_partition_that_is_not_there_is_missing_at_once(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_an_unknown_partition_is_reported_at_once(two: tuple[FakeBroker, FakeBroker]) -> None:
     two[0].answers[METADATA] = metadata_of(*two, topics=lambda request: [topic(0)])
     begin = time.monotonic()
     with to(two[0]) as cluster, pytest.raises(Failure) as raised:
@@ -237,7 +237,7 @@ def test_a_partition_that_is_not_there_is_missing_at_once(two: tuple[FakeBroker,
     assert time.monotonic() - begin < 4
 
 
-# Who does not answer
+# Brokers that do not answer
 
 
 def test_the_next_address_is_tried_when_the_first_is_dead(two: tuple[FakeBroker, FakeBroker]) -> None:
@@ -270,7 +270,7 @@ def test_all_unreachable_brokers_are_named_in_one_line() -> None:
     assert raised.value.line == f"no broker answers: {names[0]}: {refused}; {names[1]}: {refused}"
 
 
-def test_a_connection_that_was_closed_meanwhile_is_opened_again(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_a_connection_closed_while_idle_is_reopened(two: tuple[FakeBroker, FakeBroker]) -> None:
     with to(two[0]) as cluster:
         cluster.controller(NEW_TOPIC)
         two[0].hang_up()
@@ -279,14 +279,14 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again(two: tuple[FakeB
     assert kinds(two[0], CreateTopicsRequest) == 2
 
 
-def test_reading_is_tried_again_when_the_connection_breaks(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_read_requests_are_retried_after_a_lost_connection(two: tuple[FakeBroker, FakeBroker]) -> None:
     two[1].answers[DESCRIBE] = once(cuts, describes())
     with to(two[0]) as cluster:
         assert cluster.coordinator("g", DescribeGroupsRequest(["g"])).groups[0].error_code == 0
     assert kinds(two[1], DescribeGroupsRequest) == 2
 
 
-def test_a_change_is_not_tried_again_when_the_connection_breaks(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_changing_requests_are_not_retried_after_a_lost_connection(two: tuple[FakeBroker, FakeBroker]) -> None:
     two[1].answers[DELETE] = once(cuts, deletes())
     with to(two[0]) as cluster, pytest.raises(Failure) as raised:
         cluster.coordinator("g", DeleteGroupsRequest(["g"]))
@@ -306,7 +306,7 @@ def test_a_coordinator_that_died_is_looked_up_again(two: tuple[FakeBroker, FakeB
     assert kinds(two[0], DescribeGroupsRequest) == 1
 
 
-def test_a_broker_that_is_advertised_wrongly_is_named_with_its_address(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_an_unreachable_advertised_address_is_named(two: tuple[FakeBroker, FakeBroker]) -> None:
     two[1].host = "broker.invalid"
     with to(two[0]) as cluster, pytest.raises(Failure) as raised:
         cluster.node(1, ListGroupsRequest())
@@ -314,7 +314,7 @@ def test_a_broker_that_is_advertised_wrongly_is_named_with_its_address(two: tupl
     assert raised.value.line.startswith("broker 1 cannot be reached as it is advertised: broker.invalid:")
 
 
-def test_the_only_broker_is_asked_where_it_answered_whatever_it_is_advertised_as() -> None:
+def test_a_single_broker_is_contacted_at_its_bootstrap_address() -> None:
     with FakeBroker() as alone:
         answer = metadata_of(alone)
         alone.answers = {LIST: lists("g"), METADATA: answer}
@@ -346,7 +346,7 @@ def test_a_silent_broker_is_reported_within_the_timeout(two: tuple[FakeBroker, F
     assert raised.value.line == f"{two[1].address} does not answer ListGroups within 0.3 s"
 
 
-def test_a_reply_that_comes_late_is_not_taken_for_the_next(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_a_late_reply_is_not_taken_for_the_next(two: tuple[FakeBroker, FakeBroker]) -> None:
     two[1].answers[LIST] = once(silent, lists("second"))
     with to(two[0], timeout=5) as cluster:
         with pytest.raises(Failure):
@@ -361,7 +361,7 @@ def test_an_undecodable_reply_is_reported(two: tuple[FakeBroker, FakeBroker]) ->
     assert raised.value.line.startswith(f"{two[1].address}: its reply to ListGroups makes no sense (")
 
 
-def test_a_broker_that_knows_only_newer_versions_asks_for_a_newer_command(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_a_broker_with_only_newer_versions_needs_a_newer_command(two: tuple[FakeBroker, FakeBroker]) -> None:
     two[1]._given = {**two[1].versions, LIST: (90, 99)}
     with to(two[0]) as cluster, pytest.raises(Failure) as raised:
         cluster.node(1, ListGroupsRequest())
@@ -369,7 +369,7 @@ def test_a_broker_that_knows_only_newer_versions_asks_for_a_newer_command(two: t
     assert raised.value.line.endswith("serves ListGroups only in versions 90 to 99, this command knows versions 0 to 5: use a newer tenure")
 
 
-def test_without_patience_a_dead_broker_is_not_waited_for(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_with_a_timeout_of_0_a_dead_broker_is_not_waited_for(two: tuple[FakeBroker, FakeBroker]) -> None:
     with to(two[0], timeout=30) as cluster:
         assert cluster.id == "fake"
         two[1].close()
@@ -380,7 +380,7 @@ def test_without_patience_a_dead_broker_is_not_waited_for(two: tuple[FakeBroker,
     assert raised.value.code == EXIT.UNREACHABLE
 
 
-def test_a_broker_that_comes_back_at_another_address_is_found_there(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_a_broker_restarted_at_another_address_is_found(two: tuple[FakeBroker, FakeBroker]) -> None:
     with to(two[0]) as cluster, FakeBroker({LIST: lists("moved")}) as moved:
         assert cluster.node(1, ListGroupsRequest()).groups[0].group_id == "of-1"
         two[1].close()
@@ -389,10 +389,10 @@ def test_a_broker_that_comes_back_at_another_address_is_found_there(two: tuple[F
         assert cluster.node(1, ListGroupsRequest()).groups[0].group_id == "moved"
 
 
-def test_groups_whose_coordinator_went_are_asked_of_the_next(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_groups_of_a_lost_coordinator_are_requested_from_the_next(two: tuple[FakeBroker, FakeBroker]) -> None:
     def ask(broker_id: int, groups: list[str]) -> dict[str, int]:
         assert cluster.version(DESCRIBE, broker_id) >= 0
-        return {one.group_id: broker_id for one in cluster.node(broker_id, DescribeGroupsRequest(groups)).groups}
+        return {group.group_id: broker_id for group in cluster.node(broker_id, DescribeGroupsRequest(groups)).groups}
 
     with to(two[0]) as cluster:
         assert cluster.by_coordinator(["g", "h"], ask) == {"g": 1, "h": 1}
@@ -410,7 +410,7 @@ def test_groups_without_a_reachable_coordinator_are_reported_within_the_timeout(
     assert raised.value.line.startswith("broker 1 cannot be reached as it is advertised: ")
 
 
-def test_versions_of_a_broker_that_is_not_there_are_a_failure_of_one_line(two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_api_versions_of_an_unreachable_broker_fail_with_one_line(two: tuple[FakeBroker, FakeBroker]) -> None:
     two[1].close()
     with to(two[0], timeout=0.2) as cluster, pytest.raises(Failure, match="broker 1 cannot be reached"):
         cluster.version(DESCRIBE, 1)

@@ -1,4 +1,4 @@
-"""Clusters as old as Kafka 2.4: what is asked is what they know, and what they lack is named."""
+"""Clusters as old as Kafka 2.4: requests use their versions, and missing APIs are named."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from protocol.messages.list_groups import ListGroupsRequest
 from protocol.messages.metadata import MetadataRequest
 from tests.cli.fake_brokers import old_cluster
 
-pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 RELEASES = [(2, 4), (2, 8), (3, 3), (3, 9)]
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_every_way_to_ask_uses_versions_that_the_cluster_knows(bootstrap: str, release: tuple[int, int]) -> None:
+def test_every_request_uses_a_version_of_the_cluster(bootstrap: str, release: tuple[int, int]) -> None:
     with old_cluster(bootstrap, release) as old, Cluster(addresses(old.address), 5) as cluster:
         assert cluster.id
         assert list(cluster.brokers) == [cluster.controller_id]
@@ -34,7 +34,7 @@ def test_every_way_to_ask_uses_versions_that_the_cluster_knows(bootstrap: str, r
         assert versions[ListGroupsRequest.API_KEY] == min(old.versions[16][1], 5)
 
 
-def test_an_api_that_is_not_there_is_named_with_the_release_that_has_it(bootstrap: str) -> None:
+def test_a_missing_api_is_named_with_the_first_release_that_has_it(bootstrap: str) -> None:
     with old_cluster(bootstrap) as old, Cluster(addresses(old.address), 5) as cluster:
         assert cluster.version(ConsumerGroupDescribeRequest.API_KEY) == -1
         with pytest.raises(Failure) as raised:
@@ -43,7 +43,7 @@ def test_an_api_that_is_not_there_is_named_with_the_release_that_has_it(bootstra
         assert raised.value.line == f"{old.address} does not serve ConsumerGroupDescribe; Kafka 3.8 and later do"
 
 
-def test_a_version_that_is_too_old_is_named_with_the_release_that_has_the_one_needed(bootstrap: str) -> None:
+def test_a_too_old_version_is_named_with_the_first_release_that_suffices(bootstrap: str) -> None:
     with old_cluster(bootstrap) as old, Cluster(addresses(old.address), 5) as cluster:
         request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(group_instance_id="a")])
         assert cluster.coordinator("g", request, oldest=3).error_code == 0

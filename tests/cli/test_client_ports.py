@@ -1,4 +1,4 @@
-"""What is on a port where no broker answers as it should: one line that names it, and in time."""
+"""Ports where no broker answers properly: one line that names the listener, within the timeout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from tests.cli.fake_brokers import Close, FakeBroker, exactly, frame_of, read_frame
 from tests.cli.strangers import Port, Serve, close, drip, hang, reset, speak, stammer, web
 
-pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 TLS = "wants TLS, which this command does not speak: name a PLAINTEXT listener"
 # Time enough for an answer on a busy machine.
@@ -165,13 +165,13 @@ def sasl() -> Iterator[SaslBroker]:
         yield broker
 
 
-def test_a_listener_that_wants_sasl_is_named_with_its_mechanisms(sasl: SaslBroker) -> None:
+def test_a_sasl_listener_is_named_with_its_mechanisms(sasl: SaslBroker) -> None:
     offered = "PLAIN, SCRAM-SHA-512\\x1b[31m"
     wanted = f"{sasl.address} wants SASL ({offered}), which this command does not speak: name a PLAINTEXT listener"
     assert failure(sasl.address).line == wanted
 
 
-def test_a_broker_that_closes_for_another_reason_is_not_taken_for_one_with_sasl() -> None:
+def test_a_closed_connection_alone_is_not_taken_for_sasl() -> None:
     def cut(request: object, version: int) -> None:
         raise Close
 
@@ -184,7 +184,7 @@ def test_a_controller_is_not_taken_for_a_broker() -> None:
         assert failure(controller.address).line == f"{controller.address} is no broker (a KRaft controller, perhaps): name a listener for clients"
 
 
-def test_the_helpers_read_whole_pieces() -> None:
+def test_the_fake_brokers_read_whole_frames() -> None:
     left, right = socket.socketpair()
     with left, right:
         left.sendall(b"abc")

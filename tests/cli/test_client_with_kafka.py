@@ -35,7 +35,7 @@ SECONDS = 60
 
 @pytest.fixture(scope="module")
 def ports() -> Iterator[dict[str, int]]:
-    """One Kafka with a listener of each kind."""
+    """One Kafka with a listener of each security protocol."""
     with kafka_folder() as (folder, port):
         make_key(folder)
         names = ("SASL", "TLS", "BOTH")
@@ -65,18 +65,18 @@ def make_key(folder: Path) -> None:
         ("CONTROLLER", "is no broker (a KRaft controller, perhaps): name a listener for clients"),
     ],
 )
-def test_what_a_listener_wants_is_one_line_at_once(ports: dict[str, int], tenure: Tenure, listener: str, line: str) -> None:
+def test_a_listeners_security_protocol_is_named_in_one_line_at_once(ports: dict[str, int], tenure: Tenure, listener: str, line: str) -> None:
     begin = time.monotonic()
     result = tenure("cluster", "--bootstrap", f"127.0.0.1:{ports[listener]}", "--timeout", "8")
     assert time.monotonic() - begin < 8
     assert result == (69, "", f"tenure: 127.0.0.1:{ports[listener]} {line}\n")
 
 
-def test_a_cluster_of_three_is_asked_where_the_answer_is_and_does_without_one_of_them(tenure: Tenure) -> None:
+def test_a_cluster_of_three_works_with_one_broker_down(tenure: Tenure) -> None:
     with kafka_cluster(3) as kafka:
         names = [f"127.0.0.1:{port}" for port in kafka.ports]
         wait_until(lambda: len(brokers(at(names[1], tenure))) == 3, SECONDS, pause=0.2)
-        assert [(one["id"], one["rack"], one["reachable"]) for one in brokers(at(names[1], tenure))] == [
+        assert [(broker["id"], broker["rack"], broker["reachable"]) for broker in brokers(at(names[1], tenure))] == [
             (number, f"rack-{number}", True) for number in (1, 2, 3)
         ]
         created = tenure("topic", "create", "orders", "--partitions", "6", "--replication-factor", "3", "--bootstrap", names[2])
@@ -99,7 +99,7 @@ def test_a_cluster_of_three_is_asked_where_the_answer_is_and_does_without_one_of
         assert (sent.code, sent.err, sent.out.splitlines()[0]) == (0, "", "60 records written to orders:")
         described = tenure("group", "describe", *groups, "--bootstrap", dead_first, "--timeout", str(SECONDS))
         assert described.code == 0, described.err
-        wait_until(lambda: all(one["reachable"] == (one["id"] != 3) for one in brokers(at(dead_first, tenure))), SECONDS, pause=0.2)
+        wait_until(lambda: all(broker["reachable"] == (broker["id"] != 3) for broker in brokers(at(dead_first, tenure))), SECONDS, pause=0.2)
         shown = tenure("cluster", "--bootstrap", dead_first, "--timeout", str(SECONDS))
         assert shown.out.splitlines()[-1].split()[3:5] in (["rack-3", "fenced"], ["rack-3", "not"])
 

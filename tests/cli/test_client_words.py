@@ -24,14 +24,14 @@ def test_no_error_is_no_failure() -> None:
         (999, None, EXIT.REFUSED, "error 999, which this command does not know"),
     ],
 )
-def test_a_code_is_a_line_about_what_it_concerns(code: int, message: str | None, exit_code: EXIT, line: str) -> None:
+def test_an_error_code_is_a_line_that_names_its_subject(code: int, message: str | None, exit_code: EXIT, line: str) -> None:
     with pytest.raises(Failure) as raised:
         check(code, "group orders", message)
     assert (raised.value.code, raised.value.line) == (exit_code, f"group orders: {line}")
 
 
 @pytest.mark.parametrize("code", [code for code in ErrorCode if code])
-def test_every_code_of_kafkas_has_words_in_one_line(code: ErrorCode) -> None:
+def test_every_kafka_error_code_has_a_one_line_message(code: ErrorCode) -> None:
     found = failure(code, "x")
     assert found.line.startswith("x: ")
     assert found.line.isprintable()

@@ -1,4 +1,4 @@
-"""`tenure cluster`: what a cluster is, in a screenful; and of several brokers, who is up, behind, fenced or out of reach."""
+"""`tenure cluster`: an overview of a cluster; and with several brokers, which are up, behind, fenced or unreachable."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from protocol.messages.metadata import MetadataResponsePartition, MetadataRespon
 from tests.cli.conftest import Tenure
 from tests.cli.fake_brokers import FakeBroker, metadata_of, old_cluster, versions_of
 
-pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 METADATA, LIST, DESCRIBE = 3, 16, 60
 
 
-def test_a_broker_of_ours_is_shown_as_what_it_is(ask: Tenure, bootstrap: str) -> None:
+def test_a_tenure_broker_is_recognized(ask: Tenure, bootstrap: str) -> None:
     result = ask("cluster")
     lines = result.out.splitlines()
     assert (result.code, result.err) == (0, "")
@@ -36,7 +36,7 @@ def test_a_broker_of_ours_is_shown_as_what_it_is(ask: Tenure, bootstrap: str) ->
     assert lines[-2:] == ["BROKER  HOST        PORT  RACK  STATE", f"     1  127.0.0.1  {bootstrap.rpartition(':')[2]}  -     controller"]
 
 
-def test_json_has_the_same_with_numbers_as_numbers(ask: Tenure, bootstrap: str) -> None:
+def test_json_has_the_same_values_with_numbers_as_numbers(ask: Tenure, bootstrap: str) -> None:
     value = json.loads(ask("cluster", "--json", "--versions").out)
     port = int(bootstrap.rpartition(":")[2])
     assert value["tenure"] is True
@@ -53,22 +53,23 @@ def test_json_has_the_same_with_numbers_as_numbers(ask: Tenure, bootstrap: str) 
             "reachable": True,
             "problem": None,
             "release": "4.0",
+            "node": None,
         }
     ]
     assert {"key": 3, "name": "Metadata", "min_version": 0, "max_version": 13} in value["versions"]
     assert value["warnings"] == []
 
 
-# Of 3.6 there is nothing among the requests that our broker serves, nor of what is newer than 4.0.
+# Nothing in the served APIs distinguishes 3.6, or releases after 4.0.
 @pytest.mark.parametrize("release", sorted({(2, 4), *SINCE.values()} - {(3, 6), (4, 1), (4, 2), (4, 3)}))
-def test_an_old_cluster_looks_its_age(tenure: Tenure, bootstrap: str, release: tuple[int, int]) -> None:
+def test_the_release_of_an_old_cluster_is_shown(tenure: Tenure, bootstrap: str, release: tuple[int, int]) -> None:
     with old_cluster(bootstrap, release) as old:
         result = tenure("cluster", "--bootstrap", old.address)
         assert f"Kafka {release[0]}.{release[1]}" in result.out.splitlines()[1]
         assert (result.code, result.err) == (0, "")
 
 
-def test_older_than_2_4_is_no_release_that_is_known() -> None:
+def test_releases_before_2_4_are_not_distinguished() -> None:
     assert looks_like({3: (0, 8), 18: (0, 2)}) is None
     assert looks_like(versions_of((2, 4))) == (2, 4)
 
@@ -115,7 +116,7 @@ def test_several_brokers_are_counted_together(tenure: Tenure, two: tuple[FakeBro
 
 
 @pytest.mark.parametrize(("leader", "error", "text"), [(1, 0, "broker 1"), (3000, 0, "node 3000, which is no broker"), (-1, 0, "-"), (0, 29, "-")])
-def test_the_quorum_knows_the_controller_where_metadata_names_any_broker(
+def test_the_controller_comes_from_the_quorum_not_from_metadata(
     tenure: Tenure, two: tuple[FakeBroker, FakeBroker], leader: int, error: int, text: str
 ) -> None:
     def answer(request: Any, version: int) -> Message:
@@ -149,7 +150,7 @@ def test_a_broker_out_of_reach_is_shown_and_is_exit_code_1(tenure: Tenure, two: 
     assert "groups      -" in result.out
 
 
-def test_a_fenced_broker_is_shown_where_the_cluster_tells(tenure: Tenure, two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_a_fenced_broker_is_shown_if_the_cluster_reports_it(tenure: Tenure, two: tuple[FakeBroker, FakeBroker]) -> None:
     two[0].answers[DESCRIBE] = describes(DescribeClusterBroker(7, "gone", 9092, "rack-a", True))
     result = tenure("cluster", "--bootstrap", two[0].address)
     assert result.out.splitlines()[-1].split() == ["7", "gone", "9092", "rack-a", "fenced"]
@@ -157,7 +158,7 @@ def test_a_fenced_broker_is_shown_where_the_cluster_tells(tenure: Tenure, two: t
     assert [(broker["id"], broker["fenced"], broker["reachable"]) for broker in value["brokers"]] == [(0, False, True), (1, False, True), (7, True, False)]
 
 
-def test_without_leave_to_list_groups_the_rest_is_shown(tenure: Tenure, two: tuple[FakeBroker, FakeBroker]) -> None:
+def test_without_the_right_to_list_groups_the_rest_is_shown(tenure: Tenure, two: tuple[FakeBroker, FakeBroker]) -> None:
     two[1].answers[LIST] = lambda request, version: ListGroupsResponse(error_code=31)
     result = tenure("cluster", "--bootstrap", two[0].address)
     assert (result.code, result.err) == (1, "tenure: groups of broker 1 are not counted: this user may not do that in this cluster\n")

@@ -1,4 +1,4 @@
-"""What TAB offers: asked of the command itself, and in bash, zsh and fish where they are installed."""
+"""Completions by TAB: of the command itself, and in bash, zsh and fish if installed."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from tests.cli.conftest import Tenure
 from tests.cli.fake_brokers import FakeBroker
 from tests.cli.terminal import Terminal
 from tests.running import ROOT, Client, broker, environment
+
+pytestmark = pytest.mark.once  # shells
 
 SECONDS = 20
 
@@ -77,14 +79,14 @@ def test_commands_options_and_choices_are_those_of_the_command_line(line: str, e
 
 def test_every_command_and_option_can_be_completed() -> None:
     commands = words("")
-    assert commands == ["serve", "health", "log", "group", "topic", "produce", "consume", "analyze", "cluster", "completion"]
+    assert commands == ["serve", "health", "log", "group", "topic", "produce", "consume", "analyze", "cluster", "node", "completion"]
     for command in commands:
-        below = words(f"{command} ") if command in ("group", "topic", "log", "analyze") else []
+        below = words(f"{command} ") if command in ("group", "topic", "log", "analyze", "node") else []
         for line in [f"{command} {name}" for name in below] or [command]:
             assert "--help" in words(f"{line} --") or words(f"{line} ")
 
 
-def test_an_option_that_excludes_another_takes_it_away() -> None:
+def test_an_option_removes_completions_that_it_excludes() -> None:
     assert "--to-latest" in words("group offsets reset g --to")
     assert "--to-latest" not in words("group offsets reset g --to-earliest --to")
     assert "--topic" in words("group offsets reset g --topic t --to")
@@ -105,7 +107,7 @@ def test_names_of_groups_and_topics_come_from_the_cluster(named: str) -> None:
     assert words(f"topic create --bootstrap {named} ord") == []
 
 
-def test_names_that_would_harm_a_terminal_are_not_offered(named: str) -> None:
+def test_names_with_control_characters_are_not_completed(named: str) -> None:
     assert words(f"group --bootstrap {named} describe bill") == ["billing", "billing: late & odd"]
 
 
@@ -118,7 +120,7 @@ def test_completion_does_not_wait_for_a_silent_cluster() -> None:
     assert words("group --bootstrap a:b describe x") == []
 
 
-def test_bash_gets_what_it_takes_for_the_end_of_the_word(tenure: Tenure, named: str) -> None:
+def test_bash_completion_respects_word_breaks(tenure: Tenure, named: str) -> None:
     def offered(line: str) -> list[str]:
         result = tenure("completion", "bash", "--words", f":{line}")
         assert (result.code, result.err) == (0, "")
@@ -131,13 +133,13 @@ def test_bash_gets_what_it_takes_for_the_end_of_the_word(tenure: Tenure, named: 
     assert offered("tenure log dump --kind  \"off") == ["words", "offsets"]
 
 
-def test_zsh_and_fish_get_a_few_words_about_each(tenure: Tenure) -> None:
+def test_zsh_and_fish_completions_have_descriptions(tenure: Tenure) -> None:
     for shell in ("zsh", "fish"):
         assert tenure("completion", shell, "--words", ":tenure", ":lo").out == "words\nlog\tshow and check the logs on disk\n"
         assert "--kind\tonly records of this kind\n" in tenure("completion", shell, "--words", ":tenure", ":log", ":dump", ":--").out
 
 
-def test_it_is_a_command_like_the_others(tenure: Tenure) -> None:
+def test_completion_is_a_documented_command(tenure: Tenure) -> None:
     assert "~/.bashrc" in tenure("completion", "bash", "--help").out
     assert "--words" not in tenure("completion", "bash", "--help").out
     assert tenure("completion", "bash", "more").code == 64
@@ -170,14 +172,12 @@ def settings(folder: Path, **more: str) -> dict[str, str]:
     return plain | more
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
 def test_the_script_is_understood_by_its_shell(installed: Path, name: str) -> None:
     checked = subprocess.run([shell(name), "-n", installed / f"tenure.{name}"], capture_output=True, text=True, timeout=SECONDS, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-@pytest.mark.once
 def test_tab_completes_in_bash(installed: Path, named: str) -> None:
     with Terminal([shell("bash"), "--noprofile", "--norc", "-i"], settings(installed, PS1="ready> ")) as typing:
         typing.type(f"cd {installed}; source ./tenure.bash; export TENURE_BOOTSTRAP={named}; echo do''ne\n", r"done\r?\n")
@@ -194,7 +194,6 @@ def test_tab_completes_in_bash(installed: Path, named: str) -> None:
         typing.type("tenure group describe billing:\t", r"billing:\\ late\\ \\&\\ odd ")
 
 
-@pytest.mark.once
 def test_tab_completes_in_zsh(installed: Path, named: str) -> None:
     with Terminal([shell("zsh"), "-f", "-i"], settings(installed, PS1="ready> ")) as typing:
         start = f"cd {installed}; autoload -U compinit; compinit -u -D; source ./tenure.zsh; export TENURE_BOOTSTRAP={named}; echo do''ne\n"
@@ -211,8 +210,7 @@ def test_tab_completes_in_zsh(installed: Path, named: str) -> None:
         assert "committed offsets" in listed
 
 
-@pytest.mark.once
-def test_fish_offers_the_same(installed: Path, named: str) -> None:
+def test_tab_completes_in_fish(installed: Path, named: str) -> None:
     def offered(line: str) -> list[str]:
         code = f"source {installed}/tenure.fish; complete -C '{line}'"
         command = [shell("fish"), "--no-config", "-c", code]

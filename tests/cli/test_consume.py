@@ -1,4 +1,4 @@
-"""`tenure consume` without a group: where it begins, when it ends, what it does when the log is not as it was."""
+"""`tenure consume` without a group: where it begins, when it ends, and logs that change underneath."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.cli.conftest import Tenure
 from tests.cli.consumers import consuming, poll_until
 from tests.running import wait_until
 
-pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @pytest.fixture
@@ -55,13 +55,13 @@ def delete_before(cluster: Cluster, topic: str, offset: int) -> None:
         (("--from-beginning", "--limit", "0"), ""),
     ],
 )
-def test_consuming_begins_at_the_given_place_and_ends_at_the_end(consume: Tenure, arguments: tuple[str, ...], values: str) -> None:
+def test_consuming_begins_at_the_given_position_and_stops_at_the_end(consume: Tenure, arguments: tuple[str, ...], values: str) -> None:
     result = consume(*arguments, "--no-follow")
     assert (result.code, result.err) == (0, "")
     assert sorted(result.out.split()) == values.split()
 
 
-def test_it_waits_for_more_until_nothing_has_come_for_so_long(consume: Tenure) -> None:
+def test_consuming_stops_after_an_idle_timeout(consume: Tenure) -> None:
     begin = time.monotonic()
     assert consume("--idle", "0.3") == (0, "", "")
     assert 0.3 <= time.monotonic() - begin < 5
@@ -124,7 +124,7 @@ def test_records_fetched_for_an_earlier_position_are_dropped(cluster: Cluster, a
     ask("produce", topic, "--partition", "0", "--value", "a5")
     fetcher = Fetcher(cluster, lambda text: None)
     fetcher.assign({(topic, 0): 5})
-    fetcher._ask_leaders()  # what poll() does before it waits
+    fetcher._ask_leaders()  # the part of poll() before it waits
     fetcher.assign({(topic, 0): 1})
     assert poll_until(fetcher, 5) == ["a1", "a2", "a3", "a4", "a5"]
     fetcher.close()
@@ -149,7 +149,7 @@ def test_a_deleted_topic_ends_consuming_and_a_recreated_one_is_read_from_its_beg
     fetcher.close()
 
 
-def test_a_connection_that_breaks_is_made_again(cluster: Cluster, topic: str) -> None:
+def test_consuming_reconnects_after_a_lost_connection(cluster: Cluster, topic: str) -> None:
     fetcher = Fetcher(cluster, lambda text: None)
     fetcher.assign({(topic, 0): 0})
     assert poll_until(fetcher, 5)
@@ -164,7 +164,7 @@ def test_a_connection_that_breaks_is_made_again(cluster: Cluster, topic: str) ->
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_ends_it_quietly_and_at_once(bootstrap: str, topic: str, number: signal.Signals, code: int) -> None:
+def test_a_signal_ends_consuming_quietly_and_at_once(bootstrap: str, topic: str, number: signal.Signals, code: int) -> None:
     with consuming(bootstrap, topic, "--from-beginning", "--format", "{value}") as process:
         assert process.stdout is not None
         seen = {process.stdout.readline() for _ in range(8)}
@@ -176,7 +176,7 @@ def test_a_signal_ends_it_quietly_and_at_once(bootstrap: str, topic: str, number
     assert (process.returncode, out, err) == (code, b"", b"")
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(bootstrap: str, ask: Tenure, topic: str) -> None:
+def test_a_closed_output_pipe_ends_consuming_quietly(bootstrap: str, ask: Tenure, topic: str) -> None:
     ask("produce", topic, stdin="x" * 100 + "\n" + ("y" * 100 + "\n") * 3_000)
     with consuming(bootstrap, topic, "--from-beginning") as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""`tenure consume --group` as processes: two of it in one group, and one beside kafka-python."""
+"""`tenure consume --group` as processes: two in one group, and one beside kafka-python."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_two_processes_share_a_topic_and_one_takes_over_when_the_other_ends(boot
     assert Counter(seen_by_one + seen_by_two) == Counter((partition, offset) for partition in range(4) for offset in range(6))
 
 
-def test_ctrl_c_ends_it_also_while_it_waits_for_other_members(bootstrap: str, cluster: Cluster, topic: str) -> None:
+def test_ctrl_c_ends_a_member_waiting_in_a_join_phase(bootstrap: str, cluster: Cluster, topic: str) -> None:
     sitting = Member(cluster.another(), topic, [topic], Timeouts(session=60, rebalance=60, heartbeat=10))
     with sitting._cluster:
         sitting.join()
@@ -62,7 +62,7 @@ def test_ctrl_c_ends_it_also_while_it_waits_for_other_members(bootstrap: str, cl
 
 
 @pytest.mark.parametrize("first", ["tenure", "kafka-python"])
-def test_it_shares_a_group_with_kafka_python_as_leader_and_as_follower(bootstrap: str, cluster: Cluster, ask: Tenure, topic: str, first: str) -> None:
+def test_tenure_consume_shares_a_group_with_kafka_python_as_leader_and_follower(bootstrap: str, cluster: Cluster, ask: Tenure, topic: str, first: str) -> None:
     from kafka import KafkaConsumer
     from kafka.coordinator.assignors.range import RangePartitionAssignor
 

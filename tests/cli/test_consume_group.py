@@ -18,7 +18,7 @@ from tests.cli.conftest import Tenure
 from tests.cli.consumers import described, member
 from tests.running import environment, wait_until
 
-pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def in_background(function: Callable[[], object]) -> tuple[threading.Thread, lis
     return thread, came
 
 
-def test_it_goes_on_where_the_group_was_and_leaves(consume: Tenure, cluster: Cluster, ask: Tenure, topic: str) -> None:
+def test_a_member_continues_at_the_groups_offsets_and_leaves(consume: Tenure, cluster: Cluster, ask: Tenure, topic: str) -> None:
     first = consume("--from-beginning", "--no-follow")
     assert (first.code, sorted(first.out.split()), first.err) == (0, ["v0", "v1"], "")
     assert described(cluster, topic).group_state == "Empty"
@@ -63,7 +63,7 @@ def test_it_goes_on_where_the_group_was_and_leaves(consume: Tenure, cluster: Clu
     assert committed_offsets(cluster, topic, [(topic, 0), (topic, 1)]) == {(topic, 0): 1, (topic, 1): 2}
 
 
-def test_what_is_committed_is_what_was_printed(consume: Tenure, cluster: Cluster, ask: Tenure, topic: str) -> None:
+def test_the_committed_offset_follows_the_printed_records(consume: Tenure, cluster: Cluster, ask: Tenure, topic: str) -> None:
     ask("produce", topic, "--partition", "0", stdin="a\nb\nc\n")
     assert len(consume("--from-beginning", "--limit", "1").out.split()) == 1
     assert len(consume("--from-beginning", "--limit", "2").out.split()) == 2
@@ -71,12 +71,12 @@ def test_what_is_committed_is_what_was_printed(consume: Tenure, cluster: Cluster
     assert committed_offsets(cluster, topic, [(topic, 0), (topic, 1)]) == {(topic, 0): 4, (topic, 1): 1}
 
 
-def test_without_commits_the_group_stays_where_it_was(consume: Tenure, cluster: Cluster, topic: str) -> None:
+def test_without_commits_the_groups_offsets_are_unchanged(consume: Tenure, cluster: Cluster, topic: str) -> None:
     assert sorted(consume("--from-beginning", "--no-follow", "--no-commit").out.split()) == ["v0", "v1"]
     assert committed_offsets(cluster, topic, [(topic, 0), (topic, 1)]) == {}
 
 
-def test_a_new_group_begins_at_the_end_and_remembers_that(consume: Tenure, cluster: Cluster, topic: str) -> None:
+def test_a_new_group_begins_at_the_end_and_commits_that(consume: Tenure, cluster: Cluster, topic: str) -> None:
     assert consume("--no-follow") == (0, "", "")
     assert committed_offsets(cluster, topic, [(topic, 0), (topic, 1)]) == {(topic, 0): 1, (topic, 1): 1}
 
@@ -91,7 +91,7 @@ def test_a_static_member_keeps_its_assignment_unless_it_leaves(consume: Tenure, 
     assert described(cluster, topic).members == []
 
 
-def test_members_share_and_a_leaver_gives_its_part_back(cluster: Cluster, topic: str) -> None:
+def test_members_share_partitions_and_a_leaving_member_releases_its_own(cluster: Cluster, topic: str) -> None:
     first, second = member(cluster, topic), member(cluster, topic, assignors=["roundrobin"])
     with first._cluster, second._cluster:
         assert first.join().places == [(topic, 0), (topic, 1)]
@@ -125,7 +125,7 @@ def test_the_second_process_of_an_instance_fences_the_first(cluster: Cluster, to
         second.leave()
 
 
-def test_a_member_that_was_removed_joins_again_as_a_new_one(cluster: Cluster, topic: str) -> None:
+def test_a_removed_member_joins_again_as_a_new_member(cluster: Cluster, topic: str) -> None:
     one = member(cluster, topic)
     with one._cluster:
         seat = one.join()
@@ -140,7 +140,7 @@ def test_a_member_that_was_removed_joins_again_as_a_new_one(cluster: Cluster, to
         one.leave()
 
 
-def test_what_was_committed_is_not_committed_again(cluster: Cluster, topic: str) -> None:
+def test_unchanged_offsets_are_not_committed_again(cluster: Cluster, topic: str) -> None:
     one = member(cluster, topic)
     with one._cluster:
         seat = one.join()
@@ -163,7 +163,7 @@ def test_a_leader_sees_that_a_topic_has_grown(cluster: Cluster, ask: Tenure, top
         one.leave()
 
 
-def test_a_group_that_wants_something_else_says_so(cluster: Cluster, ask: Tenure, consume: Tenure, topic: str) -> None:
+def test_a_group_of_another_protocol_is_reported(cluster: Cluster, ask: Tenure, consume: Tenure, topic: str) -> None:
     one = member(cluster, topic, assignors=["range"])
     with one._cluster:
         one.join()
@@ -178,7 +178,7 @@ def test_a_group_that_wants_something_else_says_so(cluster: Cluster, ask: Tenure
     assert (short.code, "--session-timeout" in short.err) == (1, True)
 
 
-def test_a_partition_that_is_added_meanwhile_is_read_from_its_beginning(
+def test_a_partition_added_while_consuming_is_read_from_its_beginning(
     consume: Tenure, cluster: Cluster, bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cli.records.consume.LOOK_SECONDS", 0.5)
@@ -194,7 +194,7 @@ def test_a_partition_that_is_added_meanwhile_is_read_from_its_beginning(
     done = consume("--limit", "1", "--idle", "20", "--from", "latest")
     thread.join(10)
     assert (done.code, done.out) == (0, "early\n")
-    # The other new one, too, begins where a member that starts now would not look for it.
+    # The other new partition, too, begins before the position where a newly started member would begin.
     assert committed_offsets(cluster, topic, [(topic, 2), (topic, 3)]) == {(topic, 2): 1, (topic, 3): 0}
 
 
@@ -210,8 +210,8 @@ def test_a_member_that_starts_later_reads_an_added_partition_from_its_beginning(
     assert consume(*begin, "--no-follow").out == ""
 
 
-def test_members_that_begin_together_leave_out_what_was_there_before(cluster: Cluster, topic: str) -> None:
-    """The one finds offsets of the other in the same topic: its own partition is not new for that."""
+def test_members_started_together_skip_earlier_records(cluster: Cluster, topic: str) -> None:
+    """One member finds offsets of the other in the topic: its own partition does not count as new for that."""
     places = {(topic, 0), (topic, 1)}
     before = committed_offsets(cluster, topic, places)
     assert known_to_group(places, before) == places
@@ -219,7 +219,7 @@ def test_members_that_begin_together_leave_out_what_was_there_before(cluster: Cl
     assert known_to_group({*places, ("other", 0)}, {(topic, 0): 1}) == {(topic, 0), ("other", 0)}
 
 
-def test_where_a_member_begins_is_committed_before_there_is_a_record(consume: Tenure, cluster: Cluster, topic: str) -> None:
+def test_the_start_position_is_committed_before_the_first_record(consume: Tenure, cluster: Cluster, topic: str) -> None:
     def watch() -> bool:
         """Whether the group has a member when its first offsets are committed."""
         with cluster.another() as helper:

@@ -1,4 +1,4 @@
-"""The parts of consuming that need no cluster: who reads what, how records look, where reading begins, what a fetch brought."""
+"""The parts of consuming that need no cluster: assignors, record formats, start positions, and fetched batches."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def shares(assignor: str, members: Sequence[Subscriber], **partitions: int) -> d
     return {who: " ".join(f"{topic}{''.join(map(str, numbers))}" for topic, numbers in sorted(share.items())) for who, share in found.items()}
 
 
-def test_range_gives_the_first_members_one_more_of_each_topic() -> None:
+def test_range_gives_the_first_members_an_extra_partition_of_each_topic() -> None:
     members = [Subscriber("m2", None, ["a", "b"]), Subscriber("m1", None, ["a", "b"])]
     assert shares("range", members, a=3, b=3) == {"m1": "a01 b01", "m2": "a2 b2"}
     assert shares("range", members, a=1, b=4) == {"m1": "a0 b01", "m2": "b23"}
 
 
-def test_round_robin_goes_round_partition_by_partition() -> None:
+def test_round_robin_distributes_partitions_in_turn() -> None:
     members = [Subscriber("m2", None, ["a", "b"]), Subscriber("m1", None, ["a", "b"])]
     assert shares("roundrobin", members, a=3, b=3) == {"m1": "a02 b1", "m2": "a1 b02"}
 
@@ -62,7 +62,7 @@ def test_assignments_are_those_of_kafka_python(assignor: str) -> None:
     chance = random.Random(4)
     for _ in range(100):
         partitions = {f"t{n}": chance.randrange(1, 7) for n in range(chance.randrange(1, 4))}
-        # kafka-python's round robin fails where members of one group read different topics (it looks up a pair as a member id).
+        # kafka-python's round robin fails if members of one group subscribe to different topics (it looks up a pair as a member id).
         least = 1 if assignor == "range" else len(partitions)
         members = [
             Subscriber(f"m{n}", None, sorted(chance.sample(sorted(partitions), chance.randrange(least, len(partitions) + 1))))
@@ -101,18 +101,18 @@ def found(key: bytes | None = b"k", value: bytes | None = b"v", timestamp: int =
     return Found("orders", 2, Record(7, timestamp, key, value, headers))
 
 
-def test_a_template_has_places_escapes_and_braces() -> None:
+def test_a_template_has_placeholders_escapes_and_braces() -> None:
     layout = Layout("{topic}/{partition}@{offset}\\t{key}={value} {{{headers}}}", as_text)
     assert layout.line(found(headers=[(b"a", b"1"), (b"b", None)])) == b"orders/2@7\tk=v {a=1, b=null}\n"
 
 
 @pytest.mark.parametrize("template", ["{foo}", "{", "{value", "}", "{key:", "{}"])
-def test_a_template_that_makes_no_sense_is_refused(template: str) -> None:
+def test_an_invalid_template_is_refused(template: str) -> None:
     with pytest.raises(ValueError, match=r"brace"):
         Layout(template, as_text)
 
 
-def test_the_long_look_leaves_out_what_is_not_there() -> None:
+def test_the_long_format_omits_missing_fields() -> None:
     layout = Layout(LONG, as_text)
     assert layout.line(found(headers=[(b"n", b"v")])) == b"2023-11-14T22:13:20.123Z  orders-2@7  k: v  [n=v]\n"
     assert layout.line(found(key=None, value=None)) == b"2023-11-14T22:13:20.123Z  orders-2@7  null\n"
@@ -128,7 +128,7 @@ def test_the_long_look_leaves_out_what_is_not_there() -> None:
         (None, "null", "null", b""),
     ],
 )
-def test_nothing_steers_a_terminal_and_a_pipe_gets_text_as_it_is(value: bytes | None, piped: str, safe: str, raw: bytes) -> None:
+def test_control_characters_are_escaped_on_a_terminal_but_not_in_a_pipe(value: bytes | None, piped: str, safe: str, raw: bytes) -> None:
     assert as_text(value).decode() == piped
     assert as_safe_text(value).decode() == safe
     assert as_bytes(value) == raw
@@ -163,7 +163,7 @@ def test_a_record_printed_as_json_can_be_produced_again_unchanged(data: bytes | 
         ("2023-11-14", Begin("time", 1_699_920_000_000)),
     ],
 )
-def test_from_takes_places_offsets_and_times(text: str, begin: Begin) -> None:
+def test_from_accepts_ends_offsets_and_times(text: str, begin: Begin) -> None:
     assert begin_of(text) == begin
 
 
@@ -174,12 +174,12 @@ def test_from_takes_an_age() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "--3", "1.5", "yesterday", "2023-02-30", "1960-01-01", "9" * 19 + "9", "\u0663"])
-def test_from_refuses_what_it_does_not_know(text: str) -> None:
+def test_from_refuses_other_values(text: str) -> None:
     with pytest.raises(ValueError, match=r"place to begin|before 1970"):
         begin_of(text)
 
 
-# What a fetch brought
+# Fetched batches
 
 
 def batch(first: int, *values: bytes, **more: Any) -> bytes:
@@ -191,7 +191,7 @@ def values(chunk: Chunk) -> list[tuple[int, bytes | None]]:
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_records_before_the_position_and_a_batch_that_is_cut_short_are_left_out(codec: Compression) -> None:
+def test_records_before_the_position_and_an_incomplete_batch_are_skipped(codec: Compression) -> None:
     data = batch(4, b"a", b"b", b"c", compression=codec) + batch(7, b"d", compression=codec) + batch(8, b"e" * 50)[:-3]
     chunk = chunk_of("t", 0, 5, data, None)
     assert values(chunk) == [(5, b"b"), (6, b"c"), (7, b"d")]
@@ -204,7 +204,7 @@ def test_a_batch_of_control_records_moves_the_position_and_shows_nothing() -> No
     assert (values(chunk), chunk.next_offset) == ([(0, b"a")], 2)
 
 
-def test_records_of_aborted_transactions_are_left_out_up_to_their_marker() -> None:
+def test_records_of_aborted_transactions_are_skipped_up_to_their_marker() -> None:
     def marker(offset: int, kind: int) -> bytes:
         record = Record(offset, 1000, b"\0\0" + kind.to_bytes(2, "big"), b"\0\0\0\0\0\0")
         return build([record], base_offset=offset, control=True, transactional=True, producer_id=9, producer_epoch=0)
@@ -224,21 +224,21 @@ def test_a_damaged_batch_is_named_with_its_offset() -> None:
         chunk_of("t", 0, 40, bytes(data), None)
 
 
-def test_a_batch_of_an_old_format_is_named_as_that() -> None:
+def test_a_batch_of_an_old_format_is_reported() -> None:
     data = bytearray(batch(0, b"value"))
     data[16] = 1
     with pytest.raises(Failure, match=r"before Kafka 0\.11"):
         chunk_of("t", 0, 0, bytes(data), None)
 
 
-def test_the_brokers_time_stands_for_all_records_of_its_batch() -> None:
+def test_log_append_time_applies_to_all_records_of_a_batch() -> None:
     data = build([Record(0, 1, None, b"a"), Record(1, 5, None, b"b")], timestamp_type=TimestampType.LOG_APPEND_TIME)
     chunk = chunk_of("t", 0, 0, data, None)
     assert [(one.record.timestamp, one.append_time) for one in chunk.found] == [(5, True), (5, True)]
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "description"),
     [
         ("earliest", "from the beginning on"),
         ("latest", "from the end on"),
@@ -248,8 +248,8 @@ def test_the_brokers_time_stands_for_all_records_of_its_batch() -> None:
         ("2026-11-21T08:30:00+01:00", "from 2026-11-21T07:30:00Z on"),
     ],
 )
-def test_the_start_of_reading_is_described_in_words(given: str, told: str) -> None:
-    assert begin_of(given).words == told
+def test_the_start_of_reading_is_described_in_words(given: str, description: str) -> None:
+    assert begin_of(given).words == description
 
 
 class WithoutCoordinator:
@@ -272,7 +272,7 @@ class WithoutCoordinator:
         pass
 
 
-def test_a_member_waits_for_others_but_not_for_a_coordinator_that_does_not_serve_its_group() -> None:
+def test_a_member_does_not_wait_for_a_coordinator_that_does_not_serve_its_group() -> None:
     cluster = WithoutCoordinator()
     with pytest.raises(Failure, match="no coordinator"):
         Member(cluster, "g", ["t"], Timeouts(45, 60, 3)).join()  # type: ignore[arg-type]

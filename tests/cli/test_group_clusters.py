@@ -64,7 +64,7 @@ def test_a_cluster_that_cannot_remove_members_is_named(bootstrap: str, tenure: T
         assert members.heartbeat("a") == 0
 
 
-def test_the_groups_of_every_broker_are_listed_and_one_that_does_not_answer_is_named(tenure: Tenure) -> None:
+def test_groups_of_all_brokers_are_listed_and_a_silent_broker_is_named(tenure: Tenure) -> None:
     with FakeBroker() as first, FakeBroker() as second, socket.create_server(("127.0.0.1", 0)) as closed:
         gone = closed.getsockname()[1]
         closed.close()
@@ -101,7 +101,7 @@ def test_the_groups_of_every_broker_are_listed_and_one_that_does_not_answer_is_n
         assert done.err.endswith("its groups are missing here\n")
 
 
-def test_a_broker_that_loads_is_asked_again(tenure: Tenure) -> None:
+def test_a_loading_broker_is_retried(tenure: Tenure) -> None:
     errors = [14, 15, 0]
     with FakeBroker() as broker:
         broker.answers |= {
@@ -127,7 +127,7 @@ def test_a_refused_deletion_is_reported_for_each_group(tenure: Tenure) -> None:
                 groups=[DescribedGroup(0, None, name, "Empty", "consumer", "") for name in request.groups]
             ),
             OffsetFetchRequest.API_KEY: lambda request, version: OffsetFetchResponse(
-                groups=[OffsetFetchResponseGroup(one.group_id) for one in request.groups]
+                groups=[OffsetFetchResponseGroup(group.group_id) for group in request.groups]
             ),
             DeleteGroupsRequest.API_KEY: lambda request, version: DeleteGroupsResponse(
                 results=[DeletableGroupResult(name, 68 if name == "b" else 0) for name in request.groups_names]

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.once
 
 @pytest.fixture(scope="module")
 def orders(bootstrap: str, admin: Admin) -> Iterator[GroupMembers]:
-    """Topic `described` with three partitions; a static and a dynamic member, and one partition without an owner."""
+    """Topic `described` with three partitions; a static and a dynamic member, and one unassigned partition."""
     admin.topic("described", counts=(10, 10, 10), begins={})
     admin.commit("orders", {("described", 0): 10, ("described", 1): 4, ("described", 2): 7})
     admin.commit("alone", {("described", 0): 3})
@@ -33,14 +33,14 @@ def test_groups_are_listed_with_state_and_members(orders: GroupMembers, bootstra
     assert ["alone", "Empty", "classic", "-", "0", "0", "1", f"({bootstrap})"] in rows
 
 
-def test_groups_that_a_broker_cannot_read_are_said_to_be_missing(bootstrap: str, ask: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_that_a_broker_cannot_read_are_reported_as_missing(bootstrap: str, ask: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cli.health.probe", lambda *_: (2, "is not ready: partition 9 (cannot be read: damaged)"))
     done = ask("group", "list")
     assert done.code == 75
     assert done.err == f"tenure: {bootstrap} is not ready: partition 9 (cannot be read: damaged): its groups are missing here\n"
 
 
-def test_groups_are_listed_for_programs(orders: GroupMembers, ask: Tenure) -> None:
+def test_groups_are_listed_as_json(orders: GroupMembers, ask: Tenure) -> None:
     listed = json.loads(ask("group", "list", "--json").out)["groups"]
     assert {
         "group": "orders",
@@ -67,7 +67,7 @@ def test_groups_of_a_type_are_listed(orders: GroupMembers, ask: Tenure) -> None:
 
 
 @pytest.mark.parametrize(("option", "value", "hint"), [("--state", "bogus", "PreparingRebalance"), ("--type", "bogus", "streams")])
-def test_a_state_or_type_that_is_none_is_named_with_those_there_are(tenure: Tenure, option: str, value: str, hint: str) -> None:
+def test_an_unknown_state_or_type_is_refused_with_the_valid_names(tenure: Tenure, option: str, value: str, hint: str) -> None:
     done = tenure("group", "list", "--bootstrap", "127.0.0.1:1", option, value)
     assert (done.code, done.out) == (64, "")
     assert "'bogus'" in done.err
@@ -87,7 +87,7 @@ def test_a_group_is_described_with_the_lag_of_each_partition(orders: GroupMember
     assert lines[7:] == ["read by nobody: described 2"]
 
 
-def test_a_group_is_described_for_programs(orders: GroupMembers, ask: Tenure) -> None:
+def test_a_group_is_described_as_json(orders: GroupMembers, ask: Tenure) -> None:
     (group,) = json.loads(ask("group", "describe", "orders", "--json").out)["groups"]
     assert (group["members"], group["static_members"], group["lag"], group["state"]) == (2, 1, 9, "Stable")
     assert group["unread"] == [{"topic": "described", "partitions": [2]}]
@@ -113,14 +113,14 @@ def test_a_group_without_members_is_described(orders: GroupMembers, ask: Tenure)
     assert len(lines) == 5
 
 
-def test_a_group_that_has_committed_nothing_is_described(bootstrap: str, ask: Tenure) -> None:
+def test_a_group_without_commits_is_described(bootstrap: str, ask: Tenure) -> None:
     with group_members(bootstrap, "fresh", ["described"]) as members:
         members.settle({"a": {}})
         done = ask("group", "describe", "fresh")
     assert done.out.splitlines()[1:] == ["1 member (dynamic); nothing committed", f"without a partition: {members.ids['a'][:10]}"]
 
 
-def test_groups_that_are_not_there_are_named_and_the_others_described(orders: GroupMembers, ask: Tenure) -> None:
+def test_unknown_groups_are_named_and_the_others_described(orders: GroupMembers, ask: Tenure) -> None:
     done = ask("group", "describe", "nope", "alone")
     assert done.code == 66
     assert done.err == "tenure: there is no group nope\n"
@@ -139,7 +139,7 @@ def test_the_members_of_a_group_are_shown(orders: GroupMembers, ask: Tenure) -> 
     ]
 
 
-def test_the_members_of_a_group_are_shown_for_programs(orders: GroupMembers, ask: Tenure) -> None:
+def test_the_members_of_a_group_are_shown_as_json(orders: GroupMembers, ask: Tenure) -> None:
     found = json.loads(ask("group", "members", "orders", "--json").out)
     assert (found["state"], found["protocol"]) == ("Stable", "range")
     assert found["members"][0] == {
@@ -155,7 +155,7 @@ def test_the_members_of_a_group_are_shown_for_programs(orders: GroupMembers, ask
     }
 
 
-def test_a_group_without_members_says_so_and_one_that_is_not_there_too(orders: GroupMembers, ask: Tenure) -> None:
+def test_an_empty_and_an_unknown_group_are_reported(orders: GroupMembers, ask: Tenure) -> None:
     assert ask("group", "members", "alone").out == "group alone has no members (state Empty)\n"
     assert ask("group", "members", "nope").code == 66
 

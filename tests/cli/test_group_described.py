@@ -1,4 +1,4 @@
-"""Groups as clusters describe them: both protocols, other types, and what cannot be read."""
+"""Groups as described by clusters: both protocols, other types, and unreadable ones."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ MODERN = ModernMember(
 
 @pytest.fixture
 def cluster() -> Iterator[FakeBroker]:
-    """Three classic groups, one of KIP-848, one that shares, and one whose coordinator moves while it is asked."""
+    """Three classic groups, one of KIP-848, a share group, and a group whose coordinator moves during the request."""
     moves = [16]
 
     def classic(request: Any, version: int) -> DescribeGroupsResponse:
@@ -79,7 +79,7 @@ def cluster() -> Iterator[FakeBroker]:
 
     def committed(request: Any, version: int) -> OffsetFetchResponse:
         found = [OffsetFetchResponseTopics("t", [OffsetFetchResponsePartitions(0, 5)])]
-        return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(one.group_id, found if one.group_id == "flow" else []) for one in request.groups])
+        return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group.group_id, found if group.group_id == "flow" else []) for group in request.groups])
 
     def ends(request: Any, version: int) -> ListOffsetsResponse:
         offset = 9 if request.topics[0].partitions[0].timestamp == -1 else 0
@@ -110,7 +110,7 @@ def cluster() -> Iterator[FakeBroker]:
         yield broker
 
 
-def test_groups_of_all_kinds_are_described_in_one_go(cluster: FakeBroker) -> None:
+def test_groups_of_all_types_are_described_together(cluster: FakeBroker) -> None:
     with Cluster(addresses(cluster.address), 5) as asked:
         found = describe(asked, ["modern", "cooperative", "connect", "shared", "nope", "moving", "strange"])
     assert list(found) == ["modern", "cooperative", "connect", "shared", "nope", "moving", "strange"]
@@ -134,7 +134,7 @@ def test_groups_of_all_kinds_are_described_in_one_go(cluster: FakeBroker) -> Non
     assert moving.state == "Empty"
 
 
-def test_what_members_hold_beside_what_they_have_is_shown(cluster: FakeBroker, tenure: Tenure) -> None:
+def test_assigned_and_still_owned_partitions_are_shown(cluster: FakeBroker, tenure: Tenure) -> None:
     shown = tenure("group", "members", "cooperative", "--bootstrap", cluster.address).out.splitlines()
     assert shown[0].split()[-2:] == ["PARTITIONS", "OWNED"]
     assert shown[1].endswith("2  t 0,1       t 0-2")
@@ -144,13 +144,13 @@ def test_what_members_hold_beside_what_they_have_is_shown(cluster: FakeBroker, t
     assert shown[1].split() == ["-", "m2", "worker", "10.0.0.2", "-", "-", "-"]
 
 
-def test_a_share_group_is_named_as_what_it_is(cluster: FakeBroker, tenure: Tenure) -> None:
+def test_a_share_group_is_named_as_such(cluster: FakeBroker, tenure: Tenure) -> None:
     done = tenure("group", "members", "shared", "--bootstrap", cluster.address)
     assert (done.code, done.out) == (76, "")
     assert done.err.startswith("tenure: group shared is a share group (Stable)")
 
 
-def test_what_is_known_of_share_and_streams_groups_is_shown_and_no_more_is_promised(cluster: FakeBroker, tenure: Tenure) -> None:
+def test_share_and_streams_groups_are_shown_with_their_known_fields(cluster: FakeBroker, tenure: Tenure) -> None:
     def ask(*arguments: str) -> tuple[int, str, str]:
         done = tenure("group", *arguments, "--bootstrap", cluster.address)
         return done.code, done.out, done.err

@@ -1,4 +1,4 @@
-"""tenure group history, on a broker of ours: what it tells is what its notes say, by way of Fetch."""
+"""`tenure group history` on a Tenure broker: its output follows from the notes, read by Fetch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.once
 
 @pytest.fixture(scope="module")
 def lived(bootstrap: str, admin: Admin) -> str:
-    """A group that was formed, grew, kept a seat through a restart, lost a member and its last ones. Its name."""
+    """The name of a group that was formed, grew, kept a seat through a restart, and lost all members."""
     admin.topic("told", counts=(1, 1, 1, 1), begins={})
     with group_members(bootstrap, "lived", ["told"]) as members:
         members.settle({"a": {"told": [0, 1, 2, 3]}}, static=["a"])
@@ -79,7 +79,7 @@ def test_both_steps_of_a_cooperative_rebalance_are_recognized(bootstrap: str, as
         members.settle({"a": {"told": [0, 1]}, "b": {}})
         members.settle({"a": {"told": [0, 1]}, "b": {"told": [2, 3]}}, begin="a")
         entries = entries_of(ask, "steps", 3)
-        assert [len(one["moved"]) for one in entries] == [4, 2, 2]
+        assert [len(entry["moved"]) for entry in entries] == [4, 2, 2]
         shown = ask("group", "history", "steps").out
     assert "stopped   only what moved (cooperative-sticky)" in shown
     assert shown.count("joined again, and partitions that nobody had were assigned (cooperative-sticky)") == 1
@@ -94,10 +94,10 @@ def test_the_limit_keeps_the_newest_entries_and_counts_the_earlier_ones(lived: s
     assert len(json.loads(ask("group", "history", lived, "--json", "--limit", "0").out)["entries"]) == 5
 
 
-def test_since_leaves_out_earlier_entries(lived: str, ask: Tenure) -> None:
+def test_since_omits_earlier_entries(lived: str, ask: Tenure) -> None:
     *before, emptied = entries_of(ask, lived, 4)
-    told = entries_of(ask, lived, 1, "--since", emptied["at"])
-    assert told == [one for one in [*before, emptied] if max(one["at"], one.get("ended", one["at"])) >= emptied["at"]]
+    recent = entries_of(ask, lived, 1, "--since", emptied["at"])
+    assert recent == [one for one in [*before, emptied] if max(one["at"], one.get("ended", one["at"])) >= emptied["at"]]
     done = ask("group", "history", lived, "--since", "2100-01-01")
     assert (done.code, done.out) == (0, "nothing is noted of group lived since 2100-01-01T00:00:00Z\n")
     assert len(entries_of(ask, lived, 4, "--since", "1h")) == 5
@@ -110,13 +110,13 @@ def test_an_invalid_time_is_refused(tenure: Tenure, text: str) -> None:
     assert "how long ago" in done.err
 
 
-def test_a_group_that_never_was_has_no_history(ask: Tenure) -> None:
+def test_an_unknown_group_has_no_history(ask: Tenure) -> None:
     done = ask("group", "history", "never")
     assert (done.code, done.out) == (66, "")
     assert done.err == "tenure: there is no group never (tenure group list shows what there is)\n"
 
 
-def test_a_group_that_only_commits_has_nothing_to_tell(admin: Admin, ask: Tenure) -> None:
+def test_a_group_that_only_commits_has_no_history_entries(admin: Admin, ask: Tenure) -> None:
     admin.topic("quiet", counts=(1,), begins={})
     admin.commit("quiet", {("quiet", 0): 1})
     done = ask("group", "history", "quiet")

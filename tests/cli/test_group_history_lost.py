@@ -1,4 +1,4 @@
-"""tenure group history after a broker was killed: what its notes had not told yet is filled in, or said to be missing."""
+"""`tenure group history` after a broker was killed: events without notes are restored from records, or reported as missing."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.running import Client, broker
 
 pytestmark = pytest.mark.once
 
-FAST = ("--set", "group.initial.rebalance.delay.ms=0")
+FAST = ("--listen", "127.0.0.1:0", "--set", "group.initial.rebalance.delay.ms=0")
 
 
-def test_a_rebalance_right_before_a_kill_is_filled_in_and_the_next_one_tells_what_moved(tmp_path: Path, tenure: Tenure) -> None:
+def test_a_rebalance_before_a_kill_is_restored_from_records_and_moves_are_shown(tmp_path: Path, tenure: Tenure) -> None:
     with broker("--data", str(tmp_path), *FAST) as first:
         bootstrap = f"127.0.0.1:{first.port}"
         with Admin(first.port) as admin:
@@ -30,7 +30,7 @@ def test_a_rebalance_right_before_a_kill_is_filled_in_and_the_next_one_tells_wha
             members.settle({"a": {"t": [0, 1, 2]}}, static=["a"])
             entries_of(at(bootstrap, tenure), "killed", 1)  # its notes are written
             members.settle({"a": {"t": [0]}, "b": {"t": [1, 2]}}, static=["b"])
-            first.kill()  # the notes of this one are still in memory
+            first.kill()  # the notes of this rebalance are still in memory
     with broker("--data", str(tmp_path), *FAST) as second:
         ask = at(f"127.0.0.1:{second.port}", tenure)
         with Client(second.port) as client:
@@ -40,8 +40,8 @@ def test_a_rebalance_right_before_a_kill_is_filled_in_and_the_next_one_tells_wha
             assert code == 0
         entries = entries_of(ask, "killed", 2)
         shown = ask("group", "history", "killed").out
-    assert [one["to_generation"] for one in entries if one["kind"] in ("rebalance", "gap")] == [1, 2, 3]
-    second_one = next(one for one in entries if one.get("to_generation") == 2)
+    assert [entry["to_generation"] for entry in entries if entry["kind"] in ("rebalance", "gap")] == [1, 2, 3]
+    second_one = next(entry for entry in entries if entry.get("to_generation") == 2)
     assert (second_one["kind"], second_one["from_generation"], second_one["cause"]) == ("gap", 1, None)
     assert (second_one["rebalances_at_least"], second_one["rebalances_at_most"]) == (1, 1)
     assert moved(second_one) == {(1, "a", "b"), (2, "a", "b")}

@@ -1,4 +1,4 @@
-"""Notes and images out of batches, from a broker that gives what the test says: what is cut, moved, gone or not to be read."""
+"""Notes and group records in batches, from a scripted broker: cut, moved, missing or unreadable."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMES = {id: name for name, id in IDS.items()}
 
 
 class Desk:
-    """A broker with one partition of each topic; `batches` and `errors` are what fetches get, in order."""
+    """A broker with one partition of each topic; `batches` and `errors` are the results of fetches, in order."""
 
     def __init__(self) -> None:
         self.broker = FakeBroker()
@@ -45,7 +45,7 @@ class Desk:
 
     def _topics(self, request: Any) -> list[MetadataResponseTopic]:
         partitions = [MetadataResponsePartition(0, 0, 0, 0, [0], [0], [])]
-        return [MetadataResponseTopic(0, one.name, IDS[one.name], self.internal, partitions) for one in request.topics or []]
+        return [MetadataResponseTopic(0, topic.name, IDS[topic.name], self.internal, partitions) for topic in request.topics or []]
 
     def _list(self, request: Any, version: int) -> ListOffsetsResponse:
         topic = request.topics[0]
@@ -89,10 +89,10 @@ def image(generation: int, group: str = "g") -> tuple[bytes, bytes]:
     return group_key(group), with_version(GroupMetadataValue("consumer", generation, "range", None, -1, []), 3)
 
 
-def test_the_notes_of_this_group_are_read_from_where_we_were(desk: Desk, notes: Notes) -> None:
+def test_notes_of_a_group_are_read_from_the_last_position(desk: Desk, notes: Notes) -> None:
     desk.batches = [batch(5, note("g", 1), note("other", 7), note("g", 2)), batch(8, note("g", 3))]
     notes.begin(None)
-    assert [told.header.generation for told in notes.read()] == [1, 2, 3]
+    assert [note.header.generation for note in notes.read()] == [1, 2, 3]
     assert notes.offset == 9
     assert desk.asked == [(NOTES, 5), (NOTES, 8)]
 
@@ -100,23 +100,23 @@ def test_the_notes_of_this_group_are_read_from_where_we_were(desk: Desk, notes: 
 def test_records_before_the_position_in_a_batch_are_not_read_twice(desk: Desk, notes: Notes) -> None:
     desk.batches = [batch(5, note("g", 1), note("g", 2), note("g", 3), note("g", 4))]
     notes.offset = 7
-    assert [told.header.generation for told in notes.read()] == [3, 4]
+    assert [note.header.generation for note in notes.read()] == [3, 4]
 
 
-def test_a_kind_that_is_newer_and_bytes_that_are_no_note_are_passed_over(desk: Desk, notes: Notes) -> None:
+def test_unknown_kinds_and_malformed_notes_are_skipped(desk: Desk, notes: Notes) -> None:
     desk.batches = [batch(5, note("g", 1, kind=99), (b"\0\0", b"\1"), note("g", 2), (b"", None))]
     notes.begin(None)
-    assert [told.header.generation for told in notes.read()] == [2]
+    assert [note.header.generation for note in notes.read()] == [2]
 
 
-def test_a_partition_that_is_being_opened_is_asked_again(desk: Desk, notes: Notes) -> None:
+def test_an_opening_partition_is_retried(desk: Desk, notes: Notes) -> None:
     desk.errors = [6, 6]
     desk.batches = [batch(5, note("g", 1))]
     notes.begin(None)
     assert len(list(notes.read())) == 1
 
 
-def test_notes_that_were_deleted_meanwhile_are_left_out(desk: Desk, notes: Notes) -> None:
+def test_notes_deleted_while_reading_are_skipped(desk: Desk, notes: Notes) -> None:
     desk.errors = [1]
     desk.batches = [batch(5, note("g", 1))]
     notes.offset = 2
@@ -124,7 +124,7 @@ def test_notes_that_were_deleted_meanwhile_are_left_out(desk: Desk, notes: Notes
     assert [offset for _, offset in desk.asked][:2] == [2, 5]
 
 
-def test_a_partition_that_stays_closed_is_a_line_within_the_timeout(desk: Desk, notes: Notes) -> None:
+def test_a_partition_that_does_not_open_is_reported_within_the_timeout(desk: Desk, notes: Notes) -> None:
     desk.errors = [56] * 50
     notes.begin(None)
     with pytest.raises(Failure) as raised:
@@ -133,12 +133,12 @@ def test_a_partition_that_stays_closed_is_a_line_within_the_timeout(desk: Desk, 
     assert raised.value.line.startswith(f"{NOTES}-0: ")
 
 
-def test_nothing_since_then_begins_at_the_end(desk: Desk, notes: Notes) -> None:
+def test_since_a_later_time_begins_at_the_end(desk: Desk, notes: Notes) -> None:
     notes.begin(5_000_000)
     assert notes.offset == 9
 
 
-def test_the_groups_records_are_read_once_and_a_hole_is_seen(desk: Desk, notes: Notes) -> None:
+def test_records_of_a_group_are_read_once_and_gaps_are_found(desk: Desk, notes: Notes) -> None:
     desk.batches = [batch(5, image(1), image(2), image(3, "other")), batch(8, image(4))]
     assert [(found.offset, found.generation) for found in notes.images()] == [(5, 1), (6, 2), (8, 4)]
     assert not notes.recorded  # the log began at 5
@@ -147,12 +147,12 @@ def test_the_groups_records_are_read_once_and_a_hole_is_seen(desk: Desk, notes: 
     assert desk.asked == [(OFFSETS, 5), (OFFSETS, 8), (OFFSETS, 9)]
 
 
-def test_records_that_may_not_be_read_are_none_and_no_failure(desk: Desk, notes: Notes) -> None:
+def test_unauthorized_records_are_treated_as_absent(desk: Desk, notes: Notes) -> None:
     desk.errors = [29]
     assert notes.images() == []
 
 
-def test_a_topic_of_that_name_that_is_no_clusters_own_is_not_taken_for_notes(desk: Desk) -> None:
+def test_an_ordinary_topic_named_like_the_notes_topic_is_not_read(desk: Desk) -> None:
     desk.internal = False
     with Cluster(addresses(desk.broker.address), 1) as cluster, pytest.raises(Failure) as raised:
         Notes(cluster, "g")

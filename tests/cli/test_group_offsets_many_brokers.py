@@ -1,4 +1,4 @@
-"""Two brokers that record their requests: which broker is asked for what, how often, and what happens to partitions without a leader."""
+"""Two brokers that record their requests: the broker and number of requests, and partitions without a leader."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from protocol.messages.offset_fetch import (
 from tests.cli.conftest import Tenure
 from tests.cli.fake_brokers import FakeBroker, metadata_of
 
-pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 LEADERS = {"t": (0, 1, 0), "headless": (-1,)}
 
@@ -105,7 +105,7 @@ class Pair:
         return OffsetCommitResponse(
             topics=[
                 OffsetCommitResponseTopic(
-                    topic.name, [OffsetCommitResponsePartition(one.partition_index, self.refused.get(one.partition_index, 0)) for one in topic.partitions]
+                    topic.name, [OffsetCommitResponsePartition(partition.partition_index, self.refused.get(partition.partition_index, 0)) for partition in topic.partitions]
                 )
                 for topic in request.topics
             ]
@@ -115,7 +115,7 @@ class Pair:
         topics = []
         for topic in request.topics:
             refused = self.refused if topic.name == "t" else {}
-            found = [OffsetDeleteResponsePartition(one.partition_index, refused.get(one.partition_index, 0)) for one in topic.partitions]
+            found = [OffsetDeleteResponsePartition(partition.partition_index, refused.get(partition.partition_index, 0)) for partition in topic.partitions]
             topics.append(OffsetDeleteResponseTopic(topic.name, found))
         return OffsetDeleteResponse(topics=topics)
 
@@ -140,7 +140,7 @@ def offsets(pair: Pair, tenure: Tenure) -> Tenure:
     return lambda *arguments, stdin="": tenure("--bootstrap", pair.brokers[0].address, "--timeout", "3", "group", "offsets", *arguments, stdin=stdin)
 
 
-def test_each_leader_is_asked_twice_and_the_coordinator_once_whatever_the_number_of_groups(pair: Pair, offsets: Tenure) -> None:
+def test_offsets_of_many_groups_need_two_requests_per_leader_and_one_per_coordinator(pair: Pair, offsets: Tenure) -> None:
     shown = offsets("show", "G", "H", "G", "--topic", "t")
     assert (shown.code, shown.err) == (0, "")
     assert [line.split() for line in shown.out.splitlines()[1:4]] == [["G", "t", str(number), "5", "2", "9", "4"] for number in range(3)]
@@ -157,21 +157,21 @@ def test_partitions_without_a_leader_are_shown_with_the_reason(pair: Pair, offse
     assert all((row["lag"], row["latest_offset"], row["committed_offset"]) == (None, None, 5) for row in rows if row["note"])
 
 
-def test_a_leader_that_has_moved_is_asked_again(pair: Pair, offsets: Tenure) -> None:
+def test_a_moved_leader_is_found_again(pair: Pair, offsets: Tenure) -> None:
     pair.moved = True
     assert offsets("reset", "G", "--to-earliest", "--topic", "t").code == 0
     (commit,) = [request for request, _ in pair.brokers[1].asked if isinstance(request, OffsetCommitRequest)]
-    assert [(one.partition_index, one.committed_offset) for one in commit.topics[0].partitions] == [(0, 2), (1, 2), (2, 2)]
+    assert [(partition.partition_index, partition.committed_offset) for partition in commit.topics[0].partitions] == [(0, 2), (1, 2), (2, 2)]
     assert (commit.generation_id_or_member_epoch, commit.member_id, commit.group_instance_id) == (-1, "", None)
 
 
-def test_one_partition_without_a_leader_stops_all(pair: Pair, offsets: Tenure) -> None:
+def test_a_partition_without_a_leader_stops_the_whole_reset(pair: Pair, offsets: Tenure) -> None:
     result = offsets("reset", "G", "--to-latest", "--topic", "t", "--topic", "headless", "--timeout", "0.3")
     assert (result.code, result.err) == (75, "tenure: topic headless partition 0: no leader at the moment; try again\n")
     assert pair.asked(OffsetCommitRequest) == []
 
 
-def test_all_topics_leaves_what_is_gone_as_it_is(pair: Pair, offsets: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_topics_skips_deleted_topics(pair: Pair, offsets: Tenure, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LEADERS, "headless", (1,))
     result = offsets("reset", "G", "--to-latest", "--all-topics", "--dry-run")
     assert result.code == 0
@@ -192,7 +192,7 @@ def test_all_topics_leaves_what_is_gone_as_it_is(pair: Pair, offsets: Tenure, mo
         (69, 1, "it is not a consumer group"),
     ],
 )
-def test_partitions_that_were_refused_are_named_with_the_reason(error: int, code: int, words: str, pair: Pair, offsets: Tenure) -> None:
+def test_refused_partitions_are_named_with_the_reason(error: int, code: int, words: str, pair: Pair, offsets: Tenure) -> None:
     pair.refused = {0: error, 2: error}
     result = offsets("reset", "G", "--to-latest", "--topic", "t")
     assert (result.code, result.out.splitlines()[-1]) == (code, "set 1 partition of group G")
@@ -202,7 +202,7 @@ def test_partitions_that_were_refused_are_named_with_the_reason(error: int, code
     assert [one["error"] is None for one in document["offsets"]] == [False, True, False]
 
 
-def test_an_offset_of_a_topic_that_is_consumed_is_not_deleted(pair: Pair, offsets: Tenure) -> None:
+def test_offsets_of_a_subscribed_topic_are_not_deleted(pair: Pair, offsets: Tenure) -> None:
     pair.refused = {1: 86}
     result = offsets("delete", "G", "--topic", "t:0-1", "--topic", "gone")
     assert result.code == 1
@@ -212,7 +212,7 @@ def test_an_offset_of_a_topic_that_is_consumed_is_not_deleted(pair: Pair, offset
     assert result.out.splitlines()[-1] == "deleted the offsets of 3 partitions of group G"
 
 
-def test_groups_of_other_kinds_are_named(pair: Pair, offsets: Tenure) -> None:
+def test_groups_of_other_types_are_named(pair: Pair, offsets: Tenure) -> None:
     pair.listed = [ListedGroup("N", "share", "Stable", "Share")]
     words = "tenure: group N is a share group, which commits no offsets; kafka-share-groups.sh shows and resets where it is\n"
     assert offsets("reset", "N", "--to-latest", "--topic", "t", "--dry-run") == (1, "", words)

@@ -26,7 +26,7 @@ def test_an_offset_outside_of_the_log_becomes_the_nearer_end() -> None:
     assert goals(offsets_plan.to_offset(10, BOUNDS, COMMITTED))[0] == (40, 10, None)
 
 
-def test_a_shift_begins_at_what_is_committed_and_stays_in_the_log() -> None:
+def test_a_shift_counts_from_the_committed_offset_and_stays_in_the_log() -> None:
     one = {("t", 0): BOUNDS["t", 0]}
     assert goals(offsets_plan.shifted(-25, one, COMMITTED)) == [(40, 15, None)]
     assert goals(offsets_plan.shifted(-41, one, COMMITTED)) == [(40, 10, "-1 is before the earliest")]
@@ -41,7 +41,7 @@ def test_a_time_without_a_later_record_is_the_end() -> None:
     assert goals(offsets_plan.to_time(found, "noon", BOUNDS, COMMITTED)) == [(40, 100, "no record since noon: to the end"), (None, 0, None)]
 
 
-def test_what_is_committed_is_committed_again_with_all_that_goes_with_it() -> None:
+def test_a_reset_to_current_keeps_epoch_and_metadata() -> None:
     kept, new = offsets_plan.to_current(BOUNDS, COMMITTED)
     assert (kept.after, kept.difference) == (Committed(40, 3, "mine"), 0)
     assert goals([new]) == [(None, 0, "nothing was committed: to the end")]
@@ -72,19 +72,19 @@ def test_csv_of_one_group_and_of_several_is_read() -> None:
         ('{"group": "other", "offsets": [{"topic": "t", "partition": 0, "offset": 1}]}', "no offsets of group g, only of other"),
     ],
 )
-def test_a_file_that_makes_no_sense_is_refused_with_the_place(text: str, complaint: str) -> None:
+def test_an_invalid_file_is_refused_with_its_position(text: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         offsets_file.read(text, "g")
 
 
-def test_what_a_plan_prints_is_read_again() -> None:
+def test_a_printed_plan_can_be_read() -> None:
     plan = offsets_plan.to_offset(50, BOUNDS, COMMITTED)
     expected = {("t", 0): Committed(50), ("t", 1): Committed(0)}
     assert offsets_file.read(json.dumps({"group": "g", "offsets": [move.document() for move in plan]}), "g") == expected
     assert offsets_file.read(offsets_file.written((move.topic, move.partition, move.after.offset) for move in plan), "g") == expected
 
 
-def test_what_show_prints_is_read_with_epoch_and_metadata_and_without_what_is_not_committed() -> None:
+def test_the_output_of_show_can_be_read_with_epoch_and_metadata() -> None:
     rows = [
         {"topic": "t", "partition": 0, "committed_offset": 7, "leader_epoch": 3, "metadata": "mine", "latest_offset": 9},
         {"topic": "t", "partition": 1, "committed_offset": None, "leader_epoch": None, "metadata": None, "latest_offset": 9},

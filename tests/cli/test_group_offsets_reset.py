@@ -9,7 +9,7 @@ from tests.cli.admin import Admin, Offsets
 from tests.cli.conftest import Tenure
 from tests.cli.fake_brokers import old_cluster
 
-pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 TOPIC = "reset.t"
 
@@ -46,7 +46,7 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("form", "expected"), FORMS, ids=[" ".join(form) for form, _ in FORMS])
-def test_each_way_to_reset_sets_what_it_says(form: tuple[str, ...], expected: Offsets, admin: Admin, reset: Tenure) -> None:
+def test_each_reset_option_sets_its_offset(form: tuple[str, ...], expected: Offsets, admin: Admin, reset: Tenure) -> None:
     group = f"reset.{' '.join(form)}"
     admin.commit(group, of(7, 7))
     result = reset(group, *form, "--topic", TOPIC)
@@ -55,7 +55,7 @@ def test_each_way_to_reset_sets_what_it_says(form: tuple[str, ...], expected: Of
     assert result.out.endswith(f"set 3 partitions of group {group}\n")
 
 
-def test_a_dry_run_shows_each_partition_and_changes_none(admin: Admin, reset: Tenure) -> None:
+def test_a_dry_run_of_a_reset_shows_each_partition_and_changes_none(admin: Admin, reset: Tenure) -> None:
     admin.commit("reset.dry", of(7, 3))
     result = reset("reset.dry", "--shift-by", "-5", "--topic", f"{TOPIC}:0-1", "--dry-run")
     assert (result.code, result.err) == (0, "")
@@ -68,13 +68,13 @@ def test_a_dry_run_shows_each_partition_and_changes_none(admin: Admin, reset: Te
     assert admin.committed("reset.dry") == of(7, 3)
 
 
-def test_all_topics_is_all_that_the_group_has_committed(admin: Admin, reset: Tenure) -> None:
+def test_all_topics_means_all_committed_topics(admin: Admin, reset: Tenure) -> None:
     admin.commit("reset.all", of(7, None, 0))
     assert reset("reset.all", "--to-latest", "--all-topics").code == 0
     assert admin.committed("reset.all") == of(10, None, 0)
 
 
-def test_a_group_that_does_not_exist_is_made(admin: Admin, reset: Tenure) -> None:
+def test_resetting_an_unknown_group_creates_it(admin: Admin, reset: Tenure) -> None:
     would = reset("reset.new", "--to-latest", "--topic", TOPIC, "--dry-run")
     assert "the group does not exist yet and would be created" in would.out
     assert admin.committed("reset.new") == {}
@@ -117,7 +117,7 @@ def test_nothing_is_reset_while_the_group_has_members(admin: Admin, reset: Tenur
         (("--from-file", "-"), 65, "standard input: line 1 is not topic,partition,offset"),
     ],
 )
-def test_what_cannot_be_done_is_one_line_and_changes_nothing(arguments: tuple[str, ...], code: int, words: str, admin: Admin, reset: Tenure) -> None:
+def test_an_impossible_reset_is_one_line_and_changes_nothing(arguments: tuple[str, ...], code: int, words: str, admin: Admin, reset: Tenure) -> None:
     result = reset("reset.wrong", *arguments, stdin="a,b\n")
     assert (result.code, result.out, result.err.count("\n")) == (code, "", 1)
     assert words in result.err
@@ -125,7 +125,7 @@ def test_what_cannot_be_done_is_one_line_and_changes_nothing(arguments: tuple[st
 
 
 @pytest.mark.parametrize("name", ["plan.csv", "plan.json"])
-def test_what_is_exported_is_brought_back_from_the_file(name: str, admin: Admin, reset: Tenure, tmp_path: Path) -> None:
+def test_exported_offsets_are_restored_from_the_file(name: str, admin: Admin, reset: Tenure, tmp_path: Path) -> None:
     group, file = f"reset.{name}", tmp_path / name
     admin.commit(group, of(7, 6), metadata="mine")
     assert reset(group, "--to-current", "--all-topics", "--export", str(file), "--dry-run").code == 0
@@ -136,7 +136,7 @@ def test_what_is_exported_is_brought_back_from_the_file(name: str, admin: Admin,
     assert admin.committed(group) == of(7, 9, 0)
 
 
-def test_what_show_prints_as_json_is_brought_back(admin: Admin, reset: Tenure, ask: Tenure) -> None:
+def test_offsets_are_restored_from_the_json_of_show(admin: Admin, reset: Tenure, ask: Tenure) -> None:
     admin.commit("reset.again", of(7, 6), epoch=0, metadata="mine")
     before = ask("group", "offsets", "show", "reset.again", "--json").out
     assert reset("reset.again", "--to-latest", "--topic", TOPIC).code == 0
@@ -145,7 +145,7 @@ def test_what_show_prints_as_json_is_brought_back(admin: Admin, reset: Tenure, a
     assert again == json.loads(before)
 
 
-def test_json_says_what_was_set(admin: Admin, reset: Tenure) -> None:
+def test_json_has_the_offsets_that_were_set(admin: Admin, reset: Tenure) -> None:
     admin.commit("reset.json", of(7))
     document = json.loads(reset("reset.json", "--to-offset", "99", "--topic", f"{TOPIC}:0", "--json").out)
     assert document == {

@@ -7,7 +7,7 @@ import pytest
 from tests.cli.admin import Admin
 from tests.cli.conftest import Tenure
 
-pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 TOPIC = "show.t"
 
@@ -27,7 +27,7 @@ def rows(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
-def test_what_is_committed_is_shown_beside_the_log_with_the_lag(admin: Admin, offsets: Tenure) -> None:
+def test_committed_offsets_are_shown_with_log_ends_and_lag(admin: Admin, offsets: Tenure) -> None:
     admin.commit("show.plain", {(TOPIC, 0): 7, (TOPIC, 1): 10})
     result = offsets("show", "show.plain")
     assert (result.code, result.err) == (0, "")
@@ -39,7 +39,7 @@ def test_what_is_committed_is_shown_beside_the_log_with_the_lag(admin: Admin, of
     ]
 
 
-def test_epoch_and_metadata_are_shown_where_there_are_any_and_never_as_control_characters(admin: Admin, offsets: Tenure) -> None:
+def test_epoch_and_metadata_are_shown_if_present_with_control_characters_escaped(admin: Admin, offsets: Tenure) -> None:
     admin.commit("show.more", {(TOPIC, 0): 7}, epoch=0, metadata="from \x1b[31mme")
     assert rows(offsets("show", "show.more").out) == [
         ["GROUP", "TOPIC", "PARTITION", "COMMITTED", "EARLIEST", "LATEST", "LAG", "EPOCH", "METADATA"],
@@ -47,7 +47,7 @@ def test_epoch_and_metadata_are_shown_where_there_are_any_and_never_as_control_c
     ]
 
 
-def test_a_topic_that_is_named_is_shown_with_what_is_not_committed(admin: Admin, offsets: Tenure) -> None:
+def test_a_named_topic_is_shown_with_partitions_without_commits(admin: Admin, offsets: Tenure) -> None:
     admin.commit("show.some", {(TOPIC, 0): 7, (TOPIC, 1): 10})
     assert rows(offsets("show", "show.some", "--topic", f"{TOPIC}:0,2").out)[1:] == [
         ["show.some", TOPIC, "0", "7", "0", "10", "3"],
@@ -56,7 +56,7 @@ def test_a_topic_that_is_named_is_shown_with_what_is_not_committed(admin: Admin,
     ]
 
 
-def test_an_offset_outside_of_its_log_is_remarked(admin: Admin, offsets: Tenure) -> None:
+def test_an_offset_outside_of_its_log_is_marked(admin: Admin, offsets: Tenure) -> None:
     admin.commit("show.odd", {(TOPIC, 0): 70, (TOPIC, 1): 1})
     first, second = offsets("show", "show.odd").out.splitlines()[1:3]
     assert first.endswith("-60  after the end of the log: was the topic made anew?")
@@ -104,7 +104,7 @@ def test_offsets_are_deleted_by_topic_and_by_partition(admin: Admin, offsets: Te
     assert admin.committed("show.delete") == {}
 
 
-def test_what_a_member_consumes_is_not_deleted_and_the_dry_run_says_so(admin: Admin, offsets: Tenure) -> None:
+def test_offsets_of_a_live_member_are_not_deleted_and_the_dry_run_reports_it(admin: Admin, offsets: Tenure) -> None:
     admin.topic("show.other", (1,), {})
     admin.commit("show.busy", {(TOPIC, 0): 1, ("show.other", 0): 0})
     admin.join("show.busy", TOPIC)
@@ -126,19 +126,19 @@ def test_what_a_member_consumes_is_not_deleted_and_the_dry_run_says_so(admin: Ad
         (("show", "show.nobody", "--topic", "nowhere"), 66, "topic nowhere does not exist"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(arguments: tuple[str, ...], code: int, words: str, admin: Admin, offsets: Tenure) -> None:
+def test_an_impossible_request_is_one_line(arguments: tuple[str, ...], code: int, words: str, admin: Admin, offsets: Tenure) -> None:
     result = offsets(*arguments)
     assert (result.code, result.out, result.err.count("\n")) == (code, "", 1)
     assert words in result.err
 
 
 @pytest.mark.parametrize("action", ["show", "reset", "delete"])
-def test_help_has_examples_that_are_understood(action: str, tenure: Tenure) -> None:
+def test_the_examples_in_help_parse(action: str, tenure: Tenure) -> None:
     helped = tenure("group", "offsets", action, "--help")
     assert helped.code == 0
     examples = [line.split("#")[0].split() for line in helped.out.splitlines() if line.startswith("  tenure group offsets")]
     assert len(examples) >= 2
     for example in examples:
-        # The words are accepted: what is missing is a broker or a file.
+        # The command lines parse: only a broker or a file is missing.
         words = [word for word in example[1:] if word not in (">", "before.json")]
         assert tenure(*words, "--bootstrap", "127.0.0.1:1", "--timeout", "1").code in (66, 69), example

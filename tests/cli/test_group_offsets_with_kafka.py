@@ -1,4 +1,4 @@
-"""Beside Apache Kafka itself: what we would commit is what its own tool would commit, and what each writes the other reads."""
+"""Beside Apache Kafka: our commits equal those of its own tool, and each reads the other's files."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def in_csv(text: str) -> Offsets:
 
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("form", FORMS)
-def test_the_plan_is_the_one_of_kafkas_own_tool(form: str, scope: str, admin: Admin, theirs: object, offsets: Tenure, tmp_path: Path) -> None:
+def test_the_plan_equals_that_of_kafkas_tool(form: str, scope: str, admin: Admin, theirs: object, offsets: Tenure, tmp_path: Path) -> None:
     arguments = [*FORMS[form], *SCOPES[scope]]
     planned: Printed = theirs("--reset-offsets", "--group", "compared", *arguments, "--dry-run", "--export")  # type: ignore[operator]
     ours = offsets("reset", "compared", *arguments, "--dry-run", "--export", str(tmp_path / "plan.csv"))
@@ -93,7 +93,7 @@ def test_the_plan_is_the_one_of_kafkas_own_tool(form: str, scope: str, admin: Ad
 
 
 @pytest.mark.parametrize("new", [False, True])
-def test_what_is_committed_is_what_kafkas_own_tool_then_shows(new: bool, admin: Admin, theirs: object, offsets: Tenure) -> None:
+def test_kafkas_tool_shows_the_offsets_that_were_set(new: bool, admin: Admin, theirs: object, offsets: Tenure) -> None:
     group = f"compared.{new}"
     if not new:
         admin.commit(group, {(TOPIC, 0): 1})
@@ -105,7 +105,7 @@ def test_what_is_committed_is_what_kafkas_own_tool_then_shows(new: bool, admin: 
     assert [line.split()[1:4] + line.split()[5:7] for line in shown] == sorted(rows)
 
 
-def test_files_go_both_ways(admin: Admin, theirs: object, offsets: Tenure, tmp_path: Path) -> None:
+def test_export_files_are_exchanged_with_kafkas_tool(admin: Admin, theirs: object, offsets: Tenure, tmp_path: Path) -> None:
     admin.commit("files", {(TOPIC, 0): 3, (TOPIC, 1): 5})
     admin.commit("files.2", {(TOPIC, 0): 4})
     ours, both = tmp_path / "ours.csv", tmp_path / "both.csv"
@@ -135,7 +135,7 @@ def test_a_group_with_members_is_refused_by_both(admin: Admin, theirs: object, o
         assert admin.committed("live") == {(TOPIC, 0): 3}
 
 
-def test_deleted_offsets_are_gone_for_kafkas_own_tool(admin: Admin, theirs: object, offsets: Tenure) -> None:
+def test_kafkas_tool_does_not_show_deleted_offsets(admin: Admin, theirs: object, offsets: Tenure) -> None:
     admin.commit("deleted", {(TOPIC, 0): 3, (TOPIC, 1): 5})
     assert offsets("delete", "deleted", "--topic", f"{TOPIC}:0").code == 0
     described: Printed = theirs("--describe", "--group", "deleted")  # type: ignore[operator]

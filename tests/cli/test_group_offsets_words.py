@@ -21,7 +21,7 @@ def test_a_topic_and_its_partitions_are_read(text: str, expected: Scope) -> None
 
 
 @pytest.mark.parametrize("text", ["", ":0", "orders:", "orders:x", "orders:-1", "orders:1,", "orders:3-1", "orders:2147483648", "orders:0-99999999", "orders:²"])
-def test_what_is_no_partition_is_refused(text: str) -> None:
+def test_a_malformed_partition_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"orders|names no topic"):
         offsets_words.scope(text)
 
@@ -31,7 +31,7 @@ def test_partitions_are_printed_as_they_may_be_written() -> None:
     assert str(Scope("orders", None)) == "orders"
 
 
-def test_several_scopes_of_a_topic_add_up_and_the_whole_topic_takes_them_in() -> None:
+def test_scopes_of_a_topic_are_merged() -> None:
     named = [Scope("a", (1,)), Scope("b", None), Scope("a", (0, 1)), Scope("b", (3,)), Scope("c", (1,)), Scope("c", None)]
     assert offsets_words.together(named) == {"a": {0, 1}, "b": None, "c": None}
 
@@ -47,12 +47,12 @@ def test_several_scopes_of_a_topic_add_up_and_the_whole_topic_takes_them_in() ->
         ("2026-11-21T09:30:00.5+01:00", 1_795_249_800_500),
     ],
 )
-def test_a_time_is_iso_8601_and_utc_when_it_says_no_zone(text: str, ms: int) -> None:
+def test_a_time_is_iso_8601_and_utc_without_a_zone(text: str, ms: int) -> None:
     assert offsets_words.moment(text) == ms
 
 
 @pytest.mark.parametrize("text", ["", "now", "2026-13-01", "1969-12-31T23:59:59Z", "10:30", "1700000000000"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_a_malformed_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a time|before 1970"):
         offsets_words.moment(text)
 
@@ -86,7 +86,7 @@ def test_durations_are_iso_8601_or_numbers_with_units(text: str, ms: int) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "5", "h", "-5m", "1.5h", "5 m", "5M", "P1M", "P1Y", "PT5", "1h30", "9" * 40 + "s"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_a_malformed_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         offsets_words.duration(text)
 
@@ -96,7 +96,7 @@ def test_a_month_is_refused_with_the_reason() -> None:
         offsets_words.duration("P1M")
 
 
-def test_a_time_that_no_calendar_shows_is_refused_and_any_number_is_shown() -> None:
+def test_a_time_beyond_the_calendar_is_refused_and_any_number_is_shown() -> None:
     for text in ("9999-12-31T23:59:59-23:00", "0001-01-01T00:00:00+23:00"):
         with pytest.raises(ValueError, match=r"is after the year 9999|is before 1970"):
             offsets_words.moment(text)

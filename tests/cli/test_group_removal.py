@@ -1,4 +1,4 @@
-"""What is foreseen of a removal: pure, from the group as it is described."""
+"""The prediction of a removal, computed from a described group."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_removal_moves_partitions_as_range_does() -> None:
     removal = foresee(before, [before.members[0]], {"t": 6})
     assert removal.rebalances
     assert removal.stops
-    # b gets the first three, c the last: what b had of the second half moves too
+    # b gets the first three, c the last: b's part of the second half moves too
     assert moves(removal) == {("t", 0): "b", ("t", 1): "b", ("t", 3): "c"}
 
 
@@ -41,25 +41,25 @@ def test_a_removal_moves_partitions_as_round_robin_does() -> None:
     assert moves(removal) == {("t", 2): "a", ("t", 3): "b"}
 
 
-def test_an_assignment_that_the_rule_does_not_explain_is_not_foreseen() -> None:
+def test_moves_of_an_unknown_assignor_are_not_predicted() -> None:
     before = group(member("a", 5, 1), member("b", 2, 3), member("c", 4, 0))
     removal = foresee(before, [before.members[0]], {"t": 6})
     assert moves(removal) == {("t", 1): "?", ("t", 5): "?"}
 
 
-def test_moves_of_an_unknown_topic_are_not_guessed() -> None:
+def test_moves_of_an_unknown_topic_are_not_predicted() -> None:
     before = group(member("a", 0, 1), member("b", 2, 3))
-    assert moves(foresee(before, [before.members[0]], {})) == {("t", 0): "b", ("t", 1): "b"}  # there is but one to take them
+    assert moves(foresee(before, [before.members[0]], {})) == {("t", 0): "b", ("t", 1): "b"}  # only one member is left to take them
     three = group(member("a", 0), member("b", 1), member("c", 2))
     assert moves(foresee(three, [three.members[0]], {})) == {("t", 0): "?"}
 
 
-def test_the_only_one_left_does_not_take_what_it_is_not_subscribed_to() -> None:
+def test_the_last_member_gets_only_subscribed_topics() -> None:
     before = group(member("a", 0), member("b", topics=("other",)), protocol="sticky")
     assert moves(foresee(before, [before.members[0]], {"t": 1, "other": 1})) == {("t", 0): "?"}
 
 
-def test_sticky_members_stop_and_cooperative_ones_do_not() -> None:
+def test_eager_sticky_members_stop_and_cooperative_members_do_not() -> None:
     for protocol, stops in (("sticky", True), ("cooperative-sticky", False)):
         before = group(member("a", 0), member("b", 1), member("c", 2), protocol=protocol)
         removal = foresee(before, [before.members[0]], {"t": 3})
@@ -83,6 +83,6 @@ def test_a_group_without_remaining_members_does_not_rebalance() -> None:
 
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance"])
-def test_a_group_that_rebalances_is_not_foreseen(state: str) -> None:
+def test_moves_of_a_rebalancing_group_are_not_predicted(state: str) -> None:
     before = group(member("a"), member("b"), member("c"), state=state)
     assert moves(foresee(before, [before.members[0]], {"t": 3})) == {}

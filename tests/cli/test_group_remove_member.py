@@ -35,7 +35,7 @@ def members_of(ask: Tenure, group: str) -> list[str]:
     return sorted(one["instance_id"] or one["member_id"] for one in found["members"])
 
 
-def test_what_a_removal_would_do_is_said_and_nothing_done(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+def test_a_dry_run_of_a_removal_shows_its_effect_and_changes_nothing(admin: Admin, bootstrap: str, ask: Tenure) -> None:
     with group_members(bootstrap, "dry", ["removed"]) as members:
         members.settle({"a": {"removed": [0, 1]}, "b": {"removed": [2, 3]}}, static=["a", "b"])
         done = ask("group", "remove-member", "dry", "--instance", "b", "--dry-run")
@@ -64,8 +64,8 @@ def test_a_seat_is_removed_by_its_instance_id_with_the_reason(admin: Admin, boot
         assert members_of(ask, "seat") == ["a"]
         del members.ids["b"]
         members.settle({"a": {"removed": [0, 1, 2, 3]}})
-    told = entries_of(ask, "seat", 2)
-    assert (told[-1]["cause"], told[-1]["gone"][0]["reason"]) == ("admin_removed", "scaled in")
+    entries = entries_of(ask, "seat", 2)
+    assert (entries[-1]["cause"], entries[-1]["gone"][0]["reason"]) == ("admin_removed", "scaled in")
 
 
 def test_a_member_is_removed_by_its_id_and_all_of_them(admin: Admin, bootstrap: str, ask: Tenure) -> None:
@@ -103,7 +103,7 @@ def test_removal_from_a_missing_group_is_refused(ask: Tenure) -> None:
     assert (done.code, done.err) == (66, "tenure: there is no group nope (tenure group list shows what there is)\n")
 
 
-def test_a_dynamic_member_that_runs_is_said_to_come_back(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+def test_a_running_dynamic_member_is_expected_to_rejoin(admin: Admin, bootstrap: str, ask: Tenure) -> None:
     with group_members(bootstrap, "dynamic", ["removed"], protocol="cooperative-sticky") as members:
         members.settle({"a": {"removed": [0]}, "b": {"removed": [1]}, "c": {"removed": [2, 3]}})
         done = ask("group", "remove-member", "dynamic", "--member", members.ids["c"], "--dry-run")
@@ -122,7 +122,7 @@ def asked_on_a_terminal(answer: bytes, *words: str) -> tuple[int, str]:
         return terminal.end(), terminal.text
 
 
-def test_a_terminal_is_asked_and_may_say_no(admin: Admin, bootstrap: str) -> None:
+def test_a_removal_is_confirmed_on_a_terminal(admin: Admin, bootstrap: str) -> None:
     with group_members(bootstrap, "asked", ["removed"]) as members:
         members.settle({"a": {"removed": [0]}}, static=["a"])
         code, shown = asked_on_a_terminal(b"n\n", "group", "remove-member", "asked", "--instance", "a", "--bootstrap", bootstrap)
@@ -139,7 +139,7 @@ def test_a_terminal_is_asked_and_may_say_no(admin: Admin, bootstrap: str) -> Non
 # delete
 
 
-def test_what_a_deletion_would_lose_is_said_and_nothing_done(admin: Admin, ask: Tenure) -> None:
+def test_a_dry_run_of_a_deletion_shows_lost_offsets_and_changes_nothing(admin: Admin, ask: Tenure) -> None:
     admin.commit("lost", {("removed", 0): 1, ("removed", 1): 0})
     done = ask("group", "delete", "lost", "--dry-run")
     assert done.code == 0
@@ -152,23 +152,23 @@ def test_what_a_deletion_would_lose_is_said_and_nothing_done(admin: Admin, ask: 
     assert admin.committed("lost") == {("removed", 0): 1, ("removed", 1): 0}
 
 
-def test_no_group_is_deleted_where_one_that_is_named_cannot_be(admin: Admin, ask: Tenure) -> None:
+def test_no_group_is_deleted_if_any_named_group_cannot_be(admin: Admin, ask: Tenure) -> None:
     admin.commit("gone-1", {("removed", 0): 1})
     admin.commit("gone-2", {("removed", 0): 1})
     done = ask("group", "delete", "gone-1", "nope", "gone-2")
     assert (done.code, done.out) == (66, "nothing was deleted\n")
     assert done.err == "tenure: there is no group nope (tenure group list shows what there is)\n"
     assert admin.committed("gone-1") == {("removed", 0): 1}
-    told = ask("group", "delete", "gone-1", "nope", "gone-2", "--dry-run")
-    assert (told.code, told.out) == (66, "dry run: nothing would be deleted\n")
-    told = ask("group", "delete", "gone-1", "nope", "--json")
+    result = ask("group", "delete", "gone-1", "nope", "gone-2", "--dry-run")
+    assert (result.code, result.out) == (66, "dry run: nothing would be deleted\n")
+    result = ask("group", "delete", "gone-1", "nope", "--json")
     error = {
         "code": "unknown-group",
         "message": "there is no group nope (tenure group list shows what there is)",
         "hint": "tenure group list shows what there is",
     }
     offset = {"topic": "removed", "partition": 0, "committed_offset": 1}
-    assert json.loads(told.out) == {
+    assert json.loads(result.out) == {
         "dry_run": False,
         "groups": [
             {"group": "gone-1", "error": None, "offsets": [offset], "deleted": False},
@@ -182,7 +182,7 @@ def test_no_group_is_deleted_where_one_that_is_named_cannot_be(admin: Admin, ask
     assert ask("group", "delete", "gone-2").code == 66
 
 
-def test_a_group_with_members_is_not_deleted_and_how_to_go_on_is_said(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+def test_a_group_with_members_is_not_deleted_and_the_remedy_is_named(admin: Admin, bootstrap: str, ask: Tenure) -> None:
     with group_members(bootstrap, "busy", ["removed"]) as members:
         members.settle({"a": {"removed": [0]}}, static=["a"])
         for words in ((), ("--dry-run",)):
@@ -195,11 +195,11 @@ def test_a_group_with_members_is_not_deleted_and_how_to_go_on_is_said(admin: Adm
     assert ask("group", "describe", "busy").code == 66
 
 
-def test_a_member_that_restarted_meanwhile_keeps_its_seat_when_its_old_id_is_removed(admin: Admin, bootstrap: str, tenure: Tenure) -> None:
+def test_removing_the_old_id_of_a_restarted_member_keeps_its_seat(admin: Admin, bootstrap: str, tenure: Tenure) -> None:
     """Between the look at the group and the removal a static member's process came back under a new id."""
     with group_members(bootstrap, "raced", ["removed"]) as members, Cluster(addresses(bootstrap), 5) as cluster:
         members.settle({"a": {"removed": [0, 1]}, "b": {"removed": [2, 3]}}, static=["a", "b"])
-        seen = next(one for one in describe_one(cluster, "raced").members if one.instance_id == "b")
+        seen = next(member for member in describe_one(cluster, "raced").members if member.instance_id == "b")
         members.restart("b")
         errors = remove(cluster, "raced", [seen], {seen.member_id}, "gone")
         assert errors == {seen.member_id: FENCED}
@@ -222,5 +222,5 @@ def test_a_removal_reports_the_state_after_it(admin: Admin, bootstrap: str, ask:
         assert done.out.splitlines()[-1] == "removed a from group late: it rebalances now, with c, who joined meanwhile"
         monkeypatch.undo()
         done = ask("group", "remove-member", "late", "--all", "--json")
-        told = json.loads(done.out)
-        assert (told["members_left"], told["state_after"]) == (0, "Empty")
+        result = json.loads(done.out)
+        assert (result["members_left"], result["state_after"]) == (0, "Empty")

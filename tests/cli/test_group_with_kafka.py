@@ -1,4 +1,4 @@
-"""tenure group on Apache Kafka itself: real consumers, both protocols, and what its own tools say of the same groups."""
+"""`tenure group` on Apache Kafka: real consumers, both protocols, compared with the output of its own tools."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def bootstrap() -> Iterator[str]:  # instead of the broker of ours
 
 @contextmanager
 def consumers(bootstrap: str, group: str, *names: str, static: bool = True) -> Iterator[dict[str, Callable[[], None]]]:
-    """kafka-python consumers, polling; by name, what stops one."""
+    """Polling kafka-python consumers; by name, a function that stops one."""
     with ExitStack() as stack:
         stops: dict[str, Callable[[], None]] = {}
         for name in names:
@@ -86,7 +86,7 @@ def settled(ask: Tenure, group: str, members: int) -> dict[str, Any]:
     return wait_until(found, PATIENCE_SECONDS, pause=0.2)
 
 
-def test_the_seat_of_a_real_static_consumer_is_removed(bootstrap: str, ask: Tenure) -> None:
+def test_a_running_static_consumer_is_removed(bootstrap: str, ask: Tenure) -> None:
     with consumers(bootstrap, "billing", "w1", "w2") as stops:
         found = settled(ask, "billing", 2)
         assert (found["type"], found["protocol"], found["static_members"]) == ("classic", "range", 2)
@@ -97,7 +97,7 @@ def test_the_seat_of_a_real_static_consumer_is_removed(bootstrap: str, ask: Tenu
         done = ask("group", "remove-member", "billing", "--instance", "w2", "--reason", "scaled in")
         assert (done.code, done.err) == (0, "")
         def taken_over() -> dict[str, Any] | None:
-            """What the member has taken over it commits a moment later."""
+            """A member commits the partitions that it took over a moment later."""
             now = settled(ask, "billing", 1)
             return now if all(row["committed_offset"] is not None for row in now["partitions"]) else None
 
@@ -129,7 +129,7 @@ def test_the_seat_of_a_real_static_consumer_is_removed(bootstrap: str, ask: Tenu
     assert ask("group", "describe", "billing").code == 66
 
 
-def test_kafka_keeps_no_notes_so_only_stored_rebalances_are_shown(bootstrap: str, ask: Tenure) -> None:
+def test_history_of_a_kafka_directory_shows_only_stored_rebalances(bootstrap: str, ask: Tenure) -> None:
     with consumers(bootstrap, "noted", "n-1"):
         wait_until(lambda: described(ask, "noted").get("state") == "Stable", PATIENCE_SECONDS, pause=0.2)
         done = ask("group", "history", "noted", "--json")
@@ -160,8 +160,8 @@ def test_a_group_of_kip_848_is_described_by_its_own_api(bootstrap: str, ask: Ten
         assert (found["type"], found["protocol"], found["static_members"]) == ("consumer", "uniform", 1)
         assert isinstance(found["epoch"], int)
         members = json.loads(ask("group", "members", "modern", "--json").out)["members"]
-        assert {one["instance_id"] for one in members} == {"seat", None}
-        assert sum(len(part["partitions"]) for one in members for part in one["assigned"]) == 4
+        assert {member["instance_id"] for member in members} == {"seat", None}
+        assert sum(len(part["partitions"]) for member in members for part in member["assigned"]) == 4
         listed = json.loads(ask("group", "list", "--type", "consumer", "--json").out)["groups"]
         assert [(one["group"], one["members"]) for one in listed] == [("modern", 2)]
         done = ask("group", "remove-member", "modern", "--instance", "seat")
@@ -173,7 +173,7 @@ def test_a_group_of_kip_848_is_described_by_its_own_api(bootstrap: str, ask: Ten
         other.close()
 
 
-def test_a_share_group_is_named_as_what_it_is(bootstrap: str, ask: Tenure) -> None:
+def test_a_share_group_is_named_as_such(bootstrap: str, ask: Tenure) -> None:
     run_java(
         "org.apache.kafka.tools.consumer.ConsoleShareConsumer", "--bootstrap-server", bootstrap, "--topic", "orders", "--group", "shared",
         "--timeout-ms", "3000",

@@ -15,11 +15,14 @@ import pytest
 from tests.cli.conftest import Tenure
 from tests.cli.strangers import Port, Serve, close, drip, hang, reset, speak, web
 
+pytestmark = pytest.mark.once  # sockets and timeouts more than Python
+
 Serving = Callable[[Serve], str]
 
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.client.nature.PROBE_SECONDS", 0.2)  # for each other protocol that is tried
     for variable in [name for name in os.environ if name.startswith("TENURE_")]:
         monkeypatch.delenv(variable)
 
@@ -78,11 +81,11 @@ def test_a_broker_that_serves_groups_is_ready(serving: Serving, health: Tenure) 
     assert broker.asked[1] == (16, 4, b"\0\x02\x05Dead\0")
 
 
-def test_a_message_of_no_trouble_is_none(serving: Serving, health: Tenure) -> None:
+def test_a_ready_broker_has_no_problem_text(serving: Serving, health: Tenure) -> None:
     assert health(serving(Broker(0, message="NONE"))).code == 0
 
 
-def test_a_broker_that_met_defects_is_ready_all_the_same_and_says_so(serving: Serving, health: Tenure) -> None:
+def test_a_broker_with_defects_is_ready_and_reports_them(serving: Serving, health: Tenure) -> None:
     text = "defects: 12, last: 2026-11-22 10:00:00 UTC, a request failed inside the broker: ValueError: x; y"
     endpoint = serving(Broker(0, 0, message=f"NONE; {text}"))
     assert health(endpoint)[:2] == (0, f"{endpoint} is ready; {text}\n")
@@ -92,12 +95,12 @@ def test_a_broker_that_met_defects_is_ready_all_the_same_and_says_so(serving: Se
     assert (broker["ready"], broker["defects"]) == (True, 12)
 
 
-def test_an_older_broker_is_asked_in_its_own_way(serving: Serving, health: Tenure) -> None:
+def test_an_older_broker_is_checked_with_older_versions(serving: Serving, health: Tenure) -> None:
     assert health(serving(Broker(0, list_groups=(0, 2)))).code == 0
     assert health(serving(Broker(14, list_groups=(0, 2)))).code == 2
 
 
-def test_a_broker_without_groups_is_ready_once_it_answers(serving: Serving, health: Tenure) -> None:
+def test_a_broker_without_group_apis_is_ready_once_it_answers(serving: Serving, health: Tenure) -> None:
     assert health(serving(Broker(list_groups=None))).code == 0
 
 
@@ -116,28 +119,28 @@ def test_a_broker_without_groups_is_ready_once_it_answers(serving: Serving, heal
         (-1, None, "is not ready: ListGroups is answered with error -1"),
     ],
 )
-def test_a_broker_that_is_not_ready_says_what_and_how_far(
+def test_a_loading_broker_reports_its_progress(
     serving: Serving, error: int, message: str | None, line: str, health: Tenure
 ) -> None:
     endpoint = serving(Broker(error, message=message))
     assert health(endpoint)[:2] == (2, f"{endpoint} {line}\n")
 
 
-def test_with_wait_it_is_asked_until_it_is_ready(serving: Serving, monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
+def test_wait_polls_until_the_broker_is_ready(serving: Serving, monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
     monkeypatch.setattr("cli.health.PAUSE_SECONDS", 0.001)
     broker = Broker(14, 14, 0)
     assert health(serving(broker), "--wait", "10").code == 0
     assert sum(key == 16 for key, _, _ in broker.asked) == 3
 
 
-def test_when_the_wait_is_over_the_last_answer_counts(serving: Serving, monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
+def test_after_the_wait_the_last_reply_counts(serving: Serving, monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
     monkeypatch.setattr("cli.health.PAUSE_SECONDS", 0.4)  # each probe has that long at least
     result = health(serving(Broker(14)), "--wait", "1")
     assert result.code == 2
     assert len(result.out.splitlines()) == 1
 
 
-def test_a_port_without_a_listener_is_1(health: Tenure) -> None:
+def test_a_port_without_a_listener_is_exit_code_1(health: Tenure) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     assert health(f"127.0.0.1:{port}")[:2] == (1, f"127.0.0.1:{port} does not answer: connection refused (is a broker running there?)\n")
@@ -162,7 +165,7 @@ def test_a_port_without_a_listener_is_1(health: Tenure) -> None:
         (speak(struct.pack(">ii", -1, 1)), "is not a Kafka broker: its answer makes no sense"),
     ],
 )
-def test_whatever_else_is_on_the_port_is_1_and_in_time(
+def test_another_program_on_the_port_is_exit_code_1_within_the_timeout(
     serving: Serving, monkeypatch: pytest.MonkeyPatch, answer: Serve, said: str, health: Tenure
 ) -> None:
     monkeypatch.setattr("cli.health.PROBE_SECONDS", 0.2 if "within" in said else 5)
@@ -173,7 +176,7 @@ def test_whatever_else_is_on_the_port_is_1_and_in_time(
     assert said in result.out
 
 
-def test_a_host_name_without_an_address_is_1(monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
+def test_a_host_name_without_an_address_is_exit_code_1(monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
     def unknown(*arguments: object, **options: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
@@ -181,7 +184,7 @@ def test_a_host_name_without_an_address_is_1(monkeypatch: pytest.MonkeyPatch, he
     assert health("kafka.example:9092")[:2] == (1, "kafka.example:9092 does not answer: this name is not known here (Name or service not known)\n")
 
 
-def test_looking_up_a_name_takes_no_longer_than_the_rest(monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
+def test_name_resolution_is_limited_by_the_timeout(monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
     answered = threading.Event()
 
     def slow(*arguments: object, **options: object) -> list[object]:
@@ -206,7 +209,7 @@ def test_every_address_of_a_name_is_tried(serving: Serving, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("target", ["http://localhost:9092", "localhost:99999", "localhost:0", ":9092"])
-def test_a_target_that_is_none_is_a_usage_error(target: str, health: Tenure) -> None:
+def test_a_malformed_target_is_a_usage_error(target: str, health: Tenure) -> None:
     result = health(target)
     assert result.code == 64
     assert result.err.startswith(f"tenure: '{target}'")
@@ -235,7 +238,7 @@ def configured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         ("INSIDE://10.0.0.5:9095,OUTSIDE://:9096", ("10.0.0.5", 9095)),
     ],
 )
-def test_without_a_target_it_is_the_broker_of_the_environment(
+def test_the_default_target_is_the_configured_broker(
     monkeypatch: pytest.MonkeyPatch, configured: list[tuple[str, int]], listeners: str | None, target: tuple[str, int], health: Tenure
 ) -> None:
     if listeners:
@@ -246,21 +249,21 @@ def test_without_a_target_it_is_the_broker_of_the_environment(
     assert configured == [target]
 
 
-def test_the_file_can_be_named(tmp_path: Path, configured: list[tuple[str, int]], health: Tenure) -> None:
+def test_the_configuration_file_can_be_named(tmp_path: Path, configured: list[tuple[str, int]], health: Tenure) -> None:
     path = tmp_path / "tenure.toml"
     path.write_text('listeners = "PLAINTEXT://[::1]:9097"')
     assert health("--config", str(path)).code == 0
     assert configured == [("::1", 9097)]
 
 
-def test_a_configuration_that_is_wrong_is_78(monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
+def test_an_invalid_configuration_is_exit_code_78(monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
     monkeypatch.setenv("TENURE_NUM_PARTITIONS", "none")
     result = health()
     assert result.code == 78
     assert result.err.startswith("tenure: num.partitions=none (environment TENURE_NUM_PARTITIONS): must be")
 
 
-def test_a_port_that_is_found_at_start_cannot_be_known(monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
+def test_a_configured_port_of_0_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
     monkeypatch.setenv("TENURE_PROFILE", "test")
     result = health()
     assert result.code == 64
@@ -280,7 +283,7 @@ def test_the_environment_and_bootstrap_name_brokers_as_for_other_commands(
     assert health(first)[:2] == (0, f"{first} is ready\n")
 
 
-def test_a_file_that_is_named_wins_over_the_environment(
+def test_a_named_file_wins_over_the_environment(
     tmp_path: Path, configured: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, health: Tenure
 ) -> None:
     monkeypatch.setenv("TENURE_BOOTSTRAP", "kafka:1")
@@ -299,15 +302,15 @@ def test_an_environment_that_names_no_broker_is_a_usage_error(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("errors", "code"), [((0, 14), 2), ((0, 0), 0)])
-def test_the_worst_of_several_is_the_exit_code(serving: Serving, errors: tuple[int, int], code: int, health: Tenure) -> None:
+def test_the_exit_code_is_that_of_the_worst_broker(serving: Serving, errors: tuple[int, int], code: int, health: Tenure) -> None:
     assert health("--bootstrap", ",".join(serving(Broker(error)) for error in errors)).code == code
 
 
-def test_one_that_does_not_answer_counts_most(serving: Serving, health: Tenure) -> None:
+def test_an_unreachable_broker_is_the_worst(serving: Serving, health: Tenure) -> None:
     assert health("--bootstrap", f"{serving(Broker(14))},127.0.0.1:1").code == 1
 
 
-def test_json_is_for_programs(serving: Serving, health: Tenure) -> None:
+def test_health_is_printed_as_json(serving: Serving, health: Tenure) -> None:
     endpoint = serving(Broker(14, message="12 of 50\x1b[31m"))
     result = health("--json", endpoint)
     assert result.code == 2
@@ -323,6 +326,6 @@ def test_a_web_server_that_waits_for_more_is_named(serving: Serving, health: Ten
     assert health(endpoint, "--timeout", "1.5")[:2] == (1, f"{endpoint} is a web server (HTTP), not a Kafka broker\n")
 
 
-def test_the_timeout_is_an_option(serving: Serving, health: Tenure) -> None:
+def test_the_health_timeout_is_an_option(serving: Serving, health: Tenure) -> None:
     endpoint = serving(hang)
     assert health(endpoint, "--timeout", "0.1")[:2] == (1, f"{endpoint} takes connections, but does not answer within 0.1 s\n")

@@ -1,4 +1,4 @@
-"""`tenure log dump`: what a log holds, in words and as JSON, and one line for whatever cannot be shown."""
+"""`tenure log dump`: the contents of a log as text and as JSON, and one line for everything unreadable."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.cli.log_folders import (
     process,
 )
 
-pytestmark = pytest.mark.once  # our own files and logs: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 KAFKA_WRITTEN = Path(__file__).parent / "kafka_written"
 
@@ -45,7 +45,7 @@ def test_a_directory_is_printed_log_by_log_and_segment_by_segment(folder: Folder
     assert offsets == list(range(120))
 
 
-def test_groups_offsets_and_tombstones_are_in_words(folder: Folder, command: Command) -> None:
+def test_groups_offsets_and_tombstones_are_printed_decoded(folder: Folder, command: Command) -> None:
     at, group, other = "2023-11-14T22:13:20.005Z", folder.group, folder.other
     assert command.lines(folder.path / f"{OFFSETS}-0") == [
         str(folder.segment(OFFSETS)),
@@ -64,13 +64,13 @@ def test_groups_offsets_and_tombstones_are_in_words(folder: Folder, command: Com
     ]
 
 
-def test_what_an_older_offset_does_not_have_is_left_out(folder: Folder, command: Command) -> None:
+def test_fields_missing_from_older_offset_records_are_omitted(folder: Folder, command: Command) -> None:
     key, _ = offset(folder.group, 0, 1)
     folder.append(OFFSETS, 0, [(key, with_version(OffsetCommitValue(5, commit_timestamp=MOMENT), 0))])
     assert command.lines(folder.path / f"{OFFSETS}-0")[-1].endswith("orders-0: 5, committed 2023-11-14T22:13:20.000Z")
 
 
-def test_notes_and_topics_are_in_words(folder: Folder, command: Command) -> None:
+def test_notes_and_topics_are_printed_decoded(folder: Folder, command: Command) -> None:
     at = "2023-11-14T22:13:20.005Z"
     common = "2023-11-14T22:13:20.000Z, generation 3, state PREPARING"
     rest = "seq 0, coordinator_epoch 1, offsets_log_offset 12"
@@ -97,7 +97,7 @@ def test_other_records_are_text_or_hex(folder: Folder, command: Command) -> None
     ]
 
 
-# What to show
+# Filters and paths
 
 
 def shown(records: list[dict[str, Any]]) -> list[tuple[str, int]]:
@@ -123,14 +123,14 @@ def shown(records: list[dict[str, Any]]) -> list[tuple[str, int]]:
         (["--limit", "7"], [*((OFFSETS, number) for number in range(6)), (NOTES, 0)]),
     ],
 )
-def test_filters_leave_what_was_asked_for(filters: list[str], expected: list[tuple[str, int]], folder: Folder, command: Command) -> None:
+def test_filters_keep_matching_records(filters: list[str], expected: list[tuple[str, int]], folder: Folder, command: Command) -> None:
     arguments = [folder.group if word == "GROUP" else word for word in filters]
     assert shown(command.records(folder.path, *arguments)) == expected
     words = [int(found[1]) for line in command.lines(folder.path, *arguments) if (found := re.match(r"(\d+)  ", line))]
     assert words == [offset for _, offset in expected]
 
 
-def test_a_filter_leaves_out_batches_that_hold_nothing_of_it(folder: Folder, command: Command) -> None:
+def test_a_filter_omits_batches_without_matches(folder: Folder, command: Command) -> None:
     found = command.records(folder.path, "--group", folder.group, "--kind", "offsets", "--batches")
     assert [one["kind"] for one in found] == ["batch", "offset", "offset", "offset"]
 
@@ -148,7 +148,7 @@ def test_a_segment_outside_its_folder_can_be_named(folder: Folder, command: Comm
     assert command.records(copy, "--log", f"{OFFSETS}-3") == command.records(copy, "--log", OFFSETS)
 
 
-def test_a_relative_path_is_as_good(folder: Folder, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_is_accepted(folder: Folder, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.path / f"{OFFSETS}-0")
     assert len(command.records(f"{0:020d}.log", "--kind", "groups")) == 3
     assert len(command.records(".", "--kind", "groups")) == 3
@@ -156,7 +156,7 @@ def test_a_relative_path_is_as_good(folder: Folder, command: Command, monkeypatc
     assert len(command.records(".", "--kind", "groups")) == 3
 
 
-def test_what_kafka_wrote_is_shown(command: Command) -> None:
+def test_a_segment_written_by_kafka_is_printed(command: Command) -> None:
     records = command.records(KAFKA_WRITTEN, "--group", "static", "--kind", "groups")
     assert [(record["value"]["generation"], len(record["value"]["members"])) for record in records] == [(0, 0), (1, 1)]
     (only,) = records[1]["value"]["members"]
@@ -168,7 +168,7 @@ def test_what_kafka_wrote_is_shown(command: Command) -> None:
     assert marks == ["COMMIT", "ABORT"]
 
 
-# What is not as it should be
+# Damage and other problems
 
 
 def test_a_torn_end_is_one_line_with_position_and_reason(folder: Folder, command: Command) -> None:
@@ -184,7 +184,7 @@ def test_a_torn_end_is_one_line_with_position_and_reason(folder: Folder, command
     ]
 
 
-def test_damage_in_the_middle_leaves_the_rest_to_be_seen(folder: Folder, command: Command) -> None:
+def test_records_after_damage_are_printed(folder: Folder, command: Command) -> None:
     segment, size = folder.segment("orders"), first_batch(folder)
     change(segment, size + 100, b"!")
     records = command.records(folder.path, "--kind", "records", code=65)
@@ -255,7 +255,7 @@ def no_logs(path: Path) -> Path:
         (no_logs, "{} has no logs yet"),
     ],
 )
-def test_where_there_is_nothing_to_show_it_says_so(make: Callable[[Path], Path], line: str, folder: Folder, tmp_path: Path) -> None:
+def test_a_path_without_logs_is_reported(make: Callable[[Path], Path], line: str, folder: Folder, tmp_path: Path) -> None:
     path = make(tmp_path)
     done = process("dump", path)
     assert (done.returncode, done.stdout, done.stderr) == (66, "", f"tenure: {line.format(path)}\n")
@@ -267,7 +267,7 @@ def test_a_missing_path_does_not_hide_the_others(folder: Folder, command: Comman
     assert command.errors == ["tenure: /nowhere does not exist"]
 
 
-def test_an_empty_segment_and_an_empty_log_are_fine(folder: Folder, command: Command) -> None:
+def test_an_empty_segment_and_an_empty_log_are_printed(folder: Folder, command: Command) -> None:
     log = folder.path / "orders-1"
     log.mkdir()
     (log / f"{0:020d}.log").touch()
@@ -300,13 +300,13 @@ def test_a_newer_format_is_refused_and_left_untouched(text: str, folder: Folder,
         [],
     ],
 )
-def test_what_cannot_be_understood_is_one_line_and_exit_code_64(arguments: list[str], command: Command) -> None:
+def test_a_usage_error_is_one_line_and_exit_code_64(arguments: list[str], command: Command) -> None:
     code, lines = command.run(*arguments)
     assert (code, lines) == (64, [])
     assert re.fullmatch(r"tenure: .*--help\)", "\n".join(command.errors))
 
 
-def test_a_filter_that_leaves_nothing_says_so(folder: Folder, command: Command) -> None:
+def test_a_filter_without_matches_is_reported(folder: Folder, command: Command) -> None:
     assert (command.lines(folder.path, "--group", "nobody"), command.errors) == ([], ["tenure: no record there is about that"])
     assert command.lines(folder.path, "--group", folder.group, "--limit", "1")
     assert command.errors == []

@@ -1,4 +1,4 @@
-"""Whatever the bytes in a data directory, `tenure log` says something about them, and what the storage says too."""
+"""For any bytes in a data directory `tenure log` reports the same problems as the storage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAMAGE = {"damaged", "damaged-end", "torn-end", "segment-overlap", "read-failed"
 
 
 def spoil(random: random.Random, data: bytearray) -> None:
-    """At one place, more often than not near the beginning, where headers are."""
+    """Change one place, mostly near the beginning, where headers are."""
     at = random.randrange(min(len(data), 90) + 1) if random.random() < 0.6 else random.randrange(len(data) + 1)
     match random.randrange(6):
         case 0:
@@ -60,14 +60,14 @@ def test_dump_and_verify_report_arbitrary_damage_as_the_storage_sees_it(seed: in
     if changed:
         assert found
     verdict = opened(folder.path, file.parent.name, clean)
-    if verdict == "sound":  # or what an interrupted repair may leave, which an opening settles
+    if verdict == "sound":  # or a state that an interrupted repair may leave and an opening settles
         assert not found & DAMAGE or (found & DAMAGE == {"segment-overlap"} and not clean)
     else:
         assert found & DAMAGE
 
 
 def opened(data: Path, log: str, clean: bool) -> str:
-    """What the storage makes of the log, in a copy."""
+    """The result of opening a copy of the log with the storage."""
     shutil.copytree(data / log, data / "copies" / log)
     name, _, partition = log.rpartition("-")
     points = read_offsets(OsDisk(), str(data / "recovery-point-offset-checkpoint"))

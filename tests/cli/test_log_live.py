@@ -1,4 +1,4 @@
-"""`tenure log` beside a broker at work, beside one that was killed, and what `tenure serve` makes of a newer directory."""
+"""`tenure log` beside a running broker and after a kill, and `tenure serve` on a newer directory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def create(serving: Broker, *names: str) -> None:
         assert [topic.error_code for topic in reply.topics] == [0] * len(names)
 
 
-def test_beside_a_broker_and_after_its_kill(tmp_path: Path) -> None:
+def test_verify_works_beside_a_broker_and_after_its_kill(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with broker("--listen", "127.0.0.1:0", "--data", str(data)) as serving:
         create(serving, "orders", "payments")
@@ -116,7 +116,7 @@ while True:
 """
 
 
-def test_a_log_that_grows_and_loses_its_beginning_meanwhile_is_read_as_it_is(tmp_path: Path) -> None:
+def test_a_log_growing_and_losing_segments_is_read_consistently(tmp_path: Path) -> None:
     data = tmp_path / "data"
     command = [sys.executable, "-P", "-c", WRITER, str(data)]
     with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE) as writer:
@@ -150,7 +150,7 @@ def test_serve_refuses_a_newer_format_and_leaves_it_untouched(text: str, shown: 
     assert snapshot(folder.path) == before
 
 
-def test_what_verify_calls_damaged_serve_does_not_start_on(tmp_path: Path) -> None:
+def test_serve_does_not_start_on_damage_found_by_verify(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "data")
     cut(folder.segment(TOPICS), -3)
     code, problems, _ = verify(folder.path)

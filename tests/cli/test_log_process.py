@@ -1,4 +1,4 @@
-"""`tenure log` as a process: what it writes to, what it imports, how much memory it takes."""
+"""`tenure log` as a process: its output streams, imports and memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.cli.log_folders import (
 )
 from tests.running import environment
 
-pytestmark = pytest.mark.once  # our own files and logs: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @pytest.mark.parametrize("json", [[], ["--json"]])
-def test_a_reader_that_has_seen_enough_ends_it_quietly(json: list[str], folder: Folder) -> None:
+def test_a_closed_output_pipe_ends_log_commands_quietly(json: list[str], folder: Folder) -> None:
     log = folder.open("orders", 1)
     for _ in range(20):
         log.append(build_facts([(b"k", b"v" * 100)] * 500, 1), log.epoch)
@@ -44,7 +44,7 @@ def test_an_output_that_cannot_be_written_is_one_line(folder: Folder) -> None:
     assert (done.returncode, done.stderr) == (74, "tenure: standard output: No space left on device\n")
 
 
-def test_without_a_standard_output_it_still_says_by_its_exit_code(folder: Folder) -> None:
+def test_verify_without_standard_output_still_sets_its_exit_code(folder: Folder) -> None:
     done = subprocess.run(
         ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-P", "-m", "tenure", "log", "verify", str(folder.path)],
         env=environment(),
@@ -56,7 +56,7 @@ def test_without_a_standard_output_it_still_says_by_its_exit_code(folder: Folder
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_terminal_of_few_characters_gets_escapes(folder: Folder) -> None:
+def test_characters_missing_from_the_terminal_encoding_are_escaped(folder: Folder) -> None:
     folder.append(OFFSETS, 0, [offset("été", 0, 1)])
     command = [sys.executable, "-P", "-m", "tenure", "log", "dump", str(folder.path), "--group", "été"]
     done = subprocess.run(command, env=environment(PYTHONIOENCODING="ascii"), capture_output=True, text=True, timeout=30, check=False)
@@ -64,7 +64,7 @@ def test_a_terminal_of_few_characters_gets_escapes(folder: Folder) -> None:
     assert "offset \\xe9t\\xe9 orders-0" in done.stdout
 
 
-def test_it_imports_no_broker_and_no_event_loop(folder: Folder) -> None:
+def test_log_commands_import_no_broker_and_no_event_loop(folder: Folder) -> None:
     code = (
         "import sys, cli; cli.main(['log', 'verify', sys.argv[1]]); cli.main(['log', 'dump', sys.argv[1], '--limit', '1'])\n"
         "print([name for name in sys.modules if name in ('broker', 'asyncio', 'uvloop', 'logging', 'socket', 'cli.serve')])"
@@ -94,7 +94,7 @@ def test_memory_does_not_grow_with_the_log(folder: Folder) -> None:
     assert peak_kib() - before < 12_000
 
 
-def test_no_lock_is_taken(folder: Folder, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_commands_take_no_lock(folder: Folder, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def taken(*arguments: object) -> None:
         raise AssertionError("a lock was taken")
 
@@ -105,7 +105,7 @@ def test_no_lock_is_taken(folder: Folder, command: Command, monkeypatch: pytest.
     command.problems(folder.path)
 
 
-def test_json_lines_are_lines(folder: Folder, command: Command) -> None:
+def test_json_output_has_one_object_per_line(folder: Folder, command: Command) -> None:
     folder.append("orders", 1, [("\u2028\u0085".encode(), b"\n")])
     output = command.lines(folder.path / "orders-1", "--json")
     assert [json.loads(line)["key"] for line in output] == [{"hex": "e280a8c285"}]

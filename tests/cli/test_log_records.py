@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement, RoundResult
+from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement, RoundResult, StandbyStep
 from coordinator.states import State
 from protocol.batch import Record, build
 from protocol.compression import Compression
@@ -15,9 +15,12 @@ from protocol.messages.coordinator_notes import (
     CoordinatorChange,
     HeartbeatGap,
     Heartbeats,
+    JoinRefused,
+    MemberAway,
     MemberGone,
     MemberJoin,
     RoundEnd,
+    StandbyChange,
     StateChange,
     StaticReplaced,
 )
@@ -25,11 +28,8 @@ from protocol.messages.topics_registry import DeletedTopicKey, DeletedTopicValue
 from protocol.records import NOTES as KINDS_OF_NOTES
 from protocol.records import with_version
 from tests.cli.log_folders import (
-    GROUP_KEY,
     MOMENT,
     NOTES,
-    OFFSET_KEY,
-    OFFSET_VALUES,
     OFFSETS,
     TOPICS,
     Command,
@@ -40,14 +40,9 @@ from tests.cli.log_folders import (
     note,
     offset,
 )
+from tests.support.kafka_records import GROUP_KEY, GROUP_VALUES, OFFSET_KEY, OFFSET_VALUES
 
-GROUP_VALUES = {
-    0: "00000008636f6e73756d657200000003000572616e6765000469312d7800000001000469312d78000163000a2f3132372e302e302e310000afc80000000200010000000102",
-    1: "00010008636f6e73756d657200000003000572616e6765000469312d7800000001000469312d78000163000a2f3132372e302e302e31000493e00000afc80000000200010000000102",
-    2: "00020008636f6e73756d657200000003000572616e6765000469312d780000018bcfe5680000000001000469312d78000163000a2f3132372e302e302e31000493e00000afc80000000200010000000102",
-    3: "00030008636f6e73756d657200000003000572616e6765000469312d780000018bcfe5680000000001000469312d7800026931000163000a2f3132372e302e302e31000493e00000afc80000000200010000000102",
-    4: "000409636f6e73756d6572000000030672616e67650569312d780000018bcfe56800020569312d7803693102630b2f3132372e302e302e31000493e00000afc803000102020000",
-}
+pytestmark = pytest.mark.once  # text
 
 
 @pytest.mark.parametrize("version", GROUP_VALUES)
@@ -116,7 +111,7 @@ def test_the_members_subscriptions_and_assignments_are_decoded(folder: Folder, c
     }
 
 
-def test_another_protocols_bytes_stay_bytes(folder: Folder, command: Command) -> None:
+def test_metadata_of_other_protocols_stays_bytes(folder: Folder, command: Command) -> None:
     key, value = image(folder.third, [member("a")])
     assert value is not None
     folder.append(OFFSETS, 0, [(key, value.replace(b"\0\x08consumer", b"\0\x07connect"))])
@@ -136,6 +131,12 @@ BODIES: dict[int, tuple[Any, dict[str, Any]]] = {
     Kind.ROUND_END: (RoundEnd(RoundResult.LEADER_LOST, 1, 2, ["slow"]), {"result": "LEADER_LOST", "join_ms": 1, "sync_ms": 2, "laggards": ["slow"]}),
     Kind.HEARTBEATS: (Heartbeats([HeartbeatGap("m", 5, 6)]), {"members": [{"member_key": "m", "max_gap_ms": 5, "count": 6}]}),
     Kind.COMMIT_REFUSED: (CommitRefused(25, "m", None, 3, 4), {"error_code": "UNKNOWN_MEMBER_ID", "count": 3}),
+    Kind.MEMBER_AWAY: (MemberAway("m", "i", True, 5, 6), {"member_id": "m", "instance_id": "i", "back": True, "away_ms": 5}),
+    Kind.JOIN_REFUSED: (JoinRefused("i", "c", "/h", "a, b"), {"instance_id": "i", "listed": "a, b"}),
+    Kind.STANDBY: (
+        StandbyChange("m", "i", StandbyStep.TAKES_OVER, "b", None, 7),
+        {"step": "TAKES_OVER", "instance_id": "i", "from_member_id": "b", "from_instance_id": None, "after_ms": 7},
+    ),
     Kind.COORDINATOR: (CoordinatorChange(Coordinator.SUSPENDED, 1, 2, 3, 4), {"what": "SUSPENDED", "replayed": 4}),
 }
 
@@ -154,7 +155,7 @@ def test_every_kind_of_note_is_tested() -> None:
     assert {*BODIES, Kind.END_OFFSETS} == set(KINDS_OF_NOTES)
 
 
-def test_numbers_and_kinds_of_something_newer_stay_numbers(folder: Folder, command: Command) -> None:
+def test_unknown_enumeration_values_stay_numbers(folder: Folder, command: Command) -> None:
     newer = note(folder.group, 77, StateChange(9, 3, 500, None, 0, 0))
     folder.append(NOTES, 0, [note(folder.group, Kind.STATE_CHANGE, StateChange(9, 3, 500, None, 0, 0)), newer])
     known, unknown = command.records(folder.path, "--kind", "notes")[-2:]
@@ -182,7 +183,7 @@ def test_numbers_and_kinds_of_something_newer_stay_numbers(folder: Folder, comma
         (NOTES, "0000000161", "000001", "other", "cannot be read: NoteHeader v0 is cut short", 65),
     ],
 )
-def test_what_is_newer_or_cannot_be_read_is_kept_as_bytes_with_the_reason(
+def test_newer_or_unreadable_records_are_kept_as_bytes_with_the_reason(
     log: str, key: str, value: str, kind: str, remark: str, code: int, folder: Folder, command: Command
 ) -> None:
     folder.append(log, 0, [(bytes.fromhex(key), bytes.fromhex(value))])
@@ -228,13 +229,13 @@ def test_compressed_batches_are_opened(compression: Compression, folder: Folder,
     assert (batch["compression"], record["value"]) == (compression.name.lower(), "x" * 1000)
 
 
-def test_names_cannot_break_a_line_or_the_terminal(folder: Folder, command: Command) -> None:
+def test_control_characters_in_names_are_escaped_in_dumps(folder: Folder, command: Command) -> None:
     folder.append(OFFSETS, 0, [offset("two words\n\x1b[2Jé", 0, 1)])
     assert "offset 'two words\\n\\x1b[2Jé' orders-0: 1" in command.lines(folder.path / f"{OFFSETS}-0")[-1]
     assert command.records(folder.path / f"{OFFSETS}-0")[-1]["key"]["group"] == "two words\n\x1b[2Jé"
 
 
-def test_long_values_are_shortened_in_words_and_whole_in_json(folder: Folder, command: Command) -> None:
+def test_long_values_are_shortened_in_text_and_whole_in_json(folder: Folder, command: Command) -> None:
     folder.append("orders", 1, [(b"long", b"x" * 5000), (b"hex", b"\xff" * 5000)])
     _, text, hexadecimal = command.lines(folder.path / "orders-1")
     assert text.endswith("x... (5000 characters)")
@@ -244,7 +245,7 @@ def test_long_values_are_shortened_in_words_and_whole_in_json(folder: Folder, co
     assert [record["value"] for record in command.records(folder.path / "orders-1")] == ["x" * 5000, {"hex": "ff" * 5000}]
 
 
-def test_what_else_the_registry_of_topics_keeps(folder: Folder, command: Command) -> None:
+def test_deleted_topics_and_producer_ids_of_the_registry_are_decoded(folder: Folder, command: Command) -> None:
     key = with_version(DeletedTopicKey(bytes(range(16))), 2)
     folder.append(
         TOPICS,

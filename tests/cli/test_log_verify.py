@@ -33,7 +33,7 @@ KAFKA_WRITTEN = Path(__file__).parent / "kafka_written"
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_directory_that_our_storage_wrote_is_sound(folder: Folder, command: Command) -> None:
+def test_a_directory_written_by_tenure_is_sound(folder: Folder, command: Command) -> None:
     code, problems, summary = command.problems()
     assert (code, problems) == (0, [])
     assert (summary["logs"], summary["sound_logs"], summary["problems"], summary["warnings"]) == (4, 4, 0, 0)
@@ -62,7 +62,7 @@ def test_a_directory_that_kafka_wrote_and_compacted_is_sound(command: Command) -
     assert (code, {problem["problem"] for problem in problems}) == (65, {"wrong-partition"})
 
 
-def test_one_log_alone_can_be_checked(folder: Folder, command: Command) -> None:
+def test_a_single_log_can_be_verified(folder: Folder, command: Command) -> None:
     code, problems, summary = command.problems(folder.path / "orders-0")
     assert (code, problems, summary["logs"]) == (0, [], 1)
 
@@ -100,7 +100,7 @@ def test_a_problem_is_reported_once_and_the_other_logs_stay_sound(plant: Plant, 
     assert (summary["sound_logs"], summary["problems"]) == (3, 1)
 
 
-def test_a_torn_end_behind_the_recovery_point_is_no_loss(folder: Folder, command: Command) -> None:
+def test_a_torn_end_past_the_recovery_point_is_no_loss(folder: Folder, command: Command) -> None:
     (folder.path / ".kafka_cleanshutdown").unlink()
     with folder.segment(OFFSETS).open("ab") as file:
         file.write(folder.segment(OFFSETS).read_bytes()[:70])
@@ -118,7 +118,7 @@ def test_a_position_leads_to_the_damage(folder: Folder, command: Command) -> Non
 
 
 def test_damage_anywhere_in_a_segment_is_found(folder: Folder, command: Command) -> None:
-    """One byte after the other: what the checksum does not cover, order, epochs and the next segment give away."""
+    """One byte after the other: bytes outside of the checksum show in the order, the epochs and the next segment."""
     segment = folder.segment(OFFSETS)
     data = segment.read_bytes()
     first = next(iterate(data, 0, len(data))).size
@@ -163,8 +163,8 @@ def test_an_index_may_be_ahead_of_a_segment_that_grows(in_use: bool, folder: Fol
 
 
 @pytest.mark.parametrize("in_use", [False, True])
-def test_a_segment_may_go_while_a_log_in_use_is_read(in_use: bool, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its beginning is dropped behind our back: what was read before and what is read after need not meet."""
+def test_a_segment_may_be_removed_while_a_log_in_use_is_read(in_use: bool, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its beginning is deleted by the broker: the parts read before and after need not be adjacent."""
 
     def listed_before_one_went(path: str) -> list[SegmentFile]:
         segments = segments_of(path)
@@ -177,7 +177,7 @@ def test_a_segment_may_go_while_a_log_in_use_is_read(in_use: bool, folder: Folde
     assert kinds == (set() if in_use else {"read-failed"})
 
 
-def test_an_image_that_was_replaced_is_no_problem_any_more(folder: Folder, command: Command) -> None:
+def test_a_superseded_invalid_group_record_is_no_problem(folder: Folder, command: Command) -> None:
     an_instance_twice(folder)
     folder.append(OFFSETS, 0, [image(folder.third, [member("a", "i")])])
     code, problems, _ = command.problems()
@@ -194,7 +194,7 @@ def test_the_first_problems_of_a_kind_are_shown_and_the_others_counted(folder: F
     assert f"and 7 more record-unreadable in {folder.segment(OFFSETS)}" in lines
 
 
-def test_what_happened_to_the_last_stop_is_said(folder: Folder, command: Command) -> None:
+def test_verify_reports_how_the_last_run_ended(folder: Folder, command: Command) -> None:
     folder.crashed()
     code, lines = command.run("verify", folder.path)
     assert code == 0
@@ -233,7 +233,7 @@ def test_notes_are_looked_for_in_the_partition_of_their_group(folder: Folder, co
         (lambda path: (path / "other").mkdir(parents=True), "is neither a data directory nor a log"),
     ],
 )
-def test_where_there_is_nothing_to_check_it_says_so(make: Callable[[Path], object], line: str, tmp_path: Path, command: Command) -> None:
+def test_verify_reports_a_path_without_logs(make: Callable[[Path], object], line: str, tmp_path: Path, command: Command) -> None:
     make(tmp_path / "data")
     code, lines = command.run("verify", tmp_path / "data")
     assert (code, lines, len(command.errors)) == (66, [], 1)

@@ -1,4 +1,4 @@
-"""`tenure log verify` on logs whose start moved across leader epochs: what a broker leaves is sound, and what contradicts is found."""
+"""`tenure log verify` on logs whose start moved across leader epochs: logs left by a broker are sound, contradictions are found."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from storage import DataDirectory, Handles, Log, OsDisk
 from storage.epochs import EPOCHS
 from tests.cli.log_folders import Command
 
-pytestmark = pytest.mark.once  # our own files and logs: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 RECORDS = 10  # of each epoch, two in a batch
 
 
 class Life:
-    """A directory with one log, which is opened again for each epoch."""
+    """A directory with one log, opened again for each epoch."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -47,7 +47,7 @@ class Life:
 
 @pytest.mark.parametrize("drop", [False, True])
 @pytest.mark.parametrize("delete_to", [1, 9, 10, 11, 19, 20])
-def test_a_log_start_anywhere_in_two_epochs_is_sound_behind_a_third(tmp_path: Path, command: Command, delete_to: int, drop: bool) -> None:
+def test_any_log_start_within_earlier_epochs_is_sound(tmp_path: Path, command: Command, delete_to: int, drop: bool) -> None:
     life = Life(tmp_path)
     life.run()
     life.run(delete_to, drop)
@@ -83,7 +83,7 @@ def test_readable_records_without_an_epoch_entry_are_a_harmless_gap(tmp_path: Pa
     assert problem["what"] == "it begins at offset 10, and offsets 0 to 9 of epoch 0 are before that"
 
 
-def test_an_entry_that_contradicts_a_batch_behind_the_log_start_is_found(tmp_path: Path, command: Command) -> None:
+def test_an_epoch_entry_contradicting_a_batch_after_the_log_start_is_found(tmp_path: Path, command: Command) -> None:
     life = Life(tmp_path)
     for delete_to in (0, 15, 0):
         life.run(delete_to)
@@ -92,7 +92,7 @@ def test_an_entry_that_contradicts_a_batch_behind_the_log_start_is_found(tmp_pat
     assert (code, problem["problem"]) == (65, "epochs-wrong")
 
 
-def test_a_log_start_behind_the_last_batch_is_no_loss(tmp_path: Path, command: Command) -> None:
+def test_a_log_start_past_the_last_batch_is_no_loss(tmp_path: Path, command: Command) -> None:
     """A power failure took the end of the log, whose records were given up before."""
     life = Life(tmp_path)
     life.run()

@@ -11,8 +11,9 @@ import pytest
 
 from protocol.batch import build_facts
 from tests.cli.kafka_dump import DUMP, KAFKA_WRITTEN, RECORD
-from tests.cli.log_folders import GROUP_KEY, OFFSET_KEY, OFFSET_VALUES, OFFSETS, Command, Folder, image, member, offset
+from tests.cli.log_folders import OFFSETS, Command, Folder, image, member, offset
 from tests.oracle import run_java
+from tests.support.kafka_records import GROUP_KEY, OFFSET_KEY, OFFSET_VALUES
 
 pytestmark = pytest.mark.kafka
 
@@ -32,21 +33,21 @@ def renamed(value: Any) -> Any:
 
 
 def only_asked(ours: Any, theirs: Any) -> Any:
-    """Of ours what theirs has too: they leave out fields that the version does not have, and the version of what is embedded."""
+    """Our fields that Kafka's output has too: it omits fields missing from the version, and the version of embedded data."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         return {name: only_asked(ours.get(name), theirs[name]) for name in theirs}
     if isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
-        return [only_asked(one, other) for one, other in zip(ours, theirs, strict=True)]
+        return [only_asked(our, other) for our, other in zip(ours, theirs, strict=True)]
     return ours
 
 
 def compare(segment: Path, command: Command) -> int:
-    """How many records both show alike."""
+    """The number of records that both print equally."""
     printed = run_java(DUMP, "--files", segment, "--offsets-decoder").splitlines()
     found = command.records(segment, "--batches")
     batches = [match.groupdict() for line in printed if (match := BATCH.match(line))]
     ours = [one for one in found if one["kind"] == "batch"]
-    assert [{name: str(one[name]) for name in batch} for one, batch in zip(ours, batches, strict=True)] == batches
+    assert [{name: str(our[name]) for name in batch} for our, batch in zip(ours, batches, strict=True)] == batches
     records = [match.groups() for line in printed if (match := RECORD.match(line))]
     assert len(records) == sum(line.startswith("| ") for line in printed)
     for one, (number, timestamp, key, payload) in zip([one for one in found if one["kind"] != "batch"], records, strict=True):
@@ -63,12 +64,12 @@ def compare(segment: Path, command: Command) -> int:
     return len(records)
 
 
-def test_what_kafka_wrote_reads_alike(command: Command) -> None:
+def test_records_written_by_kafka_are_printed_as_by_kafkas_tool(command: Command) -> None:
     seen = [compare(segment, command) for segment in sorted(KAFKA_WRITTEN.glob(f"{OFFSETS}-*/*.log")) if segment.stat().st_size]
     assert seen == [1, 3, 2, 88]
 
 
-def test_what_we_wrote_reads_alike(tmp_path: Path, command: Command) -> None:
+def test_records_written_by_tenure_are_printed_as_by_kafkas_tool(tmp_path: Path, command: Command) -> None:
     folder = Folder(tmp_path / "data")
     facts = [image(folder.group, [member("a", "i1"), member("b")], version) for version in range(5)]
     facts += [(bytes.fromhex(OFFSET_KEY), bytes.fromhex(value)) for value in OFFSET_VALUES.values()]

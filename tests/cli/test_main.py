@@ -37,14 +37,14 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     "arguments", [["serv"], ["serve", "--lis", "x"], ["serve", "--listen"], ["serve", "x"], ["health", "--wait", "soon"], ["health", "--wait", "-1"]]
 )
-def test_what_cannot_be_understood_is_one_line_and_exit_code_64(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_usage_error_is_one_line_and_exit_code_64(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*arguments) == 64
     output = capsys.readouterr()
     assert output.out == ""
     assert re.fullmatch(r"tenure: .*--help\)\n", output.err)
 
 
-def test_on_windows_it_says_what_to_use_instead(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_on_windows_the_alternative_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     assert run("serve") == ExitCode.PLATFORM
     assert capsys.readouterr().err == "tenure: Windows is not supported; run it in Docker or in WSL\n"

@@ -1,4 +1,4 @@
-"""The command as a process: on a terminal, into pipes that close, under Ctrl-C, and what it costs to start."""
+"""The command as a process: on a terminal, with closed pipes, under Ctrl-C, and the cost of its start."""
 
 from __future__ import annotations
 
@@ -73,15 +73,15 @@ CLOSED = "tenure: standard output is closed, and this command only prints; >/dev
 
 
 @pytest.mark.parametrize("arguments", ["topic list", "topic delete x --dry-run", "consume x", "cluster --json", "completion bash", "--help", "--version", ""])
-def test_what_only_prints_fails_where_standard_output_is_closed(bootstrap: str, arguments: str) -> None:
-    """A script that closed it by mistake took a list that it could not read for an empty one."""
+def test_printing_commands_fail_without_standard_output(bootstrap: str, arguments: str) -> None:
+    """A script that closed it by mistake would take the missing list for an empty one."""
     named = ("--bootstrap", bootstrap) if arguments.partition(" ")[0] in ("topic", "consume", "cluster") else ()
     result = run(*arguments.split(), *named, shell='"$@" >&-')
     assert (result.returncode, result.stderr) == (74, CLOSED)
 
 
 @pytest.mark.parametrize("arguments", ["topic create closed.output --if-not-exists", "produce closed.output --create --value v", "health"])
-def test_what_changes_something_or_answers_by_its_exit_code_works_without_standard_output(bootstrap: str, arguments: str) -> None:
+def test_changing_commands_work_without_standard_output(bootstrap: str, arguments: str) -> None:
     result = run(*arguments.split(), "--bootstrap", bootstrap, shell='"$@" >&-')
     assert (result.returncode, result.stderr) == (0, "")
 
@@ -122,7 +122,7 @@ def test_health_imports_no_more_than_it_needs() -> None:
     assert not imported & {"asyncio", "json", "ssl", "difflib", "dataclasses", "logging", "uvloop"} - of_argparse
 
 
-def test_a_signal_to_stop_ends_it() -> None:
+def test_sigterm_ends_the_command() -> None:
     with FakeBroker({18: lambda request, version: None}) as broker:
         process = subprocess.Popen([*COMMAND, "cluster", "--bootstrap", broker.address], env=environment(), stderr=subprocess.PIPE, text=True)
         wait_until(lambda: bool(broker.connections), SECONDS)
@@ -134,5 +134,5 @@ def test_a_signal_to_stop_ends_it() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code"), [("topic create closed.streams --if-not-exists", 0), ("consume closed.streams --no-follow", 74), ("topic creat", 64)]
 )
-def test_with_every_stream_closed_the_exit_code_still_says_how_it_went(bootstrap: str, arguments: str, code: int) -> None:
+def test_the_exit_code_is_right_with_every_stream_closed(bootstrap: str, arguments: str, code: int) -> None:
     assert run(*arguments.split(), "--bootstrap", bootstrap, shell='"$@" <&- >&- 2>&-').returncode == code

@@ -1,4 +1,4 @@
-"""`tenure produce`: what is read, where it goes, and what is told when something is wrong."""
+"""`tenure produce`: its input, the partitions of records, and its error messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from protocol.batch import Compression
 from tests.cli.conftest import Tenure
 from tests.running import ROOT, environment, wait_until
 
-pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 Stored = Callable[[], list[dict[str, Any]]]
 
@@ -51,14 +51,14 @@ def stored(ask: Tenure, topic: str) -> Stored:
 
 @pytest.mark.parametrize(
     ("key", "code"),
-    # What the Java client's Utils.murmur2 gives, as unsigned numbers.
+    # Results of the Java client's Utils.murmur2, as unsigned numbers.
     [(b"21", 3321034988), (b"foobar", 3504634814), (b"a-little-bit-long-string", 3308985760), (b"", 275646681), (b"abc", 479470107)],
 )
-def test_keys_are_hashed_as_every_kafka_client_does(key: bytes, code: int) -> None:
+def test_keys_are_partitioned_like_in_other_clients(key: bytes, code: int) -> None:
     assert murmur2(key) == code
 
 
-def test_a_key_stays_with_its_partition_and_others_are_spread_in_stretches() -> None:
+def test_keyed_records_stay_in_a_partition_and_others_are_spread_in_runs() -> None:
     partitioner = Partitioner(5, [0, 1, 3], random.Random(1))
     assert {partitioner.choose(b"foobar", 10) for _ in range(9)} == {partition_of_key(b"foobar", 5)}
     chosen = [partitioner.choose(None, STICK_BYTES // 4) for _ in range(40)]
@@ -75,7 +75,7 @@ def test_batches_are_cut_by_bytes_and_keep_their_order() -> None:
         assert [draft.line for number, some in batches for draft in some if number == partition] == list(range(partition, 12, 2))
 
 
-def test_lines_come_as_they_are_typed_and_the_last_needs_no_line_feed() -> None:
+def test_lines_are_read_as_typed_and_the_last_needs_no_line_feed() -> None:
     reading, writing = os.pipe()
     os.write(writing, b"one\ntwo\nthr")
     seen = groups(reading)
@@ -118,21 +118,21 @@ def test_values_and_lines_are_written_and_reported_with_their_offsets(produce: T
     assert records[0]["headers"] == [{"name": "h", "value": "v"}, {"name": "n", "value": None}]
 
 
-def test_keys_go_where_every_client_puts_them(produce: Tenure, stored: Stored) -> None:
+def test_keyed_records_go_to_the_partition_other_clients_choose(produce: Tenure, stored: Stored) -> None:
     keys = [f"key-{n}" for n in range(20)]
-    told = json.loads(produce("--key-separator", "=", "--plain-lines", "--json", stdin="".join(f"{key}=v\n" for key in keys)).out)
+    summary = json.loads(produce("--key-separator", "=", "--plain-lines", "--json", stdin="".join(f"{key}=v\n" for key in keys)).out)
     assert {record["key"]: record["partition"] for record in stored()} == {key: partition_of_key(key.encode(), 2) for key in keys}
-    assert told["records"] == 20
-    assert sum(entry["last_offset"] - entry["first_offset"] + 1 for entry in told["partitions"]) == 20
+    assert summary["records"] == 20
+    assert sum(entry["last_offset"] - entry["first_offset"] + 1 for entry in summary["partitions"]) == 20
 
 
-def test_tombstones_are_one_or_a_line_each(produce: Tenure, stored: Stored) -> None:
+def test_tombstones_are_produced_by_option_or_per_line(produce: Tenure, stored: Stored) -> None:
     assert produce("--key", "a", "--null-value").code == 0
     assert produce("--null-value", stdin="b\nc\n").code == 0
     assert {(record["key"], record["value"]) for record in stored()} == {("a", None), ("b", None), ("c", None)}
 
 
-def test_lines_of_json_say_everything(produce: Tenure, stored: Stored) -> None:
+def test_json_lines_set_every_field(produce: Tenure, stored: Stored) -> None:
     lines = [
         {"key": "k", "value": {"n": [1, 2.5, None]}, "partition": 1, "timestamp": "2026-11-21T08:30:00Z", "headers": {"a": "1"}},
         {"key_base64": "AP8=", "value": None, "partition": 1, "timestamp": 5},
@@ -155,7 +155,7 @@ def test_the_json_of_consume_can_be_produced_as_a_copy(produce: Tenure, stored: 
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_every_codec_is_read_again(produce: Tenure, stored: Stored, codec: str) -> None:
+def test_records_of_every_codec_are_consumed(produce: Tenure, stored: Stored, codec: str) -> None:
     assert produce("--compression", codec, "--partition", "0", stdin="".join(f"value {n}\n" for n in range(500))).code == 0
     assert [record["value"] for record in stored()] == [f"value {n}" for n in range(500)]
 
@@ -169,8 +169,8 @@ def test_weaker_acks_are_mentioned_in_the_output(produce: Tenure, stored: Stored
 
 
 def test_a_dry_run_reads_everything_and_sends_nothing(produce: Tenure, stored: Stored, topic: str) -> None:
-    told = produce("--dry-run", "--key-separator", ":", stdin="a:1\nb:22\n")
-    assert told == (0, f"would send 2 records of 5 bytes to {topic} (2 partitions): 2 with a key\n", "")
+    summary = produce("--dry-run", "--key-separator", ":", stdin="a:1\nb:22\n")
+    assert summary == (0, f"would send 2 records of 5 bytes to {topic} (2 partitions): 2 with a key\n", "")
     assert json.loads(produce("--dry-run", "--key", "k", "--null-value", "--json").out)["tombstones"] == 1
     assert produce("--dry-run", "--key-separator", ":", stdin="a:1\nb\n").code == 65
     assert stored() == []
@@ -203,7 +203,7 @@ def test_an_invalid_record_is_one_error_line_with_the_written_count(
     assert len(stored()) == written
 
 
-def test_an_unknown_topic_says_what_is_meant_and_how_to_make_it(ask: Tenure, topic: str) -> None:
+def test_an_unknown_topic_is_named_with_the_command_to_create_it(ask: Tenure, topic: str) -> None:
     result = ask("produce", f"{topic}s", "--value", "x")
     assert result.code == 66
     assert result.err == (
@@ -212,7 +212,7 @@ def test_an_unknown_topic_says_what_is_meant_and_how_to_make_it(ask: Tenure, top
     )
 
 
-def test_a_record_that_is_too_large_does_not_travel_and_its_neighbours_are_written(produce: Tenure, stored: Stored, ask: Tenure, topic: str) -> None:
+def test_a_too_large_record_is_not_sent_and_others_are(produce: Tenure, stored: Stored, ask: Tenure, topic: str) -> None:
     stdin = b"small\n" + b"x" * 1_200_000 + b"\nbehind\n"
     result = produce(stdin=stdin)
     assert result.code == 1
@@ -223,7 +223,7 @@ def test_a_record_that_is_too_large_does_not_travel_and_its_neighbours_are_writt
     assert len(stored()) == 4
 
 
-def test_batches_that_are_too_large_for_the_topic_are_halved(produce: Tenure, stored: Stored, ask: Tenure, topic: str) -> None:
+def test_batches_too_large_for_the_topic_are_split(produce: Tenure, stored: Stored, ask: Tenure, topic: str) -> None:
     ask("topic", "alter", topic, "--set", "max.message.bytes=500")
     result = produce("--partition", "0", stdin="".join(f"{n:0100}\n" for n in range(50)))
     assert result.out == f"50 records written to {topic}: partition 0, offsets 0 to 49\n"
@@ -235,7 +235,7 @@ def test_batches_that_are_too_large_for_the_topic_are_halved(produce: Tenure, st
     assert [record["value"] for record in stored()][50:] == ["short"]
 
 
-def test_a_record_that_a_compacted_topic_refuses_is_named(produce: Tenure, ask: Tenure, topic: str) -> None:
+def test_a_record_refused_by_a_compacted_topic_is_named(produce: Tenure, ask: Tenure, topic: str) -> None:
     ask("topic", "alter", topic, "--set", "cleanup.policy=compact")
     result = produce("--value", "no key")
     assert result.code == 1
@@ -259,7 +259,7 @@ class Breaking(Cluster):
         return reply
 
 
-def test_a_batch_whose_reply_was_lost_is_sent_again_and_not_written_twice(bootstrap: str, topic: str, stored: Stored) -> None:
+def test_a_batch_with_a_lost_reply_is_resent_and_written_once(bootstrap: str, topic: str, stored: Stored) -> None:
     with Breaking(addresses(bootstrap)) as cluster:
         sender = Sender(cluster, topic)
         sender.send([(0, Draft(1, None, b"one")), (0, Draft(2, None, b"two")), (1, Draft(3, None, b"three"))])
@@ -268,7 +268,7 @@ def test_a_batch_whose_reply_was_lost_is_sent_again_and_not_written_twice(bootst
     assert (sender.sent[0].first, sender.sent[0].last) == (0, 2)
 
 
-def test_without_idempotence_nothing_is_sent_again_and_doubtful_records_are_named(bootstrap: str, topic: str, stored: Stored) -> None:
+def test_without_idempotence_nothing_is_resent_and_uncertain_records_are_named(bootstrap: str, topic: str, stored: Stored) -> None:
     with Breaking(addresses(bootstrap)) as cluster:
         sender = Sender(cluster, topic, acks=1, compression=Compression.NONE)
         with pytest.raises(Stopped) as stopped:
@@ -296,10 +296,10 @@ def test_typed_lines_are_sent_at_once(topic: str, bootstrap: str, stored: Stored
     assert b"2 records written to" in out
 
 
-def test_a_missing_topic_is_made_when_that_is_asked_for(ask: Tenure, topic: str) -> None:
+def test_a_missing_topic_is_created_on_request(ask: Tenure, topic: str) -> None:
     new = f"{topic}-new"
-    told = ask("produce", new, "--create", "--dry-run", "--value", "x")
-    assert (told.code, told.err) == (66, f"tenure: topic {new} does not exist yet: --create would make it\n")
+    summary = ask("produce", new, "--create", "--dry-run", "--value", "x")
+    assert (summary.code, summary.err) == (66, f"tenure: topic {new} does not exist yet: --create would make it\n")
     made = ask("produce", new, "--create", "--value", "x")
     assert (made.code, made.out) == (0, f"{new} created\n1 record written to {new}: partition 0, offset 0\n")
     again = ask("produce", new, "--create", "--value", "y", "--json")

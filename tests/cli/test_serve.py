@@ -45,7 +45,7 @@ def events(text: str) -> list[dict[str, str]]:
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
-def test_the_brokers_exit_code_is_the_commands(serve: Callable[..., int]) -> None:
+def test_the_command_exits_with_the_brokers_code(serve: Callable[..., int]) -> None:
     assert serve(fine) == 0
     assert serve(lambda config: 74) == 74
 
@@ -62,7 +62,7 @@ def test_the_broker_gets_the_configuration(serve: Callable[..., int]) -> None:
     assert (config.listeners[0].host, config.data_directory, config.num_partitions, config.group_max_size) == ("::1", "/srv/tenure", 3, 5)
 
 
-def test_differences_and_notices_are_logged(serve: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
+def test_changed_settings_and_notices_are_logged(serve: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
     def starting(config: Config) -> int:
         log_settings(config)
         return 0
@@ -110,9 +110,9 @@ def test_a_start_that_fails_is_one_line_after_the_log(
     serve: Callable[..., int], capfd: pytest.CaptureFixture[str], error: Exception, code: int, line: str
 ) -> None:
     assert serve(fails(error)) == code
-    log, told = capfd.readouterr().err.splitlines()
+    log, complaint = capfd.readouterr().err.splitlines()
     assert json.loads(log)["event"] == "starting"
-    assert told == f"tenure: {line}"
+    assert complaint == f"tenure: {line}"
 
 
 def test_a_defect_leaves_its_traceback_in_the_log(serve: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +122,7 @@ def test_a_defect_leaves_its_traceback_in_the_log(serve: Callable[..., int], cap
 
 
 @pytest.mark.parametrize("ending", [None, StartError("no", ExitCode.LISTEN), ZeroDivisionError()])
-def test_the_test_profiles_data_goes_with_the_process(serve: Callable[..., int], ending: Exception | None) -> None:
+def test_the_test_profiles_data_is_removed_with_the_process(serve: Callable[..., int], ending: Exception | None) -> None:
     directories: list[Path] = []
 
     def broker(config: Config) -> int:
@@ -141,7 +141,7 @@ def test_the_test_profiles_data_goes_with_the_process(serve: Callable[..., int],
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_data_that_was_given_stays(serve: Callable[..., int], tmp_path: Path) -> None:
+def test_a_given_data_folder_is_kept(serve: Callable[..., int], tmp_path: Path) -> None:
     def broker(config: Config) -> int:
         (Path(config.data_directory) / "kept").touch()
         return 0
@@ -158,7 +158,7 @@ def child(broker: str, *arguments: str, prefix: tuple[str, ...] = ()) -> subproc
     return subprocess.Popen(command, env=plain | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_sigterm_before_the_broker_handles_it_is_remembered_and_leaves_no_data_behind() -> None:
+def test_sigterm_before_the_broker_handles_signals_stops_it_and_removes_test_data() -> None:
     broker = """
 import time
 from broker.settings.report import log_settings
@@ -193,7 +193,7 @@ def test_an_interrupt_before_the_broker_handles_it_is_quiet() -> None:
     assert (process.returncode, stderr) == (cli.INTERRUPTED, "")
 
 
-def test_without_a_standard_error_no_line_lands_in_a_file_of_ours(tmp_path: Path) -> None:
+def test_without_standard_error_no_log_line_is_written_to_a_data_file(tmp_path: Path) -> None:
     broker = (
         "def serve(config):\n    from broker.logging import logs\n"
         f"    with open({str(tmp_path / 'segment')!r}, 'w') as file:\n"
@@ -206,7 +206,7 @@ def test_without_a_standard_error_no_line_lands_in_a_file_of_ours(tmp_path: Path
     assert (tmp_path / "segment").read_text() == ""
 
 
-def test_a_port_without_its_host_is_answered_with_what_to_write(serve: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_port_without_host_is_answered_with_the_right_form(serve: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
     assert serve(fine, "--listen", "9000") == ExitCode.CONFIG
     assert capfd.readouterr().err == (
         "tenure: --listen 9000: the host is missing: write 127.0.0.1:9000, or 0.0.0.0:9000 for every address of this machine\n"

@@ -1,4 +1,4 @@
-"""Tables, JSON, colours and questions: what leaves the command, and in which shape."""
+"""Tables, JSON, colours and confirmations: the formats of the command's output."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def table(*rows: tuple[object, ...], colour: bool = False, columns: tuple[Column
     return written(shown).splitlines()
 
 
-def test_columns_are_aligned_and_numbers_stand_right() -> None:
+def test_columns_are_aligned_with_numbers_to_the_right() -> None:
     assert table(("a", 5), ("longer", 12345)) == ["NAME    COUNT", "a           5", "longer  12345"]
 
 
-def test_what_is_not_known_is_a_dash_and_does_not_move_a_column_of_numbers() -> None:
+def test_an_unknown_value_is_a_dash_and_keeps_number_alignment() -> None:
     assert table(("a", None), (None, 7)) == ["NAME  COUNT", "a         -", "-         7"]
 
 
@@ -44,15 +44,15 @@ def test_no_line_ends_in_spaces() -> None:
     assert all(line == line.rstrip() for line in table(("a", "x"), ("b", "long"), ("c", "")))
 
 
-def test_truth_and_fractions_are_words_and_one_digit() -> None:
+def test_booleans_are_words_and_fractions_have_one_digit() -> None:
     assert table((True, 0.25), (False, 10.0)) == ["NAME  COUNT", "yes     0.2", "no     10.0"]
 
 
-def test_a_table_without_rows_is_its_titles() -> None:
+def test_a_table_without_rows_has_only_its_titles() -> None:
     assert table() == ["NAME  COUNT"]
 
 
-def test_a_column_may_say_where_it_stands() -> None:
+def test_a_column_may_set_its_alignment() -> None:
     assert table(("a", "7%"), columns=("NAME", Column("USED", right=True))) == ["NAME  USED", "a       7%"]
 
 
@@ -65,7 +65,7 @@ def test_a_column_may_say_where_it_stands() -> None:
         (1, ["TOPIC", "    MEMBER", "    HOST", "    LAG", "a", "    billing1", "    h", "     12"]),
     ],
 )
-def test_columns_that_a_terminal_has_no_room_for_stand_in_lines_below(room: int, lines: list[str]) -> None:
+def test_columns_too_wide_for_the_terminal_go_to_lines_below(room: int, lines: list[str]) -> None:
     shown = Screen(out=io.StringIO(), columns=room)
     shown.table(["TOPIC", "MEMBER", "HOST", "LAG"], [("a", "billing1", "h", 12)])
     assert written(shown).splitlines() == lines
@@ -84,7 +84,7 @@ def test_colours_do_not_move_columns() -> None:
     assert [line.replace("\x1b[32m", "").replace("\x1b[31m", "").replace("\x1b[2m", "").replace("\x1b[0m", "") for line in coloured] == table(*rows)
 
 
-def test_nothing_from_a_peer_moves_the_cursor() -> None:
+def test_control_characters_from_peers_are_escaped() -> None:
     assert plain("a\x1b[31mb\rc\nd\te\x00\x9b\u202e\ud800") == "a\\x1b[31mb\\rc\\nd\\te\\x00\\x9b\\u202e\\ud800"
     assert plain("Größe 日本") == "Größe 日本"
     assert table(("a\x1b[2J", 1), colour=True)[1] == "a\\x1b[2J      1"
@@ -107,14 +107,14 @@ def test_json_is_one_document_or_an_object_a_line() -> None:
 
 
 @pytest.mark.parametrize("c1", ["\x7f", "\x9b", "\u202e", "\ud800", "\U000e0001"])
-def test_json_moves_no_cursor_either(c1: str) -> None:
+def test_control_characters_are_escaped_in_json(c1: str) -> None:
     shown = screen(json=True)
     shown.json_line({"a": c1})
     assert c1 not in written(shown)
     assert json.loads(written(shown)) == {"a": c1}
 
 
-def test_colour_is_for_terminals_that_have_some(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colour_is_used_only_on_terminals_that_support_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     assert shows_colour(Terminal())
@@ -128,7 +128,7 @@ def test_colour_is_for_terminals_that_have_some(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("typed", "goes_on"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False), ("yesterday\n", False)])
-def test_on_a_terminal_it_asks(monkeypatch: pytest.MonkeyPatch, typed: str, goes_on: bool) -> None:
+def test_a_confirmation_is_asked_on_a_terminal(monkeypatch: pytest.MonkeyPatch, typed: str, goes_on: bool) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal(typed))
     shown = Screen(out=Terminal())
     assert shown.confirm("delete 2 topics?", argparse.Namespace(yes=False)) is goes_on

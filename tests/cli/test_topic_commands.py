@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Tenure
 
-pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 def test_a_topic_is_made_listed_described_changed_and_deleted(ask: Tenure, name: str) -> None:
@@ -97,7 +97,7 @@ def test_an_invalid_change_of_a_topic_is_one_error_line_and_changes_nothing(
     assert (len(described["partitions"]), described["settings"]) == (2, [])
 
 
-def test_what_is_there_is_described_also_when_something_is_missing(ask: Tenure, name: str) -> None:
+def test_existing_topics_are_described_beside_missing_ones(ask: Tenure, name: str) -> None:
     ask("topic", "create", name)
     result = ask("topic", "describe", name, f"{name}x")
     assert result.code == 66
@@ -106,7 +106,7 @@ def test_what_is_there_is_described_also_when_something_is_missing(ask: Tenure, 
     assert ask("topic", "delete", f"{name}x", "--if-exists") == (0, f"{name}x is not there\n", "")
 
 
-def test_the_clusters_own_topics_are_shown_when_asked_for(ask: Tenure, name: str) -> None:
+def test_internal_topics_are_shown_on_request(ask: Tenure, name: str) -> None:
     ask("topic", "create", name)
     names = [entry["name"] for entry in json.loads(ask("topic", "list", "--json").out)["topics"]]
     assert name in names
@@ -118,7 +118,7 @@ def test_the_clusters_own_topics_are_shown_when_asked_for(ask: Tenure, name: str
     assert long[0].split() == ["TOPIC", "PARTITIONS", "REPLICAS", "RECORDS", "SIZE", "STATE"]
 
 
-def test_every_setting_is_shown_when_asked_for(ask: Tenure, name: str) -> None:
+def test_all_topic_settings_are_shown_on_request(ask: Tenure, name: str) -> None:
     ask("topic", "create", name)
     settings = {one["name"]: one for one in json.loads(ask("topic", "describe", name, "--all-settings", "--json").out)["topics"][0]["settings"]}
     assert settings["cleanup.policy"] == {"name": "cleanup.policy", "value": "delete", "source": "default", "sensitive": False, "without_it": None}
@@ -126,7 +126,7 @@ def test_every_setting_is_shown_when_asked_for(ask: Tenure, name: str) -> None:
 
 
 @pytest.mark.parametrize(("answer", "code"), [("n\n", 1), ("\n", 1), ("y\n", 0)])
-def test_on_a_terminal_it_asks_before_it_changes_anything(
+def test_topic_changes_are_confirmed_on_a_terminal(
     ask: Tenure, name: str, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
 ) -> None:
     ask("topic", "create", name)
@@ -145,7 +145,7 @@ def test_on_a_terminal_it_asks_before_it_changes_anything(
     assert ask("topic", "describe", name).code == (0 if code else 66)
 
 
-def test_the_clusters_own_topics_are_deleted_with_yes_alone(ask: Tenure, name: str) -> None:
+def test_internal_topics_are_deleted_only_with_yes(ask: Tenure, name: str) -> None:
     done = ask("topic", "delete", "__consumer_offsets")
     assert done.code == 1
     assert done.err.startswith("tenure: __consumer_offsets: the cluster keeps its own state there")

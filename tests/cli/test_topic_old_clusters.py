@@ -36,11 +36,11 @@ from tests.cli.consumers import poll_until
 from tests.cli.fake_brokers import FakeBroker, metadata_of, old_cluster
 from tests.running import wait_until
 
-pytestmark = pytest.mark.once  # conversations with brokers: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @pytest.mark.parametrize("release", [(2, 4), (2, 8), (3, 3)])
-def test_everything_works_with_what_an_old_kafka_offers(bootstrap: str, tenure: Tenure, name: str, release: tuple[int, int]) -> None:
+def test_topic_commands_work_with_the_versions_of_an_old_kafka(bootstrap: str, tenure: Tenure, name: str, release: tuple[int, int]) -> None:
     with old_cluster(bootstrap, release) as old:
 
         def ask(*arguments: str, **more: str) -> Any:
@@ -88,7 +88,7 @@ class Pair:
         return MetadataResponseTopic(0, "t", bytes(15) + b"\1", False, partitions)
 
     def moves(self, partition: int, number: int) -> bool:
-        """Whether this broker does not lead it: then the metadata says who does, from now on."""
+        """Whether another broker leads: then metadata names it from now on."""
         if partition == 0 and number == 0:
             self.leaders[0] = 1
             return True
@@ -129,7 +129,7 @@ def pair() -> Iterator[Pair]:
     brokers.close()
 
 
-def test_a_fetch_follows_the_leader_and_asks_all_leaders_at_once(pair: Pair) -> None:
+def test_fetches_follow_moved_leaders_and_run_in_parallel(pair: Pair) -> None:
     with Cluster(addresses(pair.brokers[1].address), 5) as cluster:
         fetcher = Fetcher(cluster, lambda text: None)
         fetcher.assign({("t", 0): 1, ("t", 1): 0})
@@ -137,7 +137,7 @@ def test_a_fetch_follows_the_leader_and_asks_all_leaders_at_once(pair: Pair) -> 
         fetcher.close()
 
 
-def test_a_partition_without_a_leader_delays_no_other_and_is_read_once_it_has_one(pair: Pair) -> None:
+def test_a_partition_without_a_leader_does_not_delay_others(pair: Pair) -> None:
     pair.leaders[0] = -1
     with Cluster(addresses(pair.brokers[0].address), 5) as cluster:
         fetcher = Fetcher(cluster, lambda text: None)
@@ -148,7 +148,7 @@ def test_a_partition_without_a_leader_delays_no_other_and_is_read_once_it_has_on
         fetcher.close()
 
 
-def test_a_batch_follows_the_leader_with_the_number_that_it_has(pair: Pair) -> None:
+def test_a_batch_is_resent_to_a_new_leader_with_its_sequence(pair: Pair) -> None:
     with Cluster(addresses(pair.brokers[0].address), 5) as cluster:
         sender = Sender(cluster, "t")
         sender.send([(0, Draft(1, None, b"a")), (0, Draft(2, None, b"b")), (1, Draft(3, None, b"c"))])
@@ -158,7 +158,7 @@ def test_a_batch_follows_the_leader_with_the_number_that_it_has(pair: Pair) -> N
 
 
 @pytest.mark.parametrize("acks", [-1, 1, 0])
-def test_a_stream_goes_on_when_its_leader_was_killed_and_another_leads_later_than_one_timeout(pair: Pair, acks: int) -> None:
+def test_consuming_continues_when_a_new_leader_takes_longer_than_one_timeout(pair: Pair, acks: int) -> None:
     with Cluster(addresses(pair.brokers[1].address), 0.4) as cluster:
         sender = Sender(cluster, "t", acks=acks)
         sender.send([(1, Draft(1, None, b"a"))])
@@ -202,7 +202,7 @@ def test_a_topic_with_a_killed_leader_can_be_described(pair: Pair, tenure: Tenur
     ]
 
 
-def test_committed_reading_begins_before_what_is_not_committed_yet(pair: Pair) -> None:
+def test_read_committed_stops_before_open_transactions(pair: Pair) -> None:
     """Offsets 4 to 6 are of a transaction that is open."""
 
     def answer(request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:

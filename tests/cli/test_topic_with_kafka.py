@@ -29,7 +29,7 @@ def ask(ask: Tenure) -> Tenure:
     return lambda *arguments, stdin="": ask(*arguments, "--timeout", "30", stdin=stdin)
 
 
-def test_a_topics_whole_life(ask: Tenure) -> None:
+def test_topic_commands_work_against_kafka(ask: Tenure) -> None:
     assert ask("topic", "create", "life", "--partitions", "2", "--set", "retention.ms=86400000").out == (
         "life created: 2 partitions, replication factor 1, retention.ms=86400000\n"
     )
@@ -47,14 +47,14 @@ def test_a_topics_whole_life(ask: Tenure) -> None:
     assert ask("topic", "alter", "life", "--set", "x.y=1").err == "tenure: topic life: Unknown topic config name: x.y\n"
     assert ask("produce", "life", "--key", "k", "--value", "v").code == 0
     assert ask("consume", "life", "--group", "readers-of-life", "--from-beginning", "--no-follow").out == "v\n"
-    told = r"3 partitions, 1 record \(\d+ B\), offsets of group readers-of-life\n"
-    assert re.fullmatch(f"life would be deleted: {told}", ask("topic", "delete", "life", "--dry-run").out)
-    assert re.fullmatch(f"life deleted: {told}", ask("topic", "delete", "life").out)
+    expected = r"3 partitions, 1 record \(\d+ B\), offsets of group readers-of-life\n"
+    assert re.fullmatch(f"life would be deleted: {expected}", ask("topic", "delete", "life", "--dry-run").out)
+    assert re.fullmatch(f"life deleted: {expected}", ask("topic", "delete", "life").out)
     assert ask("topic", "describe", "life").code == 66
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_records_of_every_codec_there_and_back(ask: Tenure, codec: str) -> None:
+def test_records_of_every_codec_are_produced_and_consumed_with_kafka(ask: Tenure, codec: str) -> None:
     name = f"codec-{codec}"
     ask("topic", "create", name, "--partitions", "3")
     values = [f"value {n}" for n in range(5000)]
@@ -64,11 +64,11 @@ def test_records_of_every_codec_there_and_back(ask: Tenure, codec: str) -> None:
     assert sorted(read.out.splitlines()) == sorted(values)
     partitions = json.loads(ask("topic", "describe", name, "--json").out)["topics"][0]["partitions"]
     newest = ask("consume", name, "--from", "-2", "--no-follow").out.splitlines()
-    # Which partition a batch goes to is chance: one may have got none.
+    # The partition of a batch is random: one may have got none.
     assert len(newest) == sum(min(2, partition["records"]) for partition in partitions) > 0
 
 
-def test_a_batch_that_is_too_large_is_halved_until_the_record_that_is(ask: Tenure) -> None:
+def test_a_too_large_batch_is_split_until_the_too_large_record(ask: Tenure) -> None:
     ask("topic", "create", "narrow", "--set", "max.message.bytes=500")
     assert ask("produce", "narrow", stdin="".join(f"{n:0100}\n" for n in range(50))).out == "50 records written to narrow: partition 0, offsets 0 to 49\n"
     refused = ask("produce", "narrow", stdin="short\n" + "x" * 600 + "\n")
@@ -76,7 +76,7 @@ def test_a_batch_that_is_too_large_is_halved_until_the_record_that_is(ask: Tenur
     assert refused.err.endswith("1 record was written before; line 2 was not\n")
 
 
-def test_members_share_a_group_there_and_the_second_of_an_instance_fences_the_first(ask: Tenure, bootstrap: str, cluster: Cluster) -> None:
+def test_members_share_a_group_on_kafka_and_a_duplicate_instance_fences_the_first(ask: Tenure, bootstrap: str, cluster: Cluster) -> None:
     ask("topic", "create", "shared", "--partitions", "4")
     arguments = ("shared", "--group", "sharers", "--from-beginning", "--json", "--heartbeat", "0.1", "--timeout", "30")
     with consuming(bootstrap, *arguments) as one, consuming(bootstrap, *arguments, "--instance", "desk") as two:

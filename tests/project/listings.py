@@ -1,4 +1,4 @@
-"""What stands in the pages: their fenced listings, the commands in these, and their links."""
+"""Parts of the pages: fenced listings, the commands in them, and links."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def listings(page: Path, language: str | None = None) -> list[Listing]:
 
 
 def named(page: Path, name: str) -> str:
-    (listing,) = [one for one in listings(page) if one.name == name]
+    (listing,) = [listing for listing in listings(page) if listing.name == name]
     return listing.text
 
 
@@ -65,7 +65,7 @@ def commands(text: str) -> Iterator[list[str]]:
 
 
 def tenure_commands(text: str) -> list[list[str]]:
-    """The arguments of each `tenure` that a listing calls, by whatever path."""
+    """The arguments of each `tenure` call in a listing, by whatever path."""
     return [words[1:] for words in commands(text) if words and words[0].rpartition("/")[2] == "tenure"]
 
 
@@ -74,7 +74,7 @@ def links(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """What GitHub makes of headings."""
+    """The anchors that GitHub makes of headings."""
     headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.once  # about files of this checkout
 
 
 def unsafe_children(source: str) -> list[int]:
-    """Lines with sys.executable and no "-P" right behind it: such a child takes `storage` from whatever folder it starts in."""
+    """Lines with sys.executable not directly followed by "-P": such a child would import `storage` from the folder it starts in."""
     tree = ast.parse(source)
     safe: set[int] = set()
     for node in ast.walk(tree):

@@ -72,7 +72,7 @@ def test_a_missing_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys:
     assert said.count("\n") == 1
 
 
-def test_the_pure_packages_are_compiled_and_what_knows_the_system_is_not() -> None:
+def test_only_pure_packages_are_compiled() -> None:
     modules = compiled_modules(compiled.ROOT)
     assert {"protocol/wire.py", "protocol/messages/heartbeat.py", "coordinator/hold.py", "storage/log.py", "broker/net/connection.py"} <= set(modules)
     assert not {"storage/disk.py", "protocol/generate.py", "protocol/__init__.py"} & set(modules)

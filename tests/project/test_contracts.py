@@ -8,10 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.running import ROOT
 
+pytestmark = pytest.mark.once  # import-linter, and our own imports
+
 PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli", "tenure", "project", "bench", "docs")
-# Modules of one idea in several files: each needs the others at least for its types.
+# Groups of modules that implement one idea together: each needs the others at least for its types.
 CIRCLES = [
     {"pipeline.virtual.client", "pipeline.virtual.partition", "pipeline.virtual.world"},
     {"storage.log", "storage.opening", "storage.turn_log"},

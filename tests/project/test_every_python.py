@@ -42,13 +42,13 @@ def test_every_python_gets_a_line_and_the_missing_ones_are_named(monkeypatch: py
     assert capsys.readouterr().out.splitlines()[-5:] == [
         "Not tested, because not found: Python 3.12, 3.14, 3.15",
         "Skipped with Python 3.11: 2 x needs Java",
-        "Tests marked `once` or `alone` ran with Python 3.11 only, those marked clients, kafka and spark by make words of their own",
+        "Tests marked `once` or `alone` ran with Python 3.11 only, those marked clients, jetstream, kafka and spark by make words of their own",
         "python3.11: 7 passed, 0 failed, 2 skipped",
         "python3.13: 8 passed, 1 failed, 0 skipped",
     ]
 
 
-def test_one_python_may_be_chosen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pythons_can_be_chosen_by_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[str] = []
     monkeypatch.setenv("PYTHONS", THIS)
     monkeypatch.setattr(words, "suite", lambda environment, minor, _, first: asked.append(str(environment)) or Tally(1, 0, 0, 0))  # type: ignore[func-returns-value]
@@ -92,7 +92,7 @@ def test_a_tally_believes_the_report_and_the_exit_code(
     assert words.pytest(tmp_path, "3.12", "together", []) == tally
 
 
-def test_what_says_nothing_about_the_python_runs_on_the_first_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tests_marked_once_run_on_the_first_python_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     marks = {
         "once": "pytest.mark.once  # why",
         "alone": "[\n    pytest.mark.alone,\n]",
@@ -106,7 +106,7 @@ def test_what_says_nothing_about_the_python_runs_on_the_first_alone(tmp_path: Pa
     asked: list[tuple[str, str, list[str]]] = []
 
     def noting(_: Path, minor: str, part: str, arguments: list[str]) -> Tally:
-        asked.append((minor, arguments[1], [one.removeprefix("--ignore=tests/test_") for one in arguments if one.endswith(".py")]))
+        asked.append((minor, arguments[1], [argument.removeprefix("--ignore=tests/test_") for argument in arguments if argument.endswith(".py")]))
         return Tally(1, 0, 0, 0)
 
     monkeypatch.setattr(words, "pytest", noting)
@@ -114,7 +114,7 @@ def test_what_says_nothing_about_the_python_runs_on_the_first_alone(tmp_path: Pa
     words.suite(Path("one"), "3.11", [], first=True)
     words.suite(Path("two"), "3.12", [], first=False)
     assert asked == [
-        ("3.11", "not alone and not clients and not kafka and not spark", ["alone.py", "clients.py", "kafka.py"]),
+        ("3.11", "not alone and not clients and not jetstream and not kafka and not spark", ["alone.py", "clients.py", "kafka.py"]),
         ("3.11", "alone", ["tests/test_alone.py", "tests/test_some.py"]),
-        ("3.12", "not alone and not once and not clients and not kafka and not spark", ["alone.py", "clients.py", "kafka.py", "once.py"]),
+        ("3.12", "not alone and not once and not clients and not jetstream and not kafka and not spark", ["alone.py", "clients.py", "kafka.py", "once.py"]),
     ]

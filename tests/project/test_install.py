@@ -14,7 +14,7 @@ from tests.running import ROOT
 
 
 class Recorded:
-    """install.py with an environment that costs nothing: what pip was asked for, in order."""
+    """install.py with a cheap environment that records the calls of pip, in order."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -75,7 +75,7 @@ def test_serving_installs_what_serving_needs_and_development_adds_the_rest(envir
     assert environment.ready() == []
 
 
-def test_what_analyses_need_is_added_when_it_is_asked_for(environment: Recorded) -> None:
+def test_analyze_dependencies_are_installed_on_request(environment: Recorded) -> None:
     assert environment.ready(development=False, analyze=True) == SERVING + ANALYZE
     assert environment.ready(analyze=True) == REST
     assert environment.ready() == []
@@ -110,7 +110,7 @@ def test_a_python_that_moved_away_is_replaced(complete: Recorded) -> None:
 
 
 @pytest.mark.parametrize("stamp", ["", "[]", "{}", "{", '{"serving": 1}', '{"locks": "x", "project": "y", "python": "3.11.7 /opt"}'])
-def test_a_stamp_that_says_nothing_is_no_stamp(complete: Recorded, stamp: str) -> None:
+def test_an_empty_stamp_does_not_count(complete: Recorded, stamp: str) -> None:
     (complete.folder / install.STAMP).write_text(stamp)
     assert complete.ready() == SERVING + REST
 
@@ -148,7 +148,7 @@ def test_an_interrupted_setup_does_not_pass_for_a_complete_one(environment: Reco
 
 @pytest.mark.once
 def test_the_command_runs_this_checkout_wherever_it_is_called(tmp_path: Path) -> None:
-    """The real thing, without pip."""
+    """The real command, without pip."""
     folder = tmp_path / "environment with a space"
     venv.create(folder, symlinks=True)
     install.install_project(folder)

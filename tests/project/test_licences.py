@@ -56,7 +56,7 @@ def test_any_other_licence_fails(
     assert f"licences: {name}: " in capsys.readouterr().err
 
 
-def test_what_is_excused_in_development_is_not_excused_in_what_serves(judged: dict[str, Message], tmp_path: Path) -> None:
+def test_a_licence_exception_for_development_does_not_apply_to_serving(judged: dict[str, Message], tmp_path: Path) -> None:
     lesser = package(("Classifier", "License :: OSI Approved :: GNU Lesser General Public License v2 or later (LGPLv2+)"))
     judged["crc32c"] = lesser
     assert verdict(tmp_path) == 0
@@ -81,5 +81,5 @@ def test_what_is_excused_in_development_is_not_excused_in_what_serves(judged: di
         ("", False),
     ],
 )
-def test_expressions_are_judged_as_they_are_meant(expression: str, fine: bool) -> None:
+def test_licence_expressions_are_evaluated(expression: str, fine: bool) -> None:
     assert licences.allowed(expression) is fine

@@ -1,4 +1,4 @@
-"""What the pages show is there and works: commands parse, links lead somewhere, and the listings of docs/start.md are run."""
+"""Listings in the pages work: commands parse, links have a target, and those of docs/start.md are run."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def test_every_command_that_a_page_shows_is_understood(listing: Listing) -> None
 
 
 def understood_by_the_broker(options: argparse.Namespace) -> None:
-    """ConfigError says what is wrong with a setting."""
+    """Raises ConfigError if a setting is wrong."""
     load_config(
         listen=options.listen, advertise=options.advertise, data=options.data, profile=options.profile, settings=options.settings, environ={}
     )
 
 
-def test_make_has_the_words_that_pages_use() -> None:
+def test_make_targets_named_in_pages_exist() -> None:
     words = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     used = {word for page in PAGES for word in re.findall(r"`make ([a-z-]+)[`\s]|^ *make ([a-z-]+)$", page.read_text(), re.MULTILINE) for word in word if word}
     assert {"run", "test", "check"} <= used
@@ -63,7 +63,7 @@ def test_make_has_the_words_that_pages_use() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     for link in links(page):
         if "://" in link:
             continue
@@ -80,12 +80,12 @@ def test_every_page_is_found_from_the_readme_and_from_the_index() -> None:
         assert pages <= {(index.parent / link).resolve() for link in links(index)}
 
 
-@pytest.mark.parametrize("listing", [one for page in PAGES for one in listings(page, "python")], ids=str)
+@pytest.mark.parametrize("listing", [listing for page in PAGES for listing in listings(page, "python")], ids=str)
 def test_every_python_listing_compiles(listing: Listing) -> None:
     compile(listing.text, str(listing), "exec")
 
 
-def test_the_tests_that_pages_name_are_there() -> None:
+def test_tests_named_in_pages_exist() -> None:
     files = list(ROOT.glob("tests/**/*.py"))
     there = {name for file in files for name in re.findall(r"^(?:async )?def (test_\w+)", file.read_text(), re.MULTILINE)}
     said = {name for page in PAGES for name in re.findall(r"`(test_\w+)`", page.read_text())}
@@ -94,7 +94,7 @@ def test_the_tests_that_pages_name_are_there() -> None:
     assert {name for page in PAGES for name in re.findall(r"`(?:tests/[\w/]*)?(test_\w+\.py)`", page.read_text())} <= {file.name for file in files}
 
 
-def test_the_readme_starts_the_broker_as_make_does() -> None:
+def test_the_readme_starts_the_broker_like_make_run() -> None:
     recipe = (ROOT / "Makefile").read_text()
     assert "\tmake run\n" not in recipe
     assert "$(BIN)/tenure serve --data ./data $(ARGS)" in recipe
@@ -105,7 +105,7 @@ def test_the_readme_starts_the_broker_as_make_does() -> None:
 
 
 class Program:
-    """A listing of docs/start.md as a process; what it printed is in a file."""
+    """A listing of docs/start.md as a process; its output goes to a file."""
 
     def __init__(self, folder: Path, port: int, name: str, *arguments: str) -> None:
         script = folder / name
@@ -169,9 +169,9 @@ def test_the_consumer_of_the_readme_keeps_its_seat_over_kills_of_itself_and_of_t
     # Nothing is left out. The order at which it was killed may come twice: it was printed and not yet committed.
     assert list(dict.fromkeys(read)) == [f"{number} order {number}" for number in range(len(set(read)))]
     assert len(read) - len(set(read)) <= 1
-    told = [line for broker in brokers for line in broker.lines if '"event": "group"' in line]
-    assert len(told) == 3, "a rebalance after the first"  # as docs/start.md says
-    assert all('"generation": 1' in line for line in told[1:])
+    history = [line for broker in brokers for line in broker.lines if '"event": "group"' in line]
+    assert len(history) == 3, "a rebalance after the first"  # as docs/start.md says
+    assert all('"generation": 1' in line for line in history[1:])
     dumped = subprocess.run(
         [sys.executable, "-P", "-m", "tenure", "log", "dump", "--group", "billing", "--kind", "groups", str(folder / "data")],
         capture_output=True, text=True, check=True, env=environment(), cwd=os.sep,

@@ -1,4 +1,4 @@
-"""The mutations of code are what they say, are put into what is loaded, and are told apart by content."""
+"""Mutations: how they are described, put into loaded code, and told apart by content."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def bucket(tmp_path: Path) -> Iterator[ModuleType]:
 
 def found(function: str, change: str, source: str = SOURCE) -> tuple[ast.Module, Mutation]:
     tree, mutations = mutations_of("bucket.py", source)
-    (mutation,) = [one for one in mutations if (one.key.function, one.key.change) == (function, change)]
+    (mutation,) = [mutation for mutation in mutations if (mutation.key.function, mutation.key.change) == (function, change)]
     return tree, mutation
 
 
@@ -80,7 +80,7 @@ def swapped(module: ModuleType, function: str, change: str) -> None:
     swap(tree, mutation, "bucket.py", module.__name__)
 
 
-def test_all_mutations_of_a_file_are_these() -> None:
+def test_the_mutations_of_a_file_are_complete() -> None:
     changes = [(one.key.function, one.number, one.key.change) for one in mutations_of("bucket.py", SOURCE)[1]]
     assert changes == [
         ("", 7, "3 -> 4"),
@@ -137,7 +137,7 @@ def test_the_same_change_of_the_same_line_twice_is_numbered() -> None:
     assert changes == ["and -> or", "and -> or (no. 2)"]
 
 
-def test_what_was_imported_by_name_is_mutated_too(bucket: ModuleType) -> None:
+def test_a_function_imported_by_name_is_mutated_too(bucket: ModuleType) -> None:
     fits, box = bucket.fits, bucket.Bucket(3)
     assert box.full
     swapped(bucket, "Bucket.full", ">= -> >")
@@ -152,7 +152,7 @@ def test_a_default_is_mutated_with_its_function(bucket: ModuleType) -> None:
     assert bucket.Bucket()._size == 1
 
 
-def test_what_is_evaluated_at_import_cannot_be_swapped(bucket: ModuleType) -> None:
+def test_code_evaluated_at_import_cannot_be_swapped(bucket: ModuleType) -> None:
     with pytest.raises(NotSwapped):
         swapped(bucket, "", "3 -> 4")
 
@@ -183,7 +183,7 @@ def test_a_verdict_holds_while_the_function_and_its_tests_are_the_same(tmp_path:
     assert again.known(mutation, tests[:1]) is None  # another test might notice
     assert again.known(other, tests) is None
     again.keep(mutation, tests, Verdict(KILLED, tests[0], 1.0))
-    assert again.known(mutation, tests[:1]) == Verdict(KILLED, tests[0], 0.0)  # that one does
+    assert again.known(mutation, tests[:1]) == Verdict(KILLED, tests[0], 0.0)  # that test does
     assert Results(kept, fresh=True).known(mutation, tests) is None
 
 
@@ -198,7 +198,7 @@ reason = "nobody asks for no size"
 
 
 def listed(tmp_path: Path, text: str) -> list[str]:
-    """What is wrong with this list, beside the source."""
+    """The problems of this equivalents list, beside the source."""
     (tmp_path / "bucket.py").write_text(SOURCE)
     path = tmp_path / "equivalent.toml"
     path.write_text(text)

@@ -1,4 +1,4 @@
-"""docs/operating.md says what to do about every warning and error that the broker logs, and its commands and its unit work."""
+"""docs/operating.md documents every logged warning and error, and its commands and systemd unit work."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def logged(folder: Path) -> Iterator[tuple[str, str, set[str]]]:
                     yield line, "warning", {str(other.value) for other in others if isinstance(other, ast.Constant)}
 
 
-def test_every_warning_and_error_stands_in_the_page_and_nothing_else() -> None:
+def test_the_page_lists_exactly_the_logged_warnings_and_errors() -> None:
     said: dict[str, tuple[str, set[str]]] = {}
     for line, level, fields in logged(ROOT):
         assert said.setdefault(line, (level, set()))[0] == level, f"{line!r} has two levels"
@@ -62,7 +62,7 @@ def test_an_undocumented_log_line_is_noticed(tmp_path: Path) -> None:
     assert list(logged(tmp_path)) == [("quite new", "warning", {"log", "why"}), ("newer", "error", set()), ("newest", "error", {"by"}), ("lost", "warning", {"lines"})]
 
 
-def test_what_the_configuration_warns_of_stands_in_the_page() -> None:
+def test_every_configuration_warning_is_documented() -> None:
     settings = [
         "log.cleaner.threads=2",
         "listeners=PLAINTEXT://0.0.0.0:9092,CONTROLLER://127.0.0.1:9093",
@@ -77,7 +77,7 @@ def test_what_the_configuration_warns_of_stands_in_the_page() -> None:
         assert any(re.fullmatch(pattern, notice) for pattern in patterns), notice
 
 
-def test_every_exit_code_of_a_failed_start_stands_in_the_page() -> None:
+def test_every_exit_code_of_a_failed_start_is_documented() -> None:
     codes = [int(row[0]) for row in table(PAGE, "code | the line says | what to do")]
     assert codes == sorted({*ExitCode, USAGE} - {ExitCode.OK})
 
@@ -102,7 +102,7 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     assert "NoSuchWord" in done.stdout + done.stderr
 
 
-def test_the_unit_gives_up_where_a_restart_cannot_help() -> None:
+def test_the_unit_does_not_restart_after_a_permanent_failure() -> None:
     (codes,) = re.findall(r"^RestartPreventExitStatus=(.*)$", unit(), re.MULTILINE)
     assert set(map(int, codes.split())) == {USAGE, ExitCode.DATA, ExitCode.PLATFORM, ExitCode.DIRECTORY, ExitCode.CONFIG}
 
@@ -174,7 +174,7 @@ def section(heading: str) -> list[str]:
     begin = text.count("\n", 0, text.index(f"\n## {heading}\n"))
     after = text.find("\n## ", text.index(f"\n## {heading}\n") + 4)
     end = text.count("\n", 0, after)
-    return [one.text for one in listings(PAGE, "") if begin < one.line < end]
+    return [listing.text for listing in listings(PAGE, "") if begin < listing.line < end]
 
 
 def produce(port: int, value: bytes) -> int:

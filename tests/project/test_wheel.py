@@ -1,6 +1,6 @@
-"""What `make dist` builds: what is in it, and that it serves where nothing else of ours is.
+"""The archives of `make dist`: their contents, and a broker served from them alone.
 
-In `make compiled-test` all of it is about the compiled wheel that was made of the copy under test.
+In `make compiled-test` the compiled wheel of the copy under test is used.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BUILD = "compiled" if COMPILED else "plain"
 
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel and the sdist of this checkout, and of what may lie around in one; or with the compiled wheel."""
+    """A folder with the wheel and the sdist of this checkout, with typical leftovers in it; or with the compiled wheel."""
     if COMPILED:
         return PACKAGES / "dist"
     checkout, built = tmp_path_factory.mktemp("checkout") / "tenure", tmp_path_factory.mktemp("dist")
@@ -53,7 +53,7 @@ def test_the_archives_hold_what_runs_and_nothing_else(archives: Path, capsys: py
     assert distribution.main([str(archives), *(["--compiled"] if COMPILED else [])]) == 0, capsys.readouterr().err
 
 
-def test_what_does_not_belong_and_what_is_missing_is_named(archives: Path) -> None:
+def test_surplus_and_missing_files_of_an_archive_are_named(archives: Path) -> None:
     (wheel,) = archives.glob("*.whl")
     names = distribution.wheel_names(wheel)
     inside, (log,) = distribution.INSIDE, [name for name in names if name.endswith("storage/log.py")]
@@ -69,7 +69,7 @@ def test_what_does_not_belong_and_what_is_missing_is_named(archives: Path) -> No
         assert f"{log.removesuffix('.py')} is not compiled" in distribution.problems_of(names, wheel=True, machine_code=True)
 
 
-def test_the_metadata_says_what_an_index_and_an_installer_ask(archives: Path) -> None:
+def test_the_package_metadata_is_complete(archives: Path) -> None:
     (wheel,) = archives.glob("*.whl")
     with ZipFile(wheel) as opened:
         (name,) = [name for name in opened.namelist() if name.endswith(".dist-info/METADATA")]
@@ -86,7 +86,7 @@ def test_the_metadata_says_what_an_index_and_an_installer_ask(archives: Path) ->
     assert {requirement.split(">")[0] for requirement in needed} == locked
 
 
-def test_one_name_is_said_to_be_installed(archives: Path) -> None:
+def test_the_wheel_declares_one_top_level_name(archives: Path) -> None:
     (wheel,) = archives.glob("*.whl")
     with ZipFile(wheel) as opened:
         (name,) = [name for name in opened.namelist() if name.endswith(".dist-info/top_level.txt")]
@@ -99,7 +99,7 @@ DECOY = "raise ImportError('this is a package of another application')\n"
 
 @pytest.fixture(scope="module")
 def environment(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel, where another application has installed packages with the names of ours."""
+    """An environment with the wheel, and with packages of another application that have the same names as ours."""
     made = empty_environment(tmp_path_factory.mktemp("environment"), archives)
     (site_packages,) = made.glob("lib/python3.*/site-packages")
     decoys(site_packages)
@@ -114,7 +114,7 @@ def decoys(folder: Path) -> Path:
     return folder
 
 
-def test_one_name_is_installed_and_importing_it_changes_nothing(environment: Path) -> None:
+def test_the_wheel_installs_one_package_without_import_side_effects(environment: Path) -> None:
     code = "import sys; before = list(sys.path), set(sys.modules); import tenure; print(list(sys.path) == before[0], set(sys.modules) - before[1])"
     done = subprocess.run([environment / "bin/python", "-I", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "True {'tenure'}\n"
@@ -185,7 +185,7 @@ def test_the_command_says_which_build_it_is(tenure: Installed) -> None:
     assert tenure("--version", program=("python", "-m", "tenure")) == said
 
 
-def test_broker_groups_clients_and_cleaner_work_over_a_kill_among_packages_with_the_names_of_ours(tenure: Installed) -> None:
+def test_an_installed_broker_survives_a_kill_beside_packages_of_the_same_names(tenure: Installed) -> None:
     with tenure.serving() as server:
         assert f'"build": "{BUILD}, ' in tenure.errors()
         compacted = ("cleanup.policy=compact", "segment.bytes=1048576", "min.cleanable.dirty.ratio=0.01")
@@ -218,9 +218,9 @@ def empty_environment(folder: Path, archives: Path) -> Path:
         pytest.skip("needs the wheels that `make setup` keeps, and this Python is not of its making")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     pip = [sys.executable, "-I", "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check", "install", "--quiet"]
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}  # else what is there counts as installed
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}  # otherwise the existing files count as installed
     (wheel,) = archives.glob("tenure-*.whl")
     serving = ["--find-links", str(kept), "--require-hashes", "--requirement", str(SERVING)]
-    for wanted in (serving, [str(wheel)]):  # the wheel with its dependencies: what is missing in the lock would be missed here
+    for wanted in (serving, [str(wheel)]):  # the wheel with its dependencies: this finds a package missing in the lock
         subprocess.run([*pip, "--no-index", *wanted], env=plain, check=True)
     return folder

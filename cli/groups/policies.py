@@ -1,0 +1,95 @@
+"""Policies of groups as DescribeConfigs and ListConfigResources report them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cli.client import EXIT, Failure, check, failure
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResult
+from protocol.messages.list_config_resources import ListConfigResourcesRequest
+
+if TYPE_CHECKING:
+    from cli.client import Cluster
+    from cli.groups.described import Group
+
+GROUP: Final = 32  # the resource type
+OWN, BROKER = 8, 4  # the sources of a value
+BY_TYPE_VERSION: Final = 1
+STATUS_PREFIX: Final = "status."
+KAFKAS: Final = ("consumer.", "share.", "streams.")  # prefixes of Kafka's own settings of groups
+REQUEST: Final = "rebalance.request"
+INSTANCE_IDS: Final = "instance.ids"
+
+
+class Policy(NamedTuple):
+    name: str
+    value: str
+    source: int
+
+    @property
+    def own(self) -> bool:
+        return self.source == OWN
+
+
+class GroupPolicies(NamedTuple):
+    """The policies that apply to a group, and their current status by name without "status."."""
+
+    group: str
+    policies: tuple[Policy, ...]
+    status: dict[str, str]
+
+    @property
+    def own(self) -> dict[str, str]:
+        return {policy.name: policy.value for policy in self.policies if policy.own}
+
+    @property
+    def effective(self) -> dict[str, str]:
+        return {policy.name: policy.value for policy in self.policies}
+
+    def document(self) -> dict[str, object]:
+        sources = {OWN: "group", BROKER: "broker"}
+        policies = [{"name": policy.name, "value": policy.value, "source": sources.get(policy.source, "default")} for policy in self.policies]
+        return {"group": self.group, "policies": policies, "status": self.status}
+
+
+def policies_of(cluster: Cluster, group: str) -> GroupPolicies:
+    reply = cluster.coordinator(group, DescribeConfigsRequest([DescribeConfigsResource(GROUP, group, None)]))
+    (result,) = reply.results
+    check(result.error_code, f"group {group}", result.error_message)
+    return _of(result)
+
+
+def _of(result: DescribeConfigsResult) -> GroupPolicies:
+    settings = [config for config in result.configs if not config.name.startswith(KAFKAS)]
+    status = {setting.name.removeprefix(STATUS_PREFIX): setting.value or "" for setting in settings if setting.name.startswith(STATUS_PREFIX)}
+    policies = [Policy(setting.name, setting.value or "", setting.config_source) for setting in settings if not setting.name.startswith(STATUS_PREFIX)]
+    return GroupPolicies(result.resource_name, tuple(policies), status)
+
+
+def statuses_of(cluster: Cluster, groups: Collection[Group]) -> dict[str, dict[str, str]]:
+    """The current status of each group's policies. Empty if the cluster does not report it: other output does not depend on it."""
+    by_broker: dict[int, list[str]] = {}
+    for group in groups:
+        by_broker.setdefault(group.coordinator, []).append(group.id)
+    found: dict[str, dict[str, str]] = {}
+    for broker_id, names in by_broker.items():
+        if cluster.version(ListConfigResourcesRequest.API_KEY, broker_id) < BY_TYPE_VERSION:
+            continue  # an older Apache Kafka, without settings of groups
+        reply = cluster.node(broker_id, DescribeConfigsRequest([DescribeConfigsResource(GROUP, name, None) for name in names]))
+        found |= {result.resource_name: _of(result).status for result in reply.results if not result.error_code}
+    return {group.id: found.get(group.id, {}) for group in groups}
+
+
+def groups_with_policies(cluster: Cluster) -> Sequence[str]:
+    reply = cluster.any(ListConfigResourcesRequest([GROUP]), oldest=BY_TYPE_VERSION)
+    if reply.error_code:
+        raise failure(reply.error_code, "the settings of groups")
+    return sorted({config_resource.resource_name for config_resource in reply.config_resources if config_resource.resource_type == GROUP})
+
+
+def lacking(message: str | None) -> Failure | None:
+    """The failure for a cluster without policies."""
+    if message is not None and "Unknown group config name" in message:
+        return Failure(EXIT.LACKING, "the cluster has no policies of groups: only Tenure brokers have them")
+    return None

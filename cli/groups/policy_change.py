@@ -1,0 +1,121 @@
+"""`tenure group policy set` and `unset`, and `tenure group rebalance`: change the policies of a group."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Final
+
+from cli.client import EXIT, Cluster, Failure, check
+from cli.groups.described import describe
+from cli.groups.policies import GROUP, INSTANCE_IDS, REQUEST, lacking, policies_of
+from cli.groups.policy_effects import effects
+from cli.shown import Screen, plain
+from coordinator.name_ranges import join_names
+from coordinator.policies import expand_names
+from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
+
+if TYPE_CHECKING:
+    from cli.groups.policies import GroupPolicies
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+NOTHING: Final = "nothing was changed"
+
+
+def run(options: argparse.Namespace) -> int:
+    screen = Screen.of(options)
+    with Cluster.of(options) as cluster:
+        before = policies_of(cluster, options.group)
+        changes = wanted(options, before)
+        if not changes:
+            return done(screen, options, before, [], [f"{plain(options.group)}: every policy is as wished already"])
+        send(cluster, options.group, changes, dry_run=True)  # refused before any question
+        group = describe(cluster, [options.group])[options.group]
+        requested = any(change.name == REQUEST and change.config_operation == SET for change in changes)
+        foreseen = effects(group, before.effective, expected(before, changes), before.status, requested)
+        if options.dry_run:
+            return done(screen, options, before, changes, [*foreseen, "dry run: " + NOTHING])
+        question = "".join(f"{plain(line)}\n" for line in foreseen) + plain(f"Change the policies of group {options.group}?")
+        if not screen.confirm(question, options):
+            raise Failure(EXIT.REFUSED, NOTHING)
+        send(cluster, options.group, changes, dry_run=False)
+        after = policies_of(cluster, options.group)
+    if hasattr(options, "reason"):
+        return done(screen, options, after, changes, [plain(f"group {options.group} rebalances: {options.reason}")])
+    return done(screen, options, after, changes, [plain(f"group {options.group}: {words(change)}") for change in changes])
+
+
+def wanted(options: argparse.Namespace, before: GroupPolicies) -> list[AlterableConfig]:
+    """The changes that the command line asks for, without those that would change nothing."""
+    if hasattr(options, "reason"):
+        return [AlterableConfig(REQUEST, SET, options.reason)]
+    if options.policy_action == "unset":
+        if bool(options.names) == bool(options.all):
+            raise Failure(EXIT.USAGE, "name the policies to unset, or --all of them")
+        names = list(before.own) if options.all else list(dict.fromkeys(options.names))
+        return [AlterableConfig(name, DELETE, None) for name in names if name in before.own]
+    names = [name for name, _ in options.settings]
+    by_instances = bool(options.add_instances) + bool(options.remove_instances)
+    if not names and not by_instances:
+        raise Failure(EXIT.USAGE, "say what to set: NAME=VALUE, --add-instances or --remove-instances (see tenure group policy set --help)")
+    if len(set(names)) < len(names) or by_instances > 1 or (by_instances and INSTANCE_IDS in names):
+        raise Failure(EXIT.USAGE, "each policy can be changed once in one command")
+    changes = [AlterableConfig(name, SET, value) for name, value in options.settings if name == REQUEST or before.own.get(name) != value]
+    if options.add_instances:
+        changes.append(AlterableConfig(INSTANCE_IDS, APPEND, options.add_instances))
+    if options.remove_instances:
+        changes.append(AlterableConfig(INSTANCE_IDS, SUBTRACT, options.remove_instances))
+    return changes
+
+
+def send(cluster: Cluster, group: str, changes: list[AlterableConfig], *, dry_run: bool) -> None:
+    reply = cluster.coordinator(group, IncrementalAlterConfigsRequest([AlterConfigsResource(GROUP, group, changes)], dry_run))
+    for result in reply.responses:
+        if result.error_code:
+            raise_lacking(result.error_message)
+            check(result.error_code, f"group {group}", result.error_message)
+
+
+def raise_lacking(message: str | None) -> None:
+    failure = lacking(message)
+    if failure is not None:
+        raise failure
+
+
+def expected(before: GroupPolicies, changes: list[AlterableConfig]) -> dict[str, str]:
+    """The policies after the changes, which the broker has accepted."""
+    after = dict(before.effective)
+    for change in changes:
+        value = change.value or ""
+        match change.config_operation:
+            case 0:
+                after[change.name] = value
+            case 1:
+                after.pop(change.name, None)
+            case operation:
+                present = expand_names(after.get(INSTANCE_IDS, ""))
+                changed = expand_names(value)
+                names = [*present, *changed] if operation == APPEND else [name for name in present if name not in frozenset(changed)]
+                after[INSTANCE_IDS] = join_names(list(dict.fromkeys(names)))
+    return after
+
+
+def words(change: AlterableConfig) -> str:
+    match change.config_operation:
+        case 0:
+            return f"{change.name} is {change.value}"
+        case 1:
+            return f"{change.name} is unset"
+        case 2:
+            return f"added to {change.name}: {change.value}"
+    return f"removed from {change.name}: {change.value}"
+
+
+def done(screen: Screen, options: argparse.Namespace, policies: GroupPolicies, changes: list[AlterableConfig], lines: list[str]) -> int:
+    if screen.json:
+        operations = ("set", "unset", "add", "remove")
+        changed = [{"name": change.name, "operation": operations[change.config_operation], "value": change.value} for change in changes]
+        screen.document(policies.document() | {"dry_run": options.dry_run, "changes": changed, "messages": lines})
+    else:
+        for line in lines:
+            screen.line(line)
+    return EXIT.DONE

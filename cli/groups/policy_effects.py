@@ -1,0 +1,86 @@
+"""The effects of a policy change on the group's current members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from cli.groups.policies import INSTANCE_IDS
+from cli.shown import counted
+from coordinator.policies import expand_names
+from history.words import called, listed
+
+if TYPE_CHECKING:
+    from cli.groups.described import Group
+
+NONE = "none"
+
+
+def effects(
+    group: Group | None, before: Mapping[str, str], after: Mapping[str, str], status: Mapping[str, str], requested: bool
+) -> list[str]:
+    """One sentence for each effect, or one saying that there is none. `before` and `after` are all policies of the group, by name.
+
+    `requested`: the change asks for a rebalance.
+    """
+    if group is None or not group.members:
+        return ["the group has no members now: the policies apply from the first member on"]
+    found = list(_effects(group, given(before), given(after), status, requested))
+    return found or ["no present member is affected"]
+
+
+def given(policies: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in policies.items() if value != NONE}
+
+
+def _effects(
+    group: Group, before: dict[str, str], after: dict[str, str], status: Mapping[str, str], requested: bool
+) -> Iterator[str]:
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    if requested:
+        yield f"{counted(len(group.members), 'member')} would rejoin once; no member would be removed"
+    if "registration.timeout.ms" in changed:
+        yield from _registration(group, after.get("registration.timeout.ms"), status)
+    if "expansion.timeout.ms" in changed and "expansion.timeout.ms" not in before:
+        yield f"new members would wait up to {after['expansion.timeout.ms']} ms for others; the {counted(len(group.members), 'present member')} would not notice"
+    if INSTANCE_IDS in changed or "roster.strict" in changed:
+        yield from _roster(group, after)
+    if "target.group.size" in changed:
+        yield from _target(group, after.get("target.group.size"), status)
+
+
+def _registration(group: Group, timeout: str | None, status: Mapping[str, str]) -> Iterator[str]:
+    if timeout is None:
+        if "away" in status:
+            yield f"the members that are away would be removed in one rebalance: {status['away']}"
+        return
+    dynamic = len(group.members) - group.static
+    whose = "its" if group.static == 1 else "their"
+    yield f"{counted(group.static, 'static member')} would keep {whose} partitions for up to {timeout} ms after the session ended"
+    if dynamic:
+        yield f"{counted(dynamic, 'dynamic member')} would be removed at the end of the session, as now"
+
+
+def _roster(group: Group, after: dict[str, str]) -> Iterator[str]:
+    text = after.get(INSTANCE_IDS)
+    if text is None:
+        return
+    names = expand_names(text)
+    present = {member.instance_id for member in group.members}
+    missing = [name for name in names if name not in present]
+    if missing:
+        yield f"{counted(len(missing), 'instance')} of the list would be missing: {listed(missing[:10])}{' and others' if len(missing) > 10 else ''}"
+    others = [member for member in group.members if member.instance_id not in frozenset(names)]
+    if others and after.get("roster.strict") == "true":
+        shown = listed(called(other.member_id, other.instance_id) for other in others[:10])
+        yield f"{counted(len(others), 'member')} would be removed in one rebalance, not being on the list: {shown}"
+
+
+def _target(group: Group, text: str | None, status: Mapping[str, str]) -> Iterator[str]:
+    if text is None:
+        if "standby" in status:
+            yield f"the standbys would become active in one rebalance: {status['standby']}"
+        return
+    extra = len(group.members) - int(text)
+    if extra > 0:
+        yield f"{counted(extra, 'member')} of {len(group.members)} would be standby, without partitions"

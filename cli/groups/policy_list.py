@@ -1,0 +1,23 @@
+"""`tenure group policy list`: all groups that have policies."""
+
+from __future__ import annotations
+
+import argparse
+
+from cli.client import EXIT, Cluster
+from cli.groups.policies import groups_with_policies, policies_of
+from cli.shown import Column, Screen
+
+
+def run(options: argparse.Namespace) -> int:
+    screen = Screen.of(options)
+    with Cluster.of(options) as cluster:
+        found = [policies_of(cluster, name) for name in groups_with_policies(cluster)]
+    if screen.json:
+        screen.document({"groups": [one.document() for one in found]})
+    elif not found:
+        screen.line("no group has policies")
+    else:
+        columns = [Column("GROUP", False), Column("POLICY", False), Column("VALUE", False)]
+        screen.table(columns, [(one.group, *policy) for one in found for policy in one.own.items()])
+    return EXIT.DONE

@@ -1,0 +1,151 @@
+"""The status of the nodes of a Tenure cluster, and `tenure node drain|undrain`."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from broker.cluster.messages import Kind, decode_reply, encode
+from cli.client import EXIT, Cluster, Failure
+from cli.dial import dial, remaining
+from cli.shown import Screen, counted
+from protocol.errors import ProtocolError
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.node_requests import NodeRequest
+
+BROKER: Final = 4  # resource type
+STATUS_PREFIX: Final = "status."
+THE_COMMAND: Final = -1  # instead of the id of a node that sends a request
+STATUS_SECONDS: Final = 2.0
+PAUSE_SECONDS: Final = 0.1
+
+
+class NodeStatus(NamedTuple):
+    """One node."""
+
+    draining: bool
+    controller: bool
+    groups_partitions: int  # of __consumer_offsets
+    topics_partitions: int
+    settled: bool  # each log is at the node that should have it, as far as this node knows
+    started_ms: int | None
+    since_ms: int | None  # when it got the last of its logs
+
+    @property
+    def owned(self) -> str:
+        texts = [f"{counted(self.groups_partitions, 'partition')} of groups", f"{self.topics_partitions} of topics"]
+        return " and ".join(texts) + (" and is the controller" if self.controller else "")
+
+    @property
+    def empty(self) -> bool:
+        return not (self.groups_partitions or self.topics_partitions or self.controller)
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "draining": self.draining,
+            "settled": self.settled,
+            "groups_partitions": self.groups_partitions,
+            "topics_partitions": self.topics_partitions,
+            "started": moment(self.started_ms),
+            "since": moment(self.since_ms),
+        }
+
+
+def moment(ms: int | None) -> str | None:
+    """UTC, with milliseconds."""
+    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def node_status(cluster: Cluster, id: int) -> NodeStatus | None:
+    """The logs that the node owns; None for a broker that is not one of several nodes, or does not answer."""
+    try:
+        request = DescribeConfigsRequest([DescribeConfigsResource(BROKER, str(id), None)])
+        reply = cluster.node(id, request, timeout=STATUS_SECONDS, patient=False)
+    except Failure:
+        return None
+    entries = {config.name.removeprefix(STATUS_PREFIX): config.value or "" for config in reply.results[0].configs if config.name.startswith(STATUS_PREFIX)}
+    if "node" not in entries:
+        return None
+    newest = [time for name in ("controller.since.ms", "groups.newest.ms", "topics.newest.ms") if (time := number(entries, name)) is not None]
+    return NodeStatus(
+        entries["node"] == "draining",
+        entries.get("controller") == "true",
+        number(entries, "groups.partitions") or 0,
+        number(entries, "topics.partitions") or 0,
+        entries.get("settled") == "true",
+        number(entries, "started.ms"),
+        max(newest, default=None),
+    )
+
+
+def number(entries: dict[str, str], name: str) -> int | None:
+    text = entries.get(name, "")
+    return int(text) if text.isdecimal() else None
+
+
+# tenure node drain, tenure node undrain
+
+
+def run(options: argparse.Namespace) -> int:
+    screen = Screen.of(options)
+    drain = options.action == "drain"
+    with Cluster.of(options) as cluster:
+        before = found_node(cluster, options.node, drain)
+        if options.dry_run:
+            after = before
+            line = f"node {options.node} would {'give up' if drain else 'get'} its share of the logs; now it owns {before.owned}"
+        else:
+            send(cluster, options.node, drain)
+            after = await_moved(cluster, options.node, drain)
+            line = f"node {options.node} owns nothing and can be stopped" if drain else f"node {options.node} owns {after.owned}"
+    if screen.json:
+        screen.document({"node": options.node, "dry_run": options.dry_run, **after.document()})
+    else:
+        screen.line(line)
+    return EXIT.DONE
+
+
+def found_node(cluster: Cluster, id: int, drain: bool) -> NodeStatus:
+    """The node as it is now; Failure where it is none, or none is left to own its logs."""
+    if id not in cluster.brokers:
+        raise Failure(EXIT.MISSING, f"there is no node {id} at the moment; there is {', '.join(map(str, sorted(cluster.brokers)))}")
+    status = node_status(cluster, id)
+    if status is None:
+        raise Failure(EXIT.LACKING, f"broker {id} is not one of several nodes of Tenure (tenure serve --nodes N)")
+    others = [found for other in cluster.brokers if other != id and (found := node_status(cluster, other)) is not None]
+    if drain and all(other.draining for other in others):
+        raise Failure(EXIT.REFUSED, f"node {id} is the only one that is not drained: nothing would be served")
+    return status
+
+
+def send(cluster: Cluster, id: int, drain: bool) -> None:
+    """Ask the node itself; it lets the others know."""
+    deadline = time.monotonic() + cluster.timeout
+    broker = cluster.brokers[id]
+    request = NodeRequest(Kind.DRAIN, THE_COMMAND, offset=int(drain), target=id)
+    try:
+        with dial(broker.host, broker.port, deadline) as connection:
+            connection.settimeout(remaining(deadline))
+            connection.sendall(encode(request, 1))
+            with connection.makefile("rb") as replies:
+                frame = replies.read(int.from_bytes(replies.read(4), "big"))
+        _, reply = decode_reply(frame)
+    except (OSError, ProtocolError) as error:
+        raise Failure(EXIT.UNREACHABLE, f"node {id} does not answer: {error}") from error
+    if reply.error_code:
+        raise Failure(EXIT.REFUSED, f"node {id} refuses with error {reply.error_code}")
+
+
+def await_moved(cluster: Cluster, id: int, drain: bool) -> NodeStatus:
+    """Until the node owns nothing, or has its share again."""
+    deadline = time.monotonic() + cluster.timeout
+    while True:
+        status = node_status(cluster, id)
+        if status is not None and status.draining == drain and (status.empty if drain else status.settled):
+            return status
+        if time.monotonic() + PAUSE_SECONDS >= deadline:
+            owned = "does not answer" if status is None else f"owns {status.owned} after {cluster.timeout:g} s"
+            raise Failure(EXIT.AGAIN, f"node {id} {owned}; tenure cluster shows how it goes on")
+        time.sleep(PAUSE_SECONDS)

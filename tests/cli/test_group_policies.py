@@ -1,0 +1,167 @@
+"""tenure group policy and tenure group rebalance, on a broker of ours."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from cli.groups.described import Group, GroupMember
+from cli.groups.policy_effects import effects
+from tests.cli.admin import Admin
+from tests.cli.conftest import Tenure
+from tests.cli.group_history import entries_of
+from tests.cli.group_members import assignment, group_members
+from tests.running import wait_until
+
+pytestmark = pytest.mark.once
+
+REBALANCE_IN_PROGRESS = 27
+TIMEOUT = "registration.timeout.ms"
+
+
+@pytest.fixture(scope="module")
+def admin(admin: Admin) -> Admin:
+    admin.topic("ruled", counts=(1, 1), begins={})
+    return admin
+
+
+def shown(ask: Tenure, group: str) -> Any:
+    return json.loads(ask("group", "policy", "show", group, "--json").out)
+
+
+def own(ask: Tenure, group: str) -> dict[str, str]:
+    return {one["name"]: one["value"] for one in shown(ask, group)["policies"]}
+
+
+def test_policies_are_set_shown_listed_and_unset(ask: Tenure) -> None:
+    done = ask("group", "policy", "set", "kept", f"{TIMEOUT}=60000", "subscription.change=rebalance")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines() == [f"group kept: {TIMEOUT} is 60000", "group kept: subscription.change is rebalance"]
+    lines = ask("group", "policy", "show", "kept").out.splitlines()
+    assert [line.split() for line in lines] == [
+        ["POLICY", "VALUE", "FROM"],
+        [TIMEOUT, "60000", "group"],
+        ["subscription.change", "rebalance", "group"],
+    ]
+    assert ["kept", TIMEOUT, "60000"] in [line.split() for line in ask("group", "policy", "list").out.splitlines()]
+    assert ask("group", "policy", "unset", "kept", TIMEOUT).out == f"group kept: {TIMEOUT} is unset\n"
+    assert own(ask, "kept") == {"subscription.change": "rebalance"}
+    assert ask("group", "policy", "unset", "kept", "--all").code == 0
+    assert ask("group", "policy", "show", "kept").out == "group kept has no policies\n"
+    assert "kept" not in ask("group", "policy", "list").out
+
+
+def test_an_already_set_policy_is_left_unchanged(ask: Tenure) -> None:
+    ask("group", "policy", "set", "same", f"{TIMEOUT}=60000")
+    assert ask("group", "policy", "set", "same", f"{TIMEOUT}=60000").out == "same: every policy is as wished already\n"
+    assert ask("group", "policy", "unset", "same", "pending.release").out == "same: every policy is as wished already\n"
+
+
+def test_a_refused_policy_change_names_the_remedy_and_changes_nothing(ask: Tenure) -> None:
+    done = ask("group", "policy", "set", "wrong", f"{TIMEOUT}=5")
+    assert done.code == 1
+    assert "write milliseconds from 1000" in done.err
+    assert own(ask, "wrong") == {}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("set", "g"), ("set", "g", "a=1", "a=2"), ("set", "g", "instance.ids=a", "--add-instances", "b"), ("unset", "g"), ("unset", "g", "a", "--all")],
+)
+def test_an_empty_or_contradictory_policy_command_line_is_refused(ask: Tenure, arguments: tuple[str, ...]) -> None:
+    assert ask("group", "policy", *arguments).code == 64
+
+
+def test_a_dry_run_shows_the_effect_on_members_and_changes_nothing(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+    with group_members(bootstrap, "dryly", ["ruled"]) as members:
+        members.settle({"a": {"ruled": [0]}, "b": {"ruled": [1]}}, static=["a"])
+        done = ask("group", "policy", "set", "dryly", f"{TIMEOUT}=60000", "--dry-run")
+        assert done.out.splitlines() == [
+            "1 static member would keep its partitions for up to 60000 ms after the session ended",
+            "1 dynamic member would be removed at the end of the session, as now",
+            "dry run: nothing was changed",
+        ]
+        asked = ask("group", "rebalance", "dryly", "--reason", "why not", "--dry-run", "--json")
+        assert json.loads(asked.out)["messages"][0] == "2 members would rejoin once; no member would be removed"
+        assert own(ask, "dryly") == {}
+        assert members.heartbeat("a") == 0
+
+
+def test_a_requested_rebalance_makes_all_members_rejoin_and_shows_in_the_history(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+    placed = {"a": {"ruled": [0]}, "b": {"ruled": [1]}}
+    with group_members(bootstrap, "asked", ["ruled"]) as members:
+        members.settle(placed, static=["a"])
+        for _ in range(2):  # the same reason again is another request
+            done = ask("group", "rebalance", "asked", "--reason", "moved racks")
+            assert (done.code, done.out) == (0, "group asked rebalances: moved racks\n")
+            assert members.heartbeat("a") == REBALANCE_IN_PROGRESS
+            members.settle(placed, static=["a"])
+        assert own(ask, "asked") == {"rebalance.request": "moved racks"}
+    entries = entries_of(ask, "asked", 3)
+    assert "moved racks" in json.dumps(entries[-1])
+
+
+def group_of(*instances: str | None) -> Group:
+    members = tuple(GroupMember(f"id-{number}", name, "c", "h", (), ()) for number, name in enumerate(instances))
+    return Group("g", "Stable", "classic", "consumer", "range", 1, members)
+
+
+@pytest.mark.parametrize(
+    ("instances", "before", "after", "expected"),
+    [
+        ((), {}, {TIMEOUT: "60000"}, "no members now"),
+        (("a",), {}, {"subscription.change": "rebalance"}, "no present member is affected"),
+        (("a",), {TIMEOUT: "60000"}, {}, "would be removed in one rebalance: a since 5"),
+        (("a",), {TIMEOUT: "60000"}, {TIMEOUT: "none"}, "would be removed in one rebalance: a since 5"),
+        (("a",), {}, {"expansion.timeout.ms": "5000"}, "new members would wait up to 5000 ms"),
+        (("w-1",), {}, {"instance.ids": "w-[1-3]"}, "2 instances of the list would be missing: w-2 and w-3"),
+        (("w-1", "x"), {}, {"instance.ids": "w-1", "roster.strict": "true"}, "1 member would be removed in one rebalance"),
+        (("a", "b", "c"), {}, {"target.group.size": "2"}, "1 member of 3 would be standby"),
+        (("a", "b"), {}, {"target.group.size": "2"}, "no present member is affected"),
+        (("a", "s"), {"target.group.size": "1"}, {}, "the standbys would become active in one rebalance: s since 7"),
+    ],
+)
+def test_the_effects_of_a_change_on_the_present_members(
+    instances: tuple[str, ...], before: dict[str, str], after: dict[str, str], expected: str
+) -> None:
+    assert expected in " / ".join(effects(group_of(*instances), before, after, {"away": "a since 5", "standby": "s since 7"}, False))
+
+
+def test_an_away_member_is_shown_with_the_time_since_when(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+    ask("group", "policy", "set", "absent", f"{TIMEOUT}=600000")
+    with group_members(bootstrap, "absent", ["ruled"]) as members:
+        members.settle({"a": {"ruled": [0, 1]}}, static=["a"], session_ms=150)
+        wait_until(lambda: shown(ask, "absent")["status"])
+        for command in ("describe", "members", "policy show"):
+            assert re.search(r"^away: a since \d{4}-\d\d-\d\dT", ask("group", *command.split(), "absent").out, re.MULTILINE)
+        (described,) = json.loads(ask("group", "describe", "absent", "--json").out)["groups"]
+        assert described["policy_status"].keys() == {"away"}
+        assert members.heartbeat("a") == 0
+        assert shown(ask, "absent")["status"] == {}
+        assert "away" not in ask("group", "describe", "absent").out
+
+
+def test_standbys_and_the_take_over_of_a_seat_are_shown(admin: Admin, bootstrap: str, ask: Tenure) -> None:
+    ask("group", "policy", "set", "manned", "target.group.size=1")
+    with group_members(bootstrap, "manned", ["ruled"]) as members:
+        members.settle({"a": {"ruled": [0, 1]}}, static=["a"])
+        members.add_standby("b")
+        members.add_standby("c")
+        for command in ("describe", "members", "policy show"):
+            assert re.search(r"^standby: b since \d{4}-\d\d-\d\dT\S+, c since ", ask("group", *command.split(), "manned").out, re.MULTILINE)
+        members.leave("a")
+        for command in ("describe", "members", "policy show"):
+            assert re.search(r"^takeover: b for a since \d{4}-\d\d-\d\dT", ask("group", *command.split(), "manned").out, re.MULTILINE)
+        assert members.must_rejoin("b")
+        assert members.rejoin("b") == assignment({"ruled": [0, 1]})
+        (described,) = json.loads(ask("group", "describe", "manned", "--json").out)["groups"]
+        assert described["policy_status"].keys() == {"standby"}
+        wait_until(lambda: "b reads the partitions of the seat of a" in ask("group", "history", "manned").out)
+    told = ask("group", "history", "manned").out
+    assert "the standby b took the seat of a, without a rebalance" in told
+    assert "c is a standby" in told
+    kinds = [entry["kind"] for entry in json.loads(ask("group", "history", "manned", "--json").out)["entries"]]
+    assert kinds.count("rebalance") == 1
