@@ -1,0 +1,192 @@
+"""What can be seen inside a broker only, looked at from time to time: bounds, invariants, and the log against memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from coordinator import partition_of
+from coordinator.deadlines import NEVER
+from coordinator.facts import read_offset
+from coordinator.notes import Cause
+from simulator.promises import NONE
+from simulator.truths import check_group, compare_with_log, offsets_of
+from simulator.world import MS, SECOND, Broken, format_time
+from storage import DamagedLog
+
+if TYPE_CHECKING:
+    from simulator.node import Node
+    from simulator.run import Run
+
+ANSWERED_NS: Final = 60 * SECOND  # on top of the request's own timeout
+COMPARED_BYTES: Final = 10_000  # a longer log is compared with memory less often
+AFTER_INSTANCE: Final = 37  # of a member id: a hyphen and a UUID
+LATE_NS: Final = 500 * MS  # within which a session's end must be noticed
+
+
+class Audit:
+    def __init__(self, run: Run, node: Node) -> None:
+        self._run = run
+        self._node = node
+        self._world = run.world
+        self._seats: dict[str, dict[str, str]] = {}  # group -> instance -> member id, as the notes say
+        self._clock_set_at = -(1 << 62)
+        self._serving: dict[int, int] = {}  # partition -> since when it is known to serve
+        self._compared: dict[int, tuple[Any, ...]] = {}  # partition -> what its log and memory were when they were last compared
+
+    # Notes.
+
+    def joined(self, group: str, body: Any) -> None:
+        if body.instance_id is not None:
+            seats = self._seats.setdefault(group, {})
+            before = seats.get(body.instance_id)
+            if before is not None and before != body.member_id and not body.known_id:
+                raise Broken("static restart", f"{body.instance_id} joins as {body.member_id}, a new member, and has the seat of {before}", group)
+            seats[body.instance_id] = body.member_id
+
+    def gone(self, group: str, body: Any) -> None:
+        seats = self._seats.get(group, {})
+        if body.instance_id is not None and seats.get(body.instance_id) == body.member_id:
+            del seats[body.instance_id]
+
+    def replaced(self, group: str, body: Any) -> None:
+        self._seats.setdefault(group, {})[body.instance_id] = body.new_id
+
+    def changed(self, group: str, cause: Cause, body: Any) -> None:
+        if cause != Cause.STATIC_PROTOCOL_CHANGED:
+            return
+        instance = str(body.reason_text).partition(":")[0][:-AFTER_INSTANCE]
+        if not self._run.policies.changes_topics(group, instance):
+            raise Broken("static restart", f"{body.reason_text} moves everybody, and its subscription is the same", group)
+
+    def forget_seats(self, group: str) -> None:
+        """Notes about the group were left out."""
+        self._seats.pop(group, None)
+
+    def partition_changed(self, partition: int) -> None:
+        """It was loaded or given up: what was not durable may be gone."""
+        self._seats.clear()
+        self._serving.pop(partition, None)
+
+    def loaded(self, journal: Any) -> None:
+        """A partition serves again: what it has read is what clients are going to read."""
+        run = self._run
+        for plan in run.plan.groups:
+            if partition_of(plan.name, run.plan.partitions) != journal.partition:
+                continue
+            group = journal.shard.groups.get(plan.name)
+            stored = offsets_of(group) if group is not None else {}
+            for topic, partitions in plan.settings.topics:
+                if topic in run.administrator.deleted:
+                    continue  # its offsets are forgotten next
+                for number in range(partitions):
+                    place = plan.name, topic, number
+                    value = stored.get((topic, number))
+                    if value is None:
+                        run.offsets.may_expire(place, run.retention_ns)
+                    run.offsets.read(place, NONE if value is None else read_offset(value).offset, self._world.now)
+
+    def node_ended(self) -> None:
+        """What was not durable may be gone."""
+        self._seats.clear()
+        self._serving.clear()
+
+    def serves(self, group: str) -> bool:
+        return self._node.serving and not self._node.broker.shards.of(group).refusal
+
+    def served_since(self, group: str, moment: int) -> bool:
+        """Whether the group's partition has surely served since then."""
+        node = self._node
+        if not node.serving:
+            return False
+        since = self._serving.get(node.broker.shards.of(group).partition)
+        return since is not None and since < moment
+
+    def clock_set(self) -> None:
+        self._clock_set_at = self._world.now
+
+    @property
+    def clock_is_steady(self) -> bool:
+        return self._clock_set_at < 0
+
+    # Looking inside.
+
+    def look(self) -> None:
+        run, node = self._run, self._node
+        node.check()
+        if not node.serving:
+            return
+        connections = len(node.broker.connections.live)
+        if connections > len(node.streams):
+            raise Broken("bounds", f"{connections} connections are known, {len(node.streams)} were opened")
+        for stream in [stream for stream in node.streams if stream.transport is not None and stream.transport.lost]:
+            del node.streams[stream]
+        for journal in node.broker.shards.journals:
+            if journal.refusal:
+                self._serving.pop(journal.partition, None)
+                continue
+            self._serving.setdefault(journal.partition, self._world.now)
+            shard = journal.shard
+            for group in shard.groups.values():
+                self._look_at(group)
+            run.policies.look(node, journal, self._serving[journal.partition], self.clock_is_steady)
+            if shard.hold.durable == shard.hold.emitted and not shard.hold.held:
+                size = journal._owned.log.size
+                chance = 0.3 if size < COMPARED_BYTES else 0.3 * COMPARED_BYTES / size
+                state = journal, journal._owned.log.next_offset, size, *[group.version for group in shard.groups.values()]
+                if self._compared.get(journal.partition) == state:
+                    chance /= 10
+                if self._world.chance(chance):
+                    self._compare(journal)
+                    self._compared[journal.partition] = state
+        for consumer in run.consumers:
+            self._is_answered(consumer.wire, consumer)
+
+    def _look_at(self, group: Any) -> None:
+        try:
+            check_group(group)
+        except AssertionError as error:
+            raise Broken("invariants", f"{group.id}: {error}", group.id) from error
+        self._look_at_sessions(group)
+        people = sum(1 for consumer in self._run.consumers if consumer.group == group.id)
+        if len(group.statics) > people:
+            raise Broken("bounds", f"{group.id} has {len(group.statics)} static members of {people} processes", group.id)
+
+    def _look_at_sessions(self, group: Any) -> None:
+        """A session ends in time: its deadline is at most its length away, and not long past while the broker is well."""
+        node = self._node
+        now = node.broker.clock.tick()
+        calm = self._world.now - max(node.frozen_until, node.troubled_at) > LATE_NS
+        for member in group.members.values():
+            if member.deadline == NEVER or member.is_new:  # a new member has five minutes to see its first rebalance end
+                continue
+            if member.deadline > now + member.session_timeout_ms:
+                raise Broken("sessions", f"the session of {member.id} ends in {member.deadline - now} ms and lasts {member.session_timeout_ms}", group.id)
+            if calm and member.deadline < now - LATE_NS // MS:
+                raise Broken("sessions", f"the session of {member.id} ended {now - member.deadline} ms ago", group.id)
+
+    def _compare(self, journal: Any) -> None:
+        shard = journal.shard
+        try:
+            log = [fact for facts in journal._owned.replay() for fact in facts]
+        except (OSError, DamagedLog):
+            return
+        try:
+            compare_with_log(shard, log, journal._clock.now)
+        except AssertionError as error:
+            raise Broken("replay", str(error), str(error).partition(":")[0]) from error
+        self._world.count("compared with the log")
+
+    def _is_answered(self, wire: Any, consumer: Any) -> None:
+        if wire is None or not wire.open or not wire.waiting:
+            return
+        first = wire.waiting[0]
+        bound = 2 * consumer.settings.rebalance_ns + consumer.settings.session_ns + ANSWERED_NS + 40 * SECOND
+        if self._world.now - first.sent > bound:
+            raise Broken(
+                "answers", f"{consumer.name}: {type(first.message).__name__} of {format_time(first.sent)} has no reply", consumer.group
+            )
+
+    def all_answered(self) -> None:
+        """In calm, a request is answered within its time."""
+        for consumer in self._run.consumers:
+            self._is_answered(consumer.wire, consumer)

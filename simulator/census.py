@@ -1,0 +1,118 @@
+"""Which simulated nodes live: their files, locked as long as their process lives, and how the others hear of its end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Final
+
+from broker.stores.node_files import Gone, node_ids, read_node
+from simulator.disk import SimDisk, SimLock
+from simulator.world import MS, World
+from storage import NodeInfo
+
+NOTICED_NS: Final = 5 * MS  # until the thread that waits for a lock runs
+LATE_NS: Final = 400 * MS  # the same on a busy machine
+LATE: Final = 0.02  # the probability of that
+
+
+class Census:
+    """All nodes of one simulated machine."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.version = 0  # of the files with addresses
+        self._watchers: dict[str, list[Gone]] = {}  # by the file that is locked
+
+    def watch(self, path: str, gone: Gone) -> None:
+        self._watchers.setdefault(path, []).append(gone)
+
+    def later(self, moment: int, gone: Gone, node: int) -> bool:
+        """Whether the moment is yet to come; then `gone` is called at it."""
+        if moment > self._world.now:
+            self._world.at(moment, gone, node)
+        return moment > self._world.now
+
+    def ended(self, path: str, node: int) -> None:
+        """The system has let the file go: those that wait for it hear of it, each in its own time."""
+        world = self._world
+        for gone in self._watchers.pop(path, []):
+            world.after(world.between(0, LATE_NS if world.chance(LATE) else NOTICED_NS), gone, node)
+
+
+class SimNodeFiles:
+    """The port `LiveNodes` for one process."""
+
+    def __init__(self, census: Census, disk: SimDisk, folder: str, me: int, gone: Gone, runs_at: Callable[[], int]) -> None:
+        """`runs_at`: when the process runs again, if it is frozen."""
+        self._census = census
+        self._runs_at = runs_at
+        self._disk = disk
+        self._folder = folder
+        self._me = me
+        self._gone = gone
+        self._life = disk.life
+        self._mine: SimLock | None = None
+        self._watched: set[int] = set()
+        self._seen = -1
+
+    def _lock(self, node: int) -> str:
+        return f"{self._folder}/{node}.lock"
+
+    def _addresses(self, node: int) -> str:
+        return f"{self._folder}/{node}.json"
+
+    def take_mine(self) -> bool:
+        if self._mine is None:
+            lock = self._disk.lock(self._lock(self._me), f"node {self._me}")
+            self._mine = lock if isinstance(lock, SimLock) else None
+        return self._mine is not None
+
+    def write_mine(self, me: NodeInfo) -> None:
+        self._disk.replace_text(self._addresses(me.id), json.dumps({"addresses": me.addresses, "rack": me.rack}), safe=False)
+        self._census.version += 1
+
+    def changed(self) -> bool:
+        return self._seen != self._census.version
+
+    def look(self) -> list[NodeInfo]:
+        self._seen = self._census.version
+        found = []
+        for id in node_ids(self._disk.list(self._folder)):
+            if id == self._me or id in self._watched:
+                continue
+            node = self._meet(id)
+            if node is not None:
+                found.append(node)
+        return found
+
+    def _meet(self, id: int) -> NodeInfo | None:
+        """The node, if it lives."""
+        if not self._disk.is_locked(self._lock(id)):
+            return None
+        try:
+            node = read_node(id, self._disk.read_text(self._addresses(id)))
+        except (OSError, ValueError, KeyError):
+            return None
+        self._watched.add(id)
+        self._census.watch(self._lock(id), self._ended)
+        return node
+
+    def _ended(self, node: int) -> None:
+        if self._census.later(self._runs_at(), self._ended, node):
+            return
+        if self._disk.is_locked(self._lock(node)):  # by its next process, which was faster than this thread
+            self._census.watch(self._lock(node), self._ended)
+            return
+        self._watched.discard(node)
+        self._seen = -1
+        self._gone(node)
+
+    def close(self) -> None:
+        """In order: the addresses go with the lock. What is left of a process that was killed does nothing."""
+        if self._mine is not None and self._life == self._disk.life:
+            if self._disk.exists(self._addresses(self._me)):
+                self._disk.remove(self._addresses(self._me))
+            self._mine.release()
+            self._mine = None
+            self._census.ended(self._lock(self._me), self._me)

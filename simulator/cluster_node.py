@@ -1,0 +1,93 @@
+"""Several simulated nodes on one machine: one disk, one wall clock, one power supply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from simulator.census import Census
+from simulator.disk import SimDisk
+from simulator.machine import SimMachine
+from simulator.network import PORT, Delays, Network, Stream
+from simulator.node import Node
+from simulator.peer_links import PeerTransport, connect_peer
+from simulator.world import World
+
+NODES_FOLDER: Final = "/data/nodes"
+
+
+class Site:
+    """What the nodes share."""
+
+    def __init__(self, world: World, network: Network, peer_delays: Delays) -> None:
+        self.world = world
+        self.network = network
+        self.peer_delays = peer_delays
+        self.disk = SimDisk(world.random)
+        self.disk.make_folder("/data")
+        self.disk.write_back()
+        self.disk.recording = False
+        self.census = Census(world)
+        self.nodes: list[ClusterNode] = []
+        self.dark = False  # the power is failing
+
+    def at_port(self, port: int) -> ClusterNode | None:
+        return next((node for node in self.nodes if node.port == port), None)
+
+
+class ClusterNode(Node):
+    """One of several nodes."""
+
+    def __init__(self, site: Site, id: int, settings: Mapping[str, object]) -> None:
+        self.site = site
+        self.id = id
+        self.port = PORT + id - 1
+        self.peer_links: dict[PeerTransport, None] = {}
+        super().__init__(site.world, {**settings, "node.id": id}, site.disk.beside(), self.port, f"node {id}")
+        site.nodes.append(self)
+
+    def start(self) -> None:
+        super().start()
+        self.loop.name = f"{self.name} "
+        self.loop.connect = self._connect
+
+    def _new_machine(self) -> SimMachine:
+        machine = super()._new_machine()
+        machine.census = self.site.census
+        return machine
+
+    async def _connect(self, protocol_factory: Callable[[], Any], host: str, port: int) -> Any:
+        site = self.site
+        return await connect_peer(site.world, site.peer_delays, self, site.at_port(port), protocol_factory)
+
+    def accept(self, delays: Delays, address: str, received: Callable[[bytes], None], lost: Callable[[], None]) -> Stream:
+        """A connection of another node."""
+        stream = self.site.network.connect(self, address, received, lost, delays)
+        assert stream is not None
+        return stream
+
+    def stall(self, duration_ns: int) -> None:
+        """SIGSTOP, and SIGCONT after a while: its locks stay its own."""
+        super().stall(duration_ns)
+        self.loop.frozen_until = self.frozen_until
+
+    def _ended(self, power_fails: bool) -> None:
+        links, self.peer_links = list(self.peer_links), {}
+        super()._ended(power_fails)
+        for link in links:
+            link.process_died()
+        self.site.census.ended(f"{NODES_FOLDER}/{self.id}.lock", self.id)
+
+    def _lose_power(self) -> None:
+        """All processes of the machine end at the same moment."""
+        site = self.site
+        if site.dark:
+            return
+        site.dark = True
+        others = [node for node in site.nodes if node is not self and node.running]
+        for node in others:
+            node.loop.kill()
+        site.disk.crash()
+        for node in others:
+            node._ended(True)
+        site.dark = False

@@ -1,0 +1,48 @@
+"""What a seed draws for runs of several nodes. From streams of its own: other runs stay as they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from simulator.plan import Plan
+from simulator.world import MS
+
+SHARE: Final = 0.15  # of all runs
+NODE_FAULTS: Final = ("freeze", "kill", "power", "controller", "two_nodes", "drains", "peers", "away", "hop")
+FAULTS: Final = ("stop", "mid_step", "reset", "stall", "slow_disk", "fail_sync", "cleaner", "client_kill", "client_freeze", "two_owners", "leader_dies", "admin")
+GROUPS_MAX: Final = 3
+MANY_GROUPS: Final = 12
+SAFETY_SECONDS: Final = (40, 60, 90)
+
+
+def nodes_of(seed: int) -> int:
+    """How many nodes a run has, as a rule."""
+    random = Random(f"how many nodes {seed}")
+    return random.choice((2, 3, 3, 4)) if random.random() < SHARE else 1
+
+
+def several(plan: Plan, nodes: int | None = None) -> Plan:
+    """The run with so many nodes, or as many as its seed draws."""
+    wanted = nodes_of(plan.seed) if nodes is None else nodes
+    if wanted == 1:
+        return plan
+    random = Random(f"troubles of nodes {plan.seed}")
+    wanted = wanted or random.choice((2, 3, 3, 4))
+    faults = tuple(fault for fault in (*NODE_FAULTS, *FAULTS) if random.random() < (0.7 if fault in NODE_FAULTS else 0.5))
+    plan = replace(
+        plan,
+        nodes=wanted,
+        policies=None,
+        producers=random.choice((1, 1, 2)),
+        faults=faults,
+        trouble=random.choice((2.0, 4.0)),
+        leader_dies=plan.leader_dies if "leader_dies" in faults else 0.0,
+        reset=random.choice((0.0005, 0.005)) if "reset" in faults else 0.0,
+        stalled=random.choice((0.0005, 0.005)) if "stall" in faults else 0.0,
+        safety_seconds=random.choice(SAFETY_SECONDS),
+    )
+    if len(plan.groups) > MANY_GROUPS:  # many logs in one turn
+        return replace(plan, groups=plan.groups[:MANY_GROUPS], partitions=MANY_GROUPS, producers=0)
+    return replace(plan, groups=plan.groups[:GROUPS_MAX], partitions=random.choice((1, 3, 6)), pass_ns=random.choice((3_000, 3_000, 2 * MS)))

@@ -1,0 +1,215 @@
+"""A run of several nodes over one disk: nodes die, freeze, stay away and come back, and clients look for what moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final
+
+from broker.cluster.messages import Kind
+from protocol.errors import ErrorCode
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.node_requests import NodeRequest
+from simulator.client import Wire
+from simulator.cluster_node import ClusterNode, Site
+from simulator.network import Delays
+from simulator.node import Node
+from simulator.owners import LeaderEpochs, OneOwner
+from simulator.plan import Plan
+from simulator.run import Run
+from simulator.world import MS, SECOND
+
+LOOKUP_NS: Final = 5 * SECOND
+FIND_COORDINATOR_VERSION: Final = 2
+METADATA_VERSION: Final = 8
+MISROUTED: Final = 0.03  # the probability that a client asks a node that it heard of long ago
+THE_COMMAND: Final = -1  # `node` of a request of `tenure node drain`
+PEER_STALL_NS: Final = 6 * SECOND  # a node waits five seconds for another one
+
+
+def new_run(plan: Plan, show: Callable[[str], object] | None = None) -> Run:
+    return Run(plan, show) if plan.nodes == 1 else ClusterRun(plan, show)
+
+
+class ClusterRun(Run):
+    def _new_nodes(self, settings: dict[str, object]) -> Sequence[Node]:
+        delays = Delays()
+        delays.low, delays.high = MS // 50, MS // 2
+        if "peers" in self.plan.faults:
+            delays.stalled, delays.stall_ns, delays.reset, delays.torn = 0.03, PEER_STALL_NS, 0.005, 0.02
+        self.site = Site(self.world, self.network, delays)
+        self.one_owner = OneOwner(self.world, self.site)
+        self.one_owner.add_logs("__consumer_offsets", self.plan.partitions)
+        self.epochs = LeaderEpochs(self.world)
+        self._leaders: dict[tuple[str, str, int], Wire] = {}
+        self._stays_away: set[Node] = set()
+        for id in range(1, self.plan.nodes + 1):
+            node = ClusterNode(self.site, id, {**settings, "cluster.nodes": self.plan.nodes})
+            self.one_owner.watch(node)
+        return self.site.nodes
+
+    # Clients find what they talk to.
+
+    def wire(self, name: str, address: str) -> Wire | None:
+        """To any node that accepts connections."""
+        serving = [node for node in self.nodes if node.serving]
+        return self._wire_to(self.world.random.choice(serving), name, address) if serving else None
+
+    def _wire_to(self, node: Node, name: str, address: str) -> Wire | None:
+        wire = Wire(self.world, self.network, node, name, address)
+        return wire if wire.open else None
+
+    def _moved_to(self, id: int, wire: Wire, name: str) -> Wire | None:
+        """Leave one node for another one."""
+        address = wire.stream.address if wire.stream is not None else ""
+        wire.close()
+        node = next((node for node in self.site.nodes if node.id == id), None)
+        return self._wire_to(node, name, address) if node is not None else None
+
+    def at_coordinator(self, wire: Wire, group: str) -> Generator[Any, Any, Wire | None]:
+        if self.world.chance(MISROUTED):
+            return wire
+        asked = wire.ask(FindCoordinatorRequest(group), FIND_COORDINATOR_VERSION, LOOKUP_NS)
+        yield asked
+        if asked.lost or asked.reply.error_code:
+            wire.close()
+            return None
+        return self._moved_to(asked.reply.node_id, wire, wire.client_id)
+
+    def at_leader(self, wire: Wire, client: str, topic: str, partition: int) -> Generator[Any, Any, Wire | None]:
+        known = self._leaders.get((client, topic, partition))
+        if known is not None and known.open:
+            return known
+        asked = wire.ask(MetadataRequest([MetadataRequestTopic(name=topic)], False), METADATA_VERSION, LOOKUP_NS)
+        yield asked
+        if asked.lost or asked.reply.topics[0].error_code:
+            return None
+        leaders = {each.partition_index: each.leader_id for each in asked.reply.topics[0].partitions}
+        if asked.sent > self.power_failed_at:
+            for each in asked.reply.topics[0].partitions:
+                self.epochs.named((topic, each.partition_index), each.leader_epoch, asked.sent)
+        leader = leaders.get(partition, -1)
+        node = next((node for node in self.site.nodes if node.id == leader), None)
+        led = self._wire_to(node, client, "10.1.1.1") if node is not None else None
+        if led is not None:
+            self._leaders[client, topic, partition] = led
+        return led
+
+    def astray(self, code: int) -> bool:
+        return code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def lost_leader(self, client: str, topic: str, partition: int) -> None:
+        wire = self._leaders.pop((client, topic, partition), None)
+        if wire is not None:
+            wire.close()
+
+    # Running.
+
+    def _node_ended(self, node: Node, power_failed: bool) -> None:
+        if power_failed:
+            self.epochs.power_failed()
+        super()._node_ended(node, power_failed)
+
+    def _start_node(self, node: Node) -> None:
+        if node not in self._stays_away:
+            super()._start_node(node)
+
+    def _serves(self) -> bool:
+        return not self.one_owner.trouble(self.power_failed_at >= 0 and self.plan.flush != "always")
+
+    def _why_not_serving(self) -> str:
+        return self.one_owner.trouble(self.power_failed_at >= 0 and self.plan.flush != "always")
+
+    def _coordinator_of(self, group: str) -> Node:
+        return next((node for node in self.nodes if node.running and self.audits[node].serves(group)), self.node)
+
+    def _know_logs(self) -> None:
+        """Topics are created while the run goes on."""
+        for producer in self.producers:
+            if producer.topic in self.created:
+                self.one_owner.add_logs(producer.topic, producer.partitions)
+        for topic, partitions in self.topics.items():
+            if topic in self.created:
+                self.one_owner.add_logs(topic, partitions)
+
+    def _audit(self) -> None:
+        self._know_logs()
+        self.one_owner.look()
+        super()._audit()
+
+    def _live(self) -> None:
+        """Some nodes never come back, and no other is drained."""
+        random = self.world.random
+        gone = [node for node in self.nodes if self.world.chance(0.3)][: len(self.nodes) - 1]
+        self._stays_away = set(gone)
+        for node in gone:
+            self.world.say(f"{node.name} stays away", "node")
+            node.crash(False)
+        delays = self.site.peer_delays
+        delays.stalled = delays.reset = delays.torn = 0.0
+        for node in self.site.nodes:
+            self.world.after(random.randrange(SECOND), self._drain, node, False)
+        self._know_logs()
+        super()._live()
+
+    # Troubles.
+
+    def _trouble(self, kind: str) -> None:
+        running = [node for node in self.nodes if node.running]
+        self.node = self.world.random.choice(running or list(self.nodes))
+        super()._trouble(kind)
+
+    def _controller(self) -> None:
+        for node in self.site.nodes:
+            if node.serving and node.broker.cluster.registry.leading:
+                self.node = node
+                self._fault("the controller is killed")
+                node.crash(False)
+                return
+
+    def _two_nodes(self) -> None:
+        running = [node for node in self.nodes if node.running]
+        for node in self.world.random.sample(running, min(2, len(running))):
+            node.crash(False)
+
+    def _away(self) -> None:
+        """A node dies and stays away for longer than sessions, or comes back at once."""
+        node = self.node
+        if node.running and not self._stays_away:
+            self._fault(f"{node.name} dies and stays away")
+            self._stays_away.add(node)
+            self.world.after(self.world.between(SECOND, 40 * SECOND), self._come_back, node)
+            node.crash(False)
+
+    def _come_back(self, node: Node) -> None:
+        if not self.calm:
+            self._stays_away.discard(node)
+            self._start_node(node)
+
+    def _hop(self) -> None:
+        """Hand-overs there and back, and perhaps a crash in the middle of one."""
+        for node in self.site.nodes:
+            if self.world.chance(0.5):
+                at = self.world.between(0, 3 * SECOND)
+                self.world.after(at, self._drain, node, True)
+                self.world.after(at + self.world.between(MS, 3 * SECOND), self._drain, node, False)
+        if self.world.chance(0.5):
+            self.world.after(self.world.between(0, 3 * SECOND), self._mid_step)
+
+    def _drains(self) -> None:
+        node = self.node
+        assert isinstance(node, ClusterNode)
+        self._fault(f"{node.name} is drained")
+        self._drain(node, True)
+        self.world.after(self.world.between(SECOND, 20 * SECOND), self._drain, node, False)
+
+    def _drain(self, target: ClusterNode, drained: bool) -> None:
+        """`tenure node drain`, or `undrain`: any node is told, and tells the others."""
+        serving = [node for node in self.site.nodes if node.serving]
+        if serving and (not self.calm or not drained):
+            node = self.world.random.choice(serving)
+            request = NodeRequest(Kind.DRAIN, THE_COMMAND, offset=int(drained), target=target.id)
+            node.loop.post(node.broker.cluster.handle, None, request)
+            if self.calm and drained is False:
+                for other in serving:
+                    other.loop.post(other.broker.cluster.drain, target.id, False)

@@ -1,0 +1,166 @@
+"""The command line of the simulator."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import math
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from simulator.cluster_plan import several
+from simulator.cluster_run import new_run
+from simulator.explain import explain
+from simulator.plan import Plan, draw
+from simulator.world import SECOND, Broken, format_time
+
+MILLION: Final = 1_000_000
+LINES_SHOWN: Final = 40  # of the trace before a broken promise
+
+
+class Outcome(NamedTuple):
+    seed: int
+    broken: str  # the promise and what broke it, or ""
+    events: int
+    virtual_ns: int
+    digest: str
+    seconds: float
+    counts: dict[str, int]
+    story: list[str]  # the end of the trace, where a promise is broken
+
+
+class Limits(NamedTuple):
+    """Of many runs: the events of each, and after how many seconds no more are begun."""
+
+    events: int | None
+    seconds: float
+    cpu_seconds: float
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit code 0: every promise held; 1: one was broken; 2: the command line is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m simulator", description="Run brokers and clients in virtual time. One seed explains everything.")
+    parser.add_argument("--seed", type=int, default=0, help="the seed of one run, or the first of many (default 0)")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="run N seeds, one after the other")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes to share the seeds")
+    parser.add_argument("--nodes", type=int, metavar="N", help="so many nodes in each run; 0: several, as drawn (default: several in some runs)")
+    parser.add_argument("--events", type=int, default=0, metavar="N", help="go on with each seed until so many events were simulated")
+    parser.add_argument("--seconds", type=float, default=0, metavar="S", help="begin no more seeds after S seconds of real time")
+    parser.add_argument("--cpu-seconds", type=float, default=0, metavar="S", help="begin no more seeds after S seconds of CPU time")
+    parser.add_argument("--step", type=int, default=1, metavar="N", help="of the seeds, every Nth; from 4 on every 4th run is about policies")
+    parser.add_argument("--also", type=Path, metavar="FILE", help="first run the seeds of this file: a seed a line, and a comment")
+    parser.add_argument("--stop", action="store_true", help="stop at the first broken promise")
+    parser.add_argument("--quiet", action="store_true", help="do not print the trace of a single seed")
+    parser.add_argument("--explain", action="store_true", help="where the seed breaks a promise, print the shortest story that leads to it")
+    given = parser.parse_args(arguments)
+    if min(given.seeds, given.jobs, given.step) < 1 or min(given.events, given.seconds, given.cpu_seconds) < 0:
+        parser.error("numbers must be above 0")
+    warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of processes that were killed
+    gc.freeze()  # modules stay
+    if given.explain:
+        return explain(given.seed, given.events or None, given.nodes)
+    known = read_seeds(given.also) if given.also is not None else []
+    if given.seeds == 1 and not known:
+        return run_one(given.seed, given.events or None, not given.quiet, given.nodes)
+    seeds = [*known, *range(given.seed, given.seed + given.seeds * given.step, given.step)]
+    limits = Limits(given.events or None, given.seconds or math.inf, given.cpu_seconds or math.inf)
+    return run_many(seeds, given.jobs, limits, given.stop, given.nodes)
+
+
+def run_one(seed: int, events: int | None, show: bool, nodes: int | None = None) -> int:
+    outcome = simulate(seed, events, print if show else None, nodes)
+    print_summary([outcome])
+    return 1 if outcome.broken else 0
+
+
+def simulate(seed: int, events: int | None = None, show: Callable[[str], object] | None = None, nodes: int | None = None) -> Outcome:
+    return simulate_plan(plan_for(seed, events, nodes), events, show)
+
+
+def plan_for(seed: int, events: int | None, nodes: int | None = None) -> Plan:
+    """With a number of events the first phase lasts until these are reached."""
+    plan = several(draw(seed), nodes)
+    return plan if events is None else plan.lasting(1 << 40)
+
+
+def simulate_plan(plan: Plan, events: int | None = None, show: Callable[[str], object] | None = None) -> Outcome:
+    gc.disable()  # a run collects what killed processes leave behind, and not whenever many objects were made
+    began = time.process_time()
+    run = new_run(plan, show)
+    broken = ""
+    try:
+        run.run(events or 1 << 62)
+    except Broken as error:
+        broken = str(error)
+        run.world.say(f"BROKEN PROMISE: {error}", error.about)
+    world = run.world
+    gc.collect()
+    story = [str(line) for line in list(world.lines)[-LINES_SHOWN:]] if broken else []
+    return Outcome(plan.seed, broken, world.events, world.now, world.digest, time.process_time() - began, world.counts, story)
+
+
+def run_many(seeds: Sequence[int], jobs: int, limits: Limits, stop: bool, nodes: int | None) -> int:
+    """Run the seeds in processes; print a line for each broken promise and for each million of events, and a summary."""
+    until = time.monotonic() + limits.seconds
+    outcomes: list[Outcome] = []
+    with ProcessPoolExecutor(jobs) as pool:
+        waiting = iter(seeds)
+        running = {pool.submit(simulate, seed, limits.events, None, nodes) for seed in take(waiting, 2 * jobs)}
+        simulated, cpu_seconds = 0, 0.0
+        while running:
+            done = next(as_completed(running))
+            running.discard(done)
+            outcome = done.result()
+            outcomes.append(outcome)
+            simulated, before = simulated + outcome.events, simulated
+            if simulated // MILLION > before // MILLION:
+                print(f"{simulated // MILLION} million events", flush=True)
+            cpu_seconds += outcome.seconds
+            if outcome.broken:
+                print(f"seed {outcome.seed}: {outcome.broken}", flush=True)
+                if stop:
+                    processes = list(pool._processes.values())
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    for process in processes:
+                        process.kill()
+                    break
+            if time.monotonic() < until and cpu_seconds < limits.cpu_seconds:
+                running |= {pool.submit(simulate, seed, limits.events, None, nodes) for seed in take(waiting, 1)}
+    print_summary(sorted(outcomes))
+    return 1 if any(outcome.broken for outcome in outcomes) else 0
+
+
+def read_seeds(path: Path) -> list[int]:
+    return [int(line.split()[0]) for line in path.read_text().splitlines() if line.strip() and not line.startswith("#")]
+
+
+def take(seeds: Iterator[int], count: int) -> list[int]:
+    return [seed for _, seed in zip(range(count), seeds, strict=False)]
+
+
+def print_summary(outcomes: list[Outcome]) -> None:
+    events = sum(outcome.events for outcome in outcomes)
+    virtual = sum(outcome.virtual_ns for outcome in outcomes)
+    seconds = sum(outcome.seconds for outcome in outcomes)
+    counts: dict[str, int] = {}
+    for outcome in outcomes:
+        for name, count in outcome.counts.items():
+            counts[name] = counts.get(name, 0) + count
+    broken = [outcome for outcome in outcomes if outcome.broken]
+    if len(outcomes) == 1:
+        print(f"seed {outcomes[0].seed}, digest {outcomes[0].digest}")
+    print(", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
+    print(
+        f"{len(outcomes)} seeds, {events} events in {format_time(virtual)} of virtual time ({virtual / SECOND / 86_400:.2f} days), "
+        f"{seconds:.1f} s of CPU time ({events / max(seconds, 0.001):.0f} events/s); promises broken: {len(broken)}"
+    )
+    for outcome in broken:
+        print(f"seed {outcome.seed}: {outcome.broken}")
+    if broken:
+        print(f"python -m simulator --seed {broken[0].seed} --explain    tells the story of the first", file=sys.stderr)
+

@@ -1,0 +1,46 @@
+"""The OffsetCommit of one member in one generation, which differs from the one before it in its offsets only."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+from protocol.errors import ErrorCode
+from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+
+MARK: Final = 0x7E57_0FF5_E700_0000  # offsets in the encoded request, until they are filled in
+
+_OFFSET: Final = struct.Struct(">q")
+
+
+class Commit:
+    def __init__(self, group: str, generation: int, member_id: str, instance: str | None, owned: list[tuple[str, int]], version: int) -> None:
+        self.of = generation, member_id, owned
+        self.version = version
+        self.places = [(group, topic, number) for topic, number in owned]
+        by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for mark, (topic, number) in enumerate(owned):
+            by_topic.setdefault(topic, []).append(OffsetCommitRequestPartition(number, MARK + mark, -1, ""))
+        topics = [OffsetCommitRequestTopic(topic, partitions) for topic, partitions in by_topic.items()]
+        self.message = OffsetCommitRequest(group, generation, member_id, instance if version >= 7 else None, -1, topics)
+        self._body = bytearray(self.message.encode(version))
+        self._at = [self._body.index(_OFFSET.pack(MARK + mark)) for mark in range(len(owned))]
+        self._accepted: Any = None  # the last reply without an error
+
+    def encode(self, values: list[int]) -> bytes:
+        """The request with these offsets, one for each place."""
+        body = self._body
+        for at, value in zip(self._at, values, strict=True):
+            _OFFSET.pack_into(body, at, value)
+        return bytes(body)
+
+    def codes(self, reply: Any) -> list[int] | None:
+        """The error of each place; None: there is no error."""
+        if reply is self._accepted:
+            return None
+        answered = {(topic.name, each.partition_index): each.error_code for topic in reply.topics for each in topic.partitions}
+        codes = [answered[topic, number] for _, topic, number in self.places]
+        if any(code != ErrorCode.NONE for code in codes):
+            return codes
+        self._accepted = reply
+        return None

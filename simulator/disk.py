@@ -1,0 +1,515 @@
+"""A Disk in memory that fails like a real one: at a crash everything unsynced may vanish, in part or whole.
+
+What a program reads is the cache. What a crash leaves is what was synced, and of what was not a prefix of the writes, the
+last one torn at any byte; names made, renamed or removed since their folder was synced likewise. Planted: a sync that
+fails (its data may be lost for good although it can still be read), a full disk, reading errors, a read-only disk, and a
+crash at the n-th change. Tests of the storage use it too.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+
+from storage.disk import SharedDisk
+
+
+class Crashed(BaseException):
+    """The process dies here, or the power fails; only a test or the simulator may catch it."""
+
+
+NAME_MAX = 255  # of most file systems
+PAGE = 4096
+
+
+def system_error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
+class Content:
+    """The content of a file: cached, durable, and the pending changes between them."""
+
+    def __init__(self) -> None:
+        self.cached = bytearray()
+        self.durable = bytearray()
+        self.pending: list[tuple[int, bytes | None]] = []  # (position, data) or (size, None) for a cut
+        self.mapped = False  # in memory: its pages are written each by itself, in any order
+
+    def change(self, at: int, data: bytes | None) -> None:
+        apply(self.cached, at, data)
+        self.pending.append((at, data))
+
+    def sync(self) -> None:
+        """Make pending changes durable; changes given up by a failed sync stay lost."""
+        for at, data in self.pending:
+            apply(self.durable, at, data)
+        self.pending.clear()
+
+    def give_up(self) -> None:
+        """Lose pending writes for good; the file size is metadata and survives."""
+        self.pending = [(at, data) for at, data in self.pending if data is None]
+
+    def crash(self, random: Random) -> None:
+        image = self.durable
+        if self.mapped:
+            self._lose_pages(random)
+        survivors = random.randint(0, len(self.pending))
+        for at, data in self.pending[:survivors]:
+            apply(image, at, data)
+        if survivors < len(self.pending):
+            at, data = self.pending[survivors]
+            if data is not None:
+                apply(image, at, data[: random.randint(0, len(data))])
+        self.cached = bytearray(image)
+        self.pending.clear()
+
+    def _lose_pages(self, random: Random) -> None:
+        """Of each page, what it was at some moment since it was synced."""
+        pages: dict[int, list[tuple[int, bytes]]] = {}
+        for at, data in self.pending:
+            if data is not None:
+                pages.setdefault(at // PAGE, []).append((at, data))
+        self.pending = [(at, data) for at, data in self.pending if data is None]
+        for writes in pages.values():
+            for at, data in writes[: random.randint(0, len(writes))]:
+                apply(self.durable, at, data)
+
+    def write_back(self) -> None:
+        self.sync()
+
+
+def apply(image: bytearray, at: int, data: bytes | None) -> None:
+    if data is None:
+        if len(image) > at:
+            del image[at:]
+        else:
+            image.extend(bytes(at - len(image)))
+    else:
+        if len(image) < at and data:
+            image.extend(bytes(at - len(image)))
+        image[at : at + len(data)] = data
+
+
+class Folder:
+    """The names of a folder: cached, durable, and the pending changes between them."""
+
+    def __init__(self) -> None:
+        self.cached: dict[str, Content | Folder] = {}
+        self.durable: dict[str, Content | Folder] = {}
+        self.pending: list[dict[str, Content | Folder]] = []  # the whole listing after each change
+
+    def change(self, remove: str = "", put: str = "", what: Content | Folder | None = None) -> None:
+        if len(put.encode()) > NAME_MAX:
+            raise system_error(errno.ENAMETOOLONG)
+        self.cached.pop(remove, None)
+        if what is not None:
+            self.cached[put] = what
+        self.pending.append(dict(self.cached))
+
+    def sync(self) -> None:
+        self.durable = dict(self.cached)
+        self.pending.clear()
+
+    def crash(self, random: Random) -> None:
+        survivors = random.randint(0, len(self.pending))
+        if survivors:
+            self.durable = self.pending[survivors - 1]
+        self.cached = dict(self.durable)
+        self.pending.clear()
+        for entry in self.cached.values():
+            entry.crash(random)
+
+    def write_back(self) -> None:
+        if self.pending:
+            self.sync()
+        for entry in self.cached.values():
+            entry.write_back()
+
+
+class SimFile:
+    def __init__(self, disk: SimDisk, path: str, content: Content) -> None:
+        self._disk = disk
+        self._path = path
+        self._content = content
+        self._life = disk.life
+        disk.opened += 1
+        self.descriptor = -1
+
+    def _check(self) -> None:
+        if self._life != self._disk.life:
+            raise system_error(errno.EBADF)
+
+    def read(self, at: int, size: int) -> bytes:
+        self._check()
+        self._disk.refuse_reading(self._path)
+        if self._disk.recording:
+            self._disk.reads.append((self._path, size))
+        return bytes(memoryview(self._content.cached)[at : at + size])
+
+    def write(self, at: int, data: bytes | bytearray) -> None:
+        self._check()
+        disk = self._disk
+        if disk.crash_at == 0 and disk.stays_down and not disk.down:  # some of it may be written
+            self._content.change(at, bytes(data[: disk.random.randint(0, len(data))]))
+        disk.step(self._path)
+        if disk.recording:
+            disk.writes.append(len(data))
+        if self._disk.fail_writes:
+            self._disk.fail_writes -= 1
+            self._content.change(at, bytes(data[: len(data) // 2]))
+            raise system_error(errno.EIO)
+        room = self._disk.room_for(self._content, at, len(data))
+        self._content.change(at, bytes(data[:room]))
+        if room < len(data):
+            raise system_error(errno.ENOSPC)
+
+    def size(self) -> int:
+        self._check()
+        return len(self._content.cached)
+
+    def truncate(self, size: int) -> None:
+        self._check()
+        self._disk.step(self._path)
+        if self._disk.fail_truncates:
+            self._disk.fail_truncates -= 1
+            raise system_error(errno.EIO)
+        self._content.change(size, None)
+
+    def sync(self) -> None:
+        self._check()
+        self._disk.step(self._path)
+        self._disk.syncs += 1
+        if self._disk.fail_syncs and self._disk.fails_in in self._path:
+            self._disk.fail_syncs -= 1
+            if self._disk.stays_down and not self._disk.crash_at:
+                self._disk.crash_at = 1  # nothing helps a process that is killed before it has learned of the failure
+            self._disk.sync_failed(self._path)
+            if self._disk.failed_sync_loses:
+                self._content.give_up()
+            raise system_error(errno.EIO)
+        self._content.sync()
+
+    def close(self) -> None:
+        if self._life == self._disk.life:
+            self._life = -1
+            self._disk.opened -= 1
+
+
+class SimLock:
+    def __init__(self, disk: SimDisk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._life = disk.life
+
+    def release(self) -> None:
+        if self._life == self._disk.life:
+            self._disk.locks.pop(self._path, None)
+
+
+class SimByteLocks:
+    def __init__(self, disk: SimDisk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._life = disk.life
+
+    def take(self, at: int) -> bool:
+        if self._life != self._disk.life:
+            raise system_error(errno.EBADF)
+        taken = self._disk.byte_owners.setdefault((self._path, at), self._disk) is self._disk
+        if taken:
+            self._disk.byte_locked(at)
+        return taken
+
+    def drop(self, at: int) -> None:
+        if self._life == self._disk.life and self._disk.byte_owners.get((self._path, at)) is self._disk:
+            self._disk.byte_unlocked(at)
+            del self._disk.byte_owners[self._path, at]
+
+    def work(self, at: int) -> bool:
+        return True
+
+    def close(self) -> None:
+        if self._life == self._disk.life:
+            self._disk.drop_bytes(self._path)
+
+
+class SimSharedBytes:
+    """Memory: what it reads and writes never fails, and a process may die between any two writes."""
+
+    def __init__(self, disk: SimDisk, path: str, size: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._file = disk.open(path, create=True)
+        if self._file.size() < size:
+            self._file.truncate(size)
+        self._life = disk.life
+        self._content = disk.content(path)
+        self._content.mapped = True
+
+    def read(self, at: int, size: int) -> bytes:
+        return bytes(memoryview(self._content.cached)[at : at + size])
+
+    def write(self, at: int, data: bytes) -> None:
+        if self._life != self._disk.life:
+            raise system_error(errno.EBADF)
+        self._disk.step(self._path)
+        end = at + len(data)
+        while at < end:
+            part = data[: PAGE - at % PAGE]
+            self._content.change(at, part)
+            at, data = at + len(part), data[len(part) :]
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        yield
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class SimDisk:
+    """Paths begin with "/"; the root is there. Attributes plant faults."""
+
+    def __init__(self, random: Random | None = None, beside: SimDisk | None = None) -> None:
+        """`beside`: the disk of another process, with the same files."""
+        self.random = random or Random(0)
+        self.root: Folder = Folder() if beside is None else beside.root
+        self.life: int = 0  # a crash ends it, and with it every open file
+        self.opened: int = 0
+        self.room: int | None = None  # bytes that may still be written before the disk is full
+        self.fail_writes = 0  # so many next writes fail halfway
+        self.fail_syncs = 0
+        self.fails_in = ""  # only syncs of paths that contain it fail
+        self.fail_folder_syncs = 0
+        self.fail_truncates = 0
+        self.failed_sync_loses = True
+        self.sync_failed: Callable[[str], object] = lambda path: None  # called before a planted failure of `sync` is raised
+        self.unreadable = ""  # reads of paths that contain this fail
+        self.read_only = False
+        self.byte_locked: Callable[[int], object] = lambda at: None  # called after this process locked a byte
+        self.byte_unlocked: Callable[[int], object] = lambda at: None  # called before it unlocks one
+        self.changing: Callable[[str], object] = lambda path: None  # called before each change
+        self.crash_at = -1  # crash before this many more changes
+        self.refuse_at = -1  # after this many more changes, every change fails
+        self.stays_down = False  # after a planted crash nothing changes until `crash` or `kill`
+        self.down = False
+        self.recording = True  # `changes`, `reads` and `writes` are kept
+        self.syncs = 0
+        self.time = 0  # modification time of every file
+        self.changes: list[str] = []  # paths, as they were changed
+        self.reads: list[tuple[str, int]] = []  # of files, with the size that was asked for
+        self.writes: list[int] = []  # sizes
+        self.locks: dict[str, str] = {}  # of this process, with their holders
+        self._processes: list[SimDisk] = [] if beside is None else beside._processes
+        self._processes.append(self)
+        self.byte_owners: dict[tuple[str, int], SimDisk] = {} if beside is None else beside.byte_owners
+
+    def beside(self) -> SimDisk:
+        """The same files, as another process has them: with open files, locks and planted faults apart."""
+        return SimDisk(self.random, self)
+
+    # Faults
+
+    def crash(self) -> None:
+        """Lose and restore power, for all processes; planted faults are cleared."""
+        for process in self._processes:
+            process.kill()
+        self.root.crash(self.random)
+
+    def kill(self) -> None:
+        """End the process that uses the disk; what it wrote stays. Planted faults are cleared."""
+        self.life += 1
+        self.down = False
+        self.opened = 0
+        self.crash_at = -1
+        self.fail_writes = self.fail_syncs = self.fail_folder_syncs = self.fail_truncates = 0
+        self.locks.clear()
+        self.drop_bytes()
+
+    def drop_bytes(self, path: str = "") -> None:
+        """Drop this process's locks on bytes, of one file or of all."""
+        for key in [key for key, owner in self.byte_owners.items() if owner is self and path in ("", key[0])]:
+            del self.byte_owners[key]
+
+    def write_back(self) -> None:
+        """Make everything durable, as an operating system does after a while."""
+        self.root.write_back()
+
+    def step(self, path: str) -> None:
+        if self.read_only:
+            raise system_error(errno.EROFS)
+        if self.crash_at == 0 or self.down:
+            self.down = self.stays_down
+            raise Crashed
+        self.crash_at -= 1
+        self.changing(path)
+        if self.refuse_at == 0:
+            raise system_error(errno.EIO)
+        self.refuse_at -= 1
+        if self.recording:
+            self.changes.append(path)
+
+    def room_for(self, content: Content, at: int, size: int) -> int:
+        """How many of `size` bytes fit; overwriting takes no room."""
+        if self.room is None:
+            return size
+        new = max(0, at + size - max(at, len(content.cached)))
+        fits = min(new, self.room)
+        self.room -= fits
+        return size - new + fits
+
+    def refuse_reading(self, path: str) -> None:
+        if self.unreadable and self.unreadable in path:
+            raise system_error(errno.EIO)
+
+    # Names
+
+    def folder(self, path: str) -> Folder:
+        folder = self.root
+        for name in path.split("/")[1:]:
+            if name:
+                entry = folder.cached.get(name)
+                if entry is None:
+                    raise system_error(errno.ENOENT)
+                if not isinstance(entry, Folder):
+                    raise system_error(errno.ENOTDIR)
+                folder = entry
+        return folder
+
+    def content(self, path: str) -> Content:
+        folder, _, name = path.rpartition("/")
+        entry = self.folder(folder).cached.get(name)
+        if entry is None:
+            raise system_error(errno.ENOENT)
+        if not isinstance(entry, Content):
+            raise system_error(errno.EISDIR)
+        return entry
+
+    # The port
+
+    def open(self, path: str, create: bool = False) -> SimFile:
+        if self.read_only:
+            raise system_error(errno.EROFS)
+        if create and not self.exists(path):
+            self.step(path)
+            folder, _, name = path.rpartition("/")
+            self.folder(folder).change(put=name, what=Content())
+        return SimFile(self, path, self.content(path))
+
+    def exists(self, path: str) -> bool:
+        folder, _, name = path.rpartition("/")
+        try:
+            return name in self.folder(folder).cached
+        except OSError:
+            return False
+
+    def list(self, folder: str) -> list[str]:
+        self.refuse_reading(folder)
+        return sorted(self.folder(folder).cached)
+
+    def make_folder(self, path: str, safe: bool = True) -> None:
+        parent = ""
+        for name in path.split("/")[1:]:
+            if not self.exists(f"{parent}/{name}"):
+                self.step(f"{parent}/{name}")
+                self.folder(parent).change(put=name, what=Folder())
+                if safe:
+                    self.sync_folder(parent)
+            parent = f"{parent}/{name}"
+        self.folder(path)
+
+    def read_text(self, path: str) -> str:
+        self.refuse_reading(path)
+        return bytes(self.content(path).cached).decode("utf-8", "replace")
+
+    def replace_text(self, path: str, text: str, safe: bool = True) -> None:
+        file = self.open(f"{path}.new", create=True)
+        try:
+            file.truncate(0)
+            file.write(0, text.encode())
+            if safe:
+                file.sync()
+        finally:
+            file.close()
+        self.rename(f"{path}.new", path)
+        if safe:
+            self.sync_folder(path.rpartition("/")[0])
+
+    def rename(self, old: str, new: str) -> None:
+        self.step(new)
+        folder, _, name = old.rpartition("/")
+        new_folder, _, new_name = new.rpartition("/")
+        content = self.folder(folder).cached.get(name)
+        if content is None:
+            raise system_error(errno.ENOENT)
+        if folder == new_folder:
+            self.folder(folder).change(remove=name, put=new_name, what=content)
+        else:  # one change in the file system's journal: a crash may leave both names, and never neither
+            self.folder(new_folder).change(put=new_name, what=content)
+            self.folder(new_folder).durable[new_name] = content
+            self.folder(folder).change(remove=name)
+
+    def remove(self, path: str) -> None:
+        self.step(path)
+        self.content(path)
+        folder, _, name = path.rpartition("/")
+        self.folder(folder).change(remove=name)
+
+    def remove_folder(self, path: str) -> None:
+        self.step(path)
+        if self.folder(path).cached:
+            raise system_error(errno.ENOTEMPTY)
+        folder, _, name = path.rpartition("/")
+        self.folder(folder).change(remove=name)
+
+    def modified_ms(self, path: str) -> int:
+        self.content(path)
+        return self.time
+
+    def sync_folder(self, path: str) -> None:
+        self.step(path)
+        if self.fail_folder_syncs:
+            self.fail_folder_syncs -= 1
+            raise system_error(errno.EIO)
+        self.folder(path).sync()
+
+    def lock(self, path: str, holder: str) -> SimLock | str:
+        for process in self._processes:
+            if path in process.locks:
+                return process.locks[path]
+        self.open(path, create=True).close()
+        self.locks[path] = holder
+        return SimLock(self, path)
+
+    def is_locked(self, path: str) -> bool:
+        """Whether a process has the file locked."""
+        return any(path in process.locks for process in self._processes)
+
+    def byte_locks(self, path: str) -> SimByteLocks:
+        return SimByteLocks(self, path)
+
+    def shared_bytes(self, path: str, size: int) -> SimSharedBytes:
+        return SimSharedBytes(self, path, size)
+
+
+class NothingSurvives(Random):
+    """The worst chance: a crash leaves nothing of what was not synced."""
+
+    def randint(self, a: int, b: int) -> int:
+        return a
+
+
+def data_disk(random: Random | int = 0) -> SimDisk:
+    """A disk with an empty folder /data; `random`, or its seed, chooses what a crash leaves."""
+    disk = SimDisk(random if isinstance(random, Random) else Random(random))
+    disk.make_folder("/data")
+    return disk
+
+
+_: SharedDisk = SimDisk()

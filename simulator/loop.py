@@ -1,0 +1,209 @@
+"""The event loop of one simulated process: as much of asyncio's as the broker uses, driven by the world's events."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, cast
+
+from simulator.disk import Crashed, SimDisk
+from simulator.world import SECOND, World
+
+if TYPE_CHECKING:
+    from simulator.network import AcceptedSocket
+
+
+class Handle:
+    """Of a callback that is due; `cancel` before it runs prevents it."""
+
+    __slots__ = ("arguments", "call")
+
+    def __init__(self, call: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        self.call: Callable[..., object] | None = call
+        self.arguments = arguments
+
+    def cancel(self) -> None:
+        self.call = None
+
+    def cancelled(self) -> bool:
+        return self.call is None
+
+
+class TimerHandle:
+    __slots__ = ("_handle", "_when")
+
+    def __init__(self, handle: Handle, when: float) -> None:
+        self._handle = handle
+        self._when = when
+
+    def cancel(self) -> None:
+        self._handle.cancel()
+
+    def cancelled(self) -> bool:
+        return self._handle.cancelled()
+
+    def when(self) -> float:
+        return self._when
+
+
+class SimLoop:
+    """One pass: the input that has arrived, then the callbacks that were scheduled before the pass. A pass takes time."""
+
+    connect: Callable[[Callable[[], Any], str, int], Coroutine[Any, Any, Any]]  # to another process on this machine
+
+    def __init__(self, world: World, disk: SimDisk, crashed: Callable[[], None]) -> None:
+        """`crashed`: called when the process dies in the middle of a callback, which a task may have kept to itself."""
+        self._world = world
+        self._disk = disk
+        self._crashed = crashed
+        self._input: deque[Handle] = deque()
+        self._ready: deque[Handle] = deque()
+        self._free_at = 0  # when the pass that runs now, or ran last, is over
+        self._awaits_pass = False
+        self._readers: dict[int, Handle] = {}
+        self.pass_ns = 3_000  # the least a pass takes
+        self.dead = False
+        self.name = ""  # in lines of the log, where there are several nodes
+        self.stall_ns = 0  # added to the next pass: something keeps the process from running
+        self.spent_ns = 0  # of this pass, by reading the clock
+        self.frozen_until = 0  # of a process with threads: they stand still too
+        self.problems: list[str] = []  # exceptions that reached the loop
+
+    # Called by the simulation.
+
+    def post(self, call: Callable[..., object], *arguments: Any) -> Handle:
+        """Input: run it in the next pass that begins from now on."""
+        handle = Handle(call, arguments)
+        self._input.append(handle)
+        if not self._awaits_pass:
+            self._await_pass()
+        return handle
+
+    def readable(self, descriptor: int) -> None:
+        """There is something to read, in level-triggered fashion."""
+        reader = self._readers.get(descriptor)
+        if reader is not None and reader.call is not None:
+            self.post(reader.call, *reader.arguments)
+
+    def _await_pass(self) -> None:
+        self._awaits_pass = True
+        world = self._world
+        world.at(max(world.now, self._free_at), self._run)
+
+    def _run(self) -> None:
+        """Run passes until there is nothing to do before the world's next event."""
+        world = self._world
+        self._awaits_pass = False
+        if self.dead:
+            return
+        events._set_running_loop(cast(asyncio.AbstractEventLoop, self))
+        try:
+            while True:
+                self.spent_ns = 0
+                arrived, self._input = self._input, deque()
+                for handle in arrived:
+                    if handle.call is not None:
+                        handle.call(*handle.arguments)
+                        if self.dead or self._disk.down:
+                            raise Crashed
+                ready = self._ready
+                for _ in range(len(ready)):
+                    handle = ready.popleft()
+                    if handle.call is not None:
+                        handle.call(*handle.arguments)
+                        if self.dead or self._disk.down:
+                            raise Crashed
+                stalled, self.stall_ns = self.stall_ns, 0
+                self._free_at = world.now + self.pass_ns + self.spent_ns + stalled
+                self.spent_ns = 0
+                if not self._ready and not self._input:
+                    return
+                if world.next_at <= self._free_at:
+                    self._await_pass()
+                    return
+                world.now = self._free_at
+        except Crashed:
+            self._crashed()
+        finally:
+            events._set_running_loop(None)
+
+    def kill(self) -> None:
+        self.dead = True
+        self._input.clear()
+        self._ready.clear()
+        self._readers.clear()
+
+    # Called by the broker.
+
+    def time(self) -> float:
+        return (self._world.now + self.spent_ns) / SECOND
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
+        handle = Handle(callback, args)
+        self._ready.append(handle)
+        if not self._awaits_pass and events._get_running_loop() is not cast(Any, self):
+            self._await_pass()
+        return handle
+
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
+        return self.post(callback, *args)
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
+        return self._call_at(self._world.now + max(0, round(delay * SECOND)), callback, args)
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
+        return self._call_at(max(self._world.now, round(when * SECOND)), callback, args)
+
+    def _call_at(self, moment: int, callback: Callable[..., object], args: tuple[Any, ...]) -> TimerHandle:
+        handle = Handle(callback, args)
+        self._world.at(moment, self._due, handle)
+        return TimerHandle(handle, moment / SECOND)
+
+    def _due(self, handle: Handle) -> None:
+        if not self.dead and handle.call is not None:
+            self._input.append(handle)
+            if not self._awaits_pass:
+                self._await_pass()
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=cast(asyncio.AbstractEventLoop, self))
+
+    def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> asyncio.Task[Any]:
+        return asyncio.Task(coro, loop=cast(asyncio.AbstractEventLoop, self), name="task")
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return not self.dead
+
+    def is_closed(self) -> bool:
+        return self.dead
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self.dead:
+            self.problems.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.call_exception_handler(context)
+
+    def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:
+        self._readers[fd] = Handle(callback, args)
+        self.readable(fd)
+
+    def remove_reader(self, fd: Any) -> bool:
+        return self._readers.pop(fd, None) is not None
+
+    async def connect_accepted_socket(self, protocol_factory: Callable[[], Any], sock: Any, **_: Any) -> Any:
+        accepted: AcceptedSocket = sock
+        return accepted.connect(protocol_factory())
+
+    async def create_connection(self, protocol_factory: Callable[[], Any], host: str, port: int, **_: Any) -> Any:
+        return await self.connect(protocol_factory, host, port)
+
+
+def run_in(loop: SimLoop, main: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    """Start a task in the loop."""
+    loop.post(lambda: loop.create_task(main()))

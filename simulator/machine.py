@@ -1,0 +1,190 @@
+"""The machine of one simulated broker: its clocks, disk, threads and child processes, all driven by the world."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import astuple
+from typing import Any
+
+from broker.runtime.contain import Contained, run
+from broker.runtime.workers import Job, Workers
+from broker.settings.listeners import Listener
+from broker.stores.compaction_process import CleaningFailed, RunCleaner
+from broker.stores.node_files import Gone, LiveNodes
+from broker.topics import batch_checker
+from broker.topics.batch_checker_process import check_job
+from broker.topics.batch_checks import UNLIMITED
+from simulator.census import Census, SimNodeFiles
+from simulator.disk import Crashed, SimDisk
+from simulator.loop import SimLoop
+from simulator.network import ListeningSocket
+from simulator.world import MS, SECOND, World
+from storage import DamagedLog
+from storage.cleaner import Report, job_of, report_line
+
+CLOCK_READ_NS = 50  # what reading the clock takes
+SLICE_READ_NS = 200_000  # what a step takes between two readings of a clock that bounds slices
+
+
+class DiskSpeed:
+    """How long a job of a worker thread takes, in nanoseconds."""
+
+    def __init__(self) -> None:
+        self.low = MS // 20
+        self.high = 2 * MS
+        self.slow = 0.0  # the probability of up to `slow_ns`
+        self.slow_ns = 0
+
+
+class SimWorkers(Workers):
+    """Threads whose jobs happen at one moment within the time they take."""
+
+    def __init__(self, world: World, loop: SimLoop, speed: DiskSpeed, crashed: Callable[[], None], count: int) -> None:
+        self._world = world
+        self._sim_loop = loop
+        self._speed = speed
+        self._crashed = crashed
+        self._free = count
+        self._queue: deque[Job] = deque()
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self._queue.append((work, done))
+        self._start()
+
+    def _start(self) -> None:
+        world, speed = self._world, self._speed
+        while self._free and self._queue:
+            self._free -= 1
+            work, done = self._queue.popleft()
+            takes = world.between(speed.low, speed.high)
+            if speed.slow and world.chance(speed.slow):
+                world.count("slow disk", 1)
+                takes = world.between(takes, speed.slow_ns)
+            before = int(takes * world.random.random())
+            world.after(before, self._work, work, done, takes - before)
+
+    def _work(self, work: Callable[[], Any], done: Callable[[Any], None], rest: int) -> None:
+        if self._sim_loop.dead:
+            return
+        if self._sim_loop.frozen_until > self._world.now:
+            self._world.at(self._sim_loop.frozen_until, self._work, work, done, rest)
+            return
+        try:
+            result = work()
+        except Crashed:
+            self._crashed()
+            return
+        except Exception as error:
+            result = error
+        self._world.after(rest, self._done, done, result)
+
+    def _done(self, done: Callable[[Any], None], result: Any) -> None:
+        if self._sim_loop.dead:
+            return
+        self._free += 1
+        self._sim_loop.post(Contained(done), result)
+        self._start()
+
+    def close(self) -> None:
+        self._queue.clear()
+
+
+class NoGarbage:
+    """Collection of garbage has no effect that anybody could see, and costs time."""
+
+    def enable(self) -> None: ...
+
+    def disable(self) -> None: ...
+
+    def isenabled(self) -> bool:
+        return False
+
+    def collect(self, generation: int = 2) -> int:
+        return 0
+
+    def freeze(self) -> None: ...
+
+
+class SimBatchChecker:
+    """Checks batches in the same process, after a while."""
+
+    def __init__(self, world: World, loop: SimLoop) -> None:
+        self._world = world
+        self._loop = loop
+        self._stopped = False
+
+    def submit(self, job: batch_checker.Job) -> None:
+        self._world.after(self._world.between(MS, 20 * MS), self._check, job)
+
+    def _check(self, job: batch_checker.Job) -> None:
+        if not self._loop.dead and not self._stopped and job.wanted():
+            outcome = check_job((job.data, astuple(job.settings), job.now, job.name, tuple(UNLIMITED), 0.0))
+            self._loop.post(run, job.done, outcome)
+
+    async def stop(self) -> None:
+        self._stopped = True
+
+
+class SimMachine:
+    """One life of a process on a machine. Wall clocks may be wrong; the monotonic clock counts from the machine's start."""
+
+    census: Census  # of the nodes on this machine, where there are several
+
+    def __init__(self, world: World, disk: SimDisk, loop: SimLoop, speed: DiskSpeed, wall_offset_ns: int, crashed: Callable[[], None]) -> None:
+        self.world = world
+        self.disk = disk
+        self.loop = loop
+        self.speed = speed
+        self.wall_offset_ns = wall_offset_ns  # wall time minus virtual time
+        self._crashed = crashed
+        self.garbage = NoGarbage()
+        self.run_cleaner: RunCleaner = self._run_cleaner
+        self.random_bytes: Callable[[int], bytes] = world.random.randbytes
+        self.listening: ListeningSocket | None = None
+
+    def monotonic(self) -> float:
+        self.loop.spent_ns += SLICE_READ_NS
+        return (self.world.now + self.loop.spent_ns) / SECOND
+
+    def monotonic_ns(self) -> int:
+        return SECOND + self.world.now + self.loop.spent_ns
+
+    def wall_ns(self) -> int:
+        return self.world.now + self.loop.spent_ns + self.wall_offset_ns
+
+    boot_ns = monotonic_ns
+
+    def workers(self, loop: asyncio.AbstractEventLoop, count: int, yielding: bool = False) -> Workers:
+        return SimWorkers(self.world, self.loop, self.speed, self._crashed, count)
+
+    def batch_checker(self, loop: asyncio.AbstractEventLoop) -> SimBatchChecker:
+        return SimBatchChecker(self.world, self.loop)
+
+    def open_sockets(self, listener: Listener, backlog: int) -> tuple[list[Any], int]:
+        self.listening = ListeningSocket(10)
+        return [self.listening], listener.port
+
+    def sleep(self, seconds: float) -> None:
+        self.loop.spent_ns += int(seconds * SECOND)
+
+    def live_nodes(self, folder: str, me: int, gone: Gone) -> LiveNodes:
+        return SimNodeFiles(self.census, self.disk, folder, me, gone, lambda: self.loop.frozen_until)
+
+    async def _run_cleaner(self, command: tuple[str, ...], folder: str, request: bytes, niceness: int, limit_seconds: float) -> Report:
+        """The child process, which is killed together with the broker, or alone."""
+        world = self.world
+        job = job_of(self.disk, request)
+        try:
+            for _ in job.steps():
+                await asyncio.sleep(world.random.random() * 0.02)
+                if world.chance(self.cleaner_dies):
+                    world.count("cleaner killed", 1)
+                    raise CleaningFailed("killed by signal 9")
+        except (OSError, DamagedLog) as error:
+            raise CleaningFailed(str(error)) from None
+        world.count("log cleaned")
+        return Report(report_line(job))
+
+    cleaner_dies = 0.0

@@ -1,0 +1,324 @@
+"""Connections between clients and a broker: two byte streams with delays, which stall, tear and reset as networks do."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from simulator.world import MS, World
+
+if TYPE_CHECKING:
+    from simulator.node import Node
+
+PORT = 9092
+
+
+class Delays:
+    """How long bytes are on their way, in nanoseconds, and what goes wrong with them."""
+
+    def __init__(self) -> None:
+        self.low = MS // 10
+        self.high = MS
+        self.torn = 0.0  # the probability that a chunk arrives in two parts
+        self.stalled = 0.0  # that a chunk keeps its stream waiting for up to `stall_ns`
+        self.stall_ns = 0
+        self.reset = 0.0  # that the connection breaks instead of taking a chunk
+
+
+class ListeningSocket:
+    """As much of a listening socket as the acceptor uses."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self.backlog: deque[AcceptedSocket] = deque()
+        self.closed = False
+
+    def fileno(self) -> int:
+        return self._number
+
+    def accept(self) -> tuple[AcceptedSocket, tuple[str, int]]:
+        while self.backlog:
+            accepted = self.backlog.popleft()
+            if not accepted.stream.broken:
+                return accepted, (accepted.stream.address, 40_000)
+        raise BlockingIOError
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class AcceptedSocket:
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+    def fileno(self) -> int:
+        return 100
+
+    def setblocking(self, flag: bool) -> None: ...
+
+    def setsockopt(self, *option: Any) -> None: ...
+
+    def close(self) -> None:
+        self.stream.reset()
+
+    def connect(self, protocol: Any) -> tuple[Any, Any]:
+        transport = ServerTransport(self.stream, protocol)
+        self.stream.transport = transport
+        protocol.connection_made(transport)
+        transport.arrived.extend(self.stream.early)
+        transport.deliver()
+        return transport, protocol
+
+
+class ServerTransport:
+    """The broker's end, as asyncio's transports."""
+
+    def __init__(self, stream: Stream, protocol: Any) -> None:
+        self._stream = stream
+        self.protocol = protocol
+        self.arrived: deque[bytes] = deque()
+        self._reading = True
+        self._closing = False
+        self._high = 1 << 16
+        self._low = 1 << 14
+        self.unread = 0  # bytes that the client has not taken yet
+        self._full = False
+        self.lost = False
+
+    # What the broker calls.
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = high if high is not None else 1 << 16
+        self._low = low if low is not None else self._high // 4
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread if self._full else 0
+
+    def get_extra_info(self, name: str) -> Any:
+        return None
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def write(self, data: bytes) -> None:
+        if self._closing:
+            return
+        self.unread += len(data)
+        self._stream.to_client(bytes(data))
+        if self.unread > self._high and not self._full:
+            self._full = True
+            self.protocol.pause_writing()
+
+    def writelines(self, parts: list[bytes]) -> None:
+        self.write(b"".join(parts))
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        if self.arrived:
+            self._stream.node.loop.post(self.deliver)
+
+    def close(self) -> None:
+        self._end(self._stream.closed_by_broker)
+
+    def abort(self) -> None:
+        self._end(self._stream.reset)
+
+    def _end(self, end: Callable[[], None]) -> None:
+        if not self._closing:
+            self._closing = True
+            end()
+            self._stream.node.loop.call_soon(self._lost)
+
+    def _lost(self) -> None:
+        self.lost = True
+        self.protocol.connection_lost(None)
+        self._stream.settle()
+
+    # What the network calls, in the broker's loop.
+
+    def deliver(self) -> None:
+        while self.arrived and self._reading and not self._closing:
+            self.protocol.data_received(self.arrived.popleft())
+
+    def taken(self, size: int) -> None:
+        """The client has read some of what was written."""
+        self.unread -= size
+        if self._full and self.unread <= self._low:
+            self._stream.node.loop.post(self._resume)
+
+    def _resume(self) -> None:
+        if self._full and not self._closing:
+            self._full = False
+            self.protocol.resume_writing()
+
+    def ended(self) -> None:
+        """The client's end is closed, or the connection broke."""
+        if not self._closing:
+            self._closing = True
+            self._lost()
+
+
+class Stream:
+    """One connection, seen from both ends. `received` and `lost` are the client's."""
+
+    def __init__(self, world: World, delays: Delays, node: Node, address: str, received: Callable[[bytes], None], lost: Callable[[], None]) -> None:
+        self._world = world
+        self._delays = delays
+        self.node = node
+        self._life = node.life
+        self.address = address
+        self._received = received
+        self._lost = lost
+        self.transport: ServerTransport | None = None
+        self.broken = False
+        self._server_at = 0  # when the last chunk arrives there
+        self._client_at = 0
+        self._to_server: deque[bytes] = deque()
+        self._to_client: deque[bytes] = deque()
+        self.early: list[bytes] = []  # arrived before the connection was accepted
+        self.settled: Callable[[], None] | None = None  # called when the broker can no longer handle anything sent here
+        self.client_reads = True
+
+    @property
+    def busy_until(self) -> int:
+        """When the last chunk arrived, or will."""
+        return max(self._server_at, self._client_at)
+
+    @property
+    def arrives_at(self) -> int:
+        """When the last chunk that was sent reaches the broker, or reached it."""
+        return self._server_at
+
+    def _arrival(self, after: int) -> int:
+        world, delays = self._world, self._delays
+        moment = world.now + world.between(delays.low, delays.high)
+        if delays.stalled and world.chance(delays.stalled):
+            world.count("stalled connection", 1)
+            moment += world.between(0, delays.stall_ns)
+        return max(moment, after)
+
+    # From the client.
+
+    def send(self, data: bytes) -> None:
+        if self.broken:
+            return
+        world, delays = self._world, self._delays
+        if delays.reset and world.chance(delays.reset):
+            world.count("connection reset", 1)
+            self.reset()
+            return
+        if delays.torn and world.chance(delays.torn) and len(data) > 1:
+            at = world.random.randrange(1, len(data))
+            self._send(data[:at])
+            data = data[at:]
+        self._send(data)
+
+    def _send(self, data: bytes) -> None:
+        self._to_server.append(data)
+        self._server_at = self._arrival(self._server_at)
+        self._world.at(self._server_at, self._at_server)
+
+    def _at_server(self) -> None:
+        if not self._to_server or self.node.life != self._life:
+            return
+        data = self._to_server.popleft()
+        transport = self.transport
+        if transport is not None:
+            transport.arrived.append(data)
+            self.node.loop.post(transport.deliver)
+        else:
+            self.early.append(data)
+
+    def close(self) -> None:
+        """The client goes; what it sent still arrives."""
+        if not self.broken:
+            self.broken = True
+            self._to_client.clear()
+            self._world.at(max(self._server_at, self._world.now) + 1, self._end_server)
+
+    # From the broker.
+
+    def to_client(self, data: bytes) -> None:
+        if self.broken:
+            return
+        if self._delays.reset and self._world.chance(self._delays.reset):
+            self._world.count("reply lost", 1)
+            self.reset()
+            return
+        self._to_client.append(data)
+        self._client_at = self._arrival(self._client_at)
+        self._world.at(self._client_at, self._at_client)
+
+    def _at_client(self) -> None:
+        if self.broken or not self._to_client:
+            return
+        if not self.client_reads:
+            self._world.after(10 * MS, self._at_client)
+            return
+        data = self._to_client.popleft()
+        if self.transport is not None and self.node.life == self._life:
+            self.transport.taken(len(data))
+        self._received(data)
+
+    def closed_by_broker(self) -> None:
+        """What it wrote before still arrives."""
+        if not self.broken:
+            self._world.at(max(self._client_at, self._world.now) + self._delays.low, self._end_client)
+
+    def reset(self) -> None:
+        """Both ends lose the connection, and what is on its way is lost."""
+        if self.broken:
+            return
+        self.broken = True
+        self._to_server.clear()
+        self._to_client.clear()
+        world = self._world
+        world.after(world.between(self._delays.low, self._delays.high), self._lost)
+        world.after(world.between(self._delays.low, self._delays.high), self._end_server)
+
+    def _end_client(self) -> None:
+        if not self.broken:
+            self.broken = True
+            self._to_server.clear()
+            self._lost()
+
+    def _end_server(self) -> None:
+        if self.node.life != self._life or self.transport is None:
+            self.settle()
+        elif not self.transport.lost:
+            self.node.loop.post(self.transport.ended)
+
+    def broker_died(self) -> None:
+        """What it wrote before still arrives."""
+        self._to_server.clear()
+        self.settle()
+        if not self.broken:
+            self._world.at(max(self._client_at, self._world.now) + self._delays.low, self._end_client)
+
+    def settle(self) -> None:
+        if self.settled is not None:
+            settled, self.settled = self.settled, None
+            settled()
+
+
+class Network:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.delays = Delays()
+
+    def connect(
+        self, node: Node, address: str, received: Callable[[bytes], None], lost: Callable[[], None], delays: Delays | None = None
+    ) -> Stream | None:
+        """None: nothing listens there."""
+        listening = node.listening
+        if listening is None or listening.closed:
+            return None
+        stream = Stream(self.world, delays or self.delays, node, address, received, lost)
+        node.streams[stream] = None
+        listening.backlog.append(AcceptedSocket(stream))
+        node.loop.readable(listening.fileno())
+        return stream

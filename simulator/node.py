@@ -1,0 +1,213 @@
+"""One broker: its processes, one after the other, over one disk."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import events
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from broker.groups.group_journal import GroupJournal
+from broker.logging.logs import log
+from broker.runtime.contain import DEFECTS
+from broker.runtime.node import Address
+from broker.runtime.start import StartError
+from broker.server import Server
+from broker.settings.config import Config, load_config
+from broker.settings.descriptors import divide_descriptors
+from coordinator import Note
+from simulator.disk import SimDisk
+from simulator.loop import SimLoop, run_in
+from simulator.machine import DiskSpeed, SimMachine
+from simulator.network import PORT, ListeningSocket, Stream
+from simulator.world import MS, SECOND, Broken, World
+
+DESCRIPTORS: Final = divide_descriptors(65_536, listening=1)
+EPOCH_NS: Final = 1_800_000_000 * SECOND  # the wall time at which a run begins
+
+NoteObserver = Callable[["Node", GroupJournal, Note], None]
+
+
+class SimServer(Server):
+    """A Server that announces to the simulation where it listens."""
+
+    announced: Callable[[], None]
+
+    def _announce(self, opened: list[tuple[Address, int, str]]) -> None:
+        self.announced()
+
+
+class LogLines:
+    """Takes the place of the broker's standard error."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def write(self, line: bytes) -> None:
+        loop: Any = events._get_running_loop()
+        self._world.say(f"log: {loop.name if loop is not None else ''}{line.decode()}")
+
+
+def render(level: str, line: dict[str, Any]) -> bytes:
+    details = " ".join(f"{name}={value!r}" for name, value in line.items() if name not in ("event", "exc_info"))
+    error = line.get("exc_info")
+    return f"{level} {line['event']} {details}{f' {error!r}' if error else ''}".encode()
+
+
+class Node:
+    def __init__(
+        self, world: World, settings: Mapping[str, object], disk: SimDisk | None = None, port: int = PORT, name: str = "node"
+    ) -> None:
+        """`disk`: of another node that has ended, or with the files of other nodes."""
+        self.world = world
+        self.name = name
+        self.disk = disk or SimDisk(world.random)
+        self.disk.recording = False
+        self.disk.stays_down = True
+        self.speed = DiskSpeed()
+        self.life = 0
+        self.running = False
+        self.serving = False
+        self.loop = SimLoop(world, self.disk, self.died)
+        self.loop.kill()
+        self.machine: SimMachine | None = None
+        self.server: SimServer | None = None
+        self.wall_offset_ns = EPOCH_NS
+        self.cleaner_dies = 0.0
+        self.pass_ns = 3_000
+        # In a run of minutes logs do not grow to what a broker keeps for hours.
+        self.dirty_bytes_min = 10_000
+        self.turn_bytes_max = 30_000
+        self.streams: dict[Stream, None] = {}
+        self.observers: list[NoteObserver] = []
+        self.ended: list[Callable[[Node, bool], None]] = []  # called after a process ended: whether the power failed
+        self.power_fails = False  # at the crash that is planted in the disk
+        self.frozen_until = 0
+        self.troubled_at = 0  # when something last went wrong with the process, its disk or its clock
+        self.failed_starts = 0
+        self.config: Config = load_config(
+            listen=[f"127.0.0.1:{port}"], data=["/data"], settings=[f"{name}={value}" for name, value in settings.items()], environ={}
+        )
+        if not self.disk.exists("/data"):
+            self.disk.make_folder("/data")
+            self.disk.write_back()
+        self._defects = DEFECTS.count
+
+    @property
+    def listening(self) -> ListeningSocket | None:
+        return self.machine.listening if self.machine is not None and self.running else None
+
+    @property
+    def broker(self) -> Any:
+        assert self.server is not None
+        return self.server.broker
+
+    def start(self) -> None:
+        assert not self.running
+        self.life += 1
+        self.running, self.serving = True, False
+        self.troubled_at = self.world.now
+        self.loop = SimLoop(self.world, self.disk, self.died)
+        self.loop.pass_ns = self.pass_ns
+        self.machine = self._new_machine()
+        self.machine.cleaner_dies = self.cleaner_dies
+        log.connect(cast(Any, LogLines(self.world)), "warning", cast(Any, render), cast(Any, None))
+        self.server = SimServer(self.config, cast(asyncio.AbstractEventLoop, self.loop), DESCRIPTORS, False, self.machine)
+        self.server.announced = self._announced
+        run_in(self.loop, self._serve)
+
+    def _new_machine(self) -> SimMachine:
+        return SimMachine(self.world, self.disk, self.loop, self.speed, self.wall_offset_ns, self.died)
+
+    async def _serve(self) -> None:
+        server = self.server
+        assert server is not None
+        try:
+            await server.serve()
+        except StartError as error:
+            self.world.say(f"{self.name}: ends: {error}", "node")
+            self.failed_starts += 1
+        self._ended(False)
+
+    def _announced(self) -> None:
+        self.serving = True
+        self.failed_starts = 0
+        self.world.say(f"{self.name}: life {self.life} listens", "node")
+        self.broker.notes.observers.append(self._observe)
+        cleaning = self.broker.cleaning
+        cleaning.rules = replace(cleaning.rules, dirty_bytes_min=self.dirty_bytes_min)
+        self.broker.shards._store.turn_flushes.bytes_max = self.turn_bytes_max
+
+    def _observe(self, journal: GroupJournal, note: Note) -> None:
+        try:
+            for observer in self.observers:
+                observer(self, journal, note)
+        except Broken as broken:  # the broker would contain it
+            self.world.broken = self.world.broken or broken
+
+    # How a process ends.
+
+    def stop(self) -> None:
+        """In order."""
+        if self.running and self.server is not None:
+            self.troubled_at = self.world.now
+            server = self.server
+            self.loop.post(server.stop, {"signal": "SIGTERM"})
+
+    def died(self) -> None:
+        """A crash that was planted in the disk has come."""
+        if self.running:
+            self.crash(self.power_fails)
+
+    def crash(self, power_fails: bool) -> None:
+        """End the process where it stands, by kill -9 or a power failure."""
+        if self.running:
+            self.world.say(f"{self.name}: {'the power fails' if power_fails else 'kill -9'}", "node")
+            self.world.count("power failure" if power_fails else "kill -9", 1)
+            self._ended(power_fails)
+
+    def _ended(self, power_fails: bool) -> None:
+        self.loop.kill()
+        if power_fails:
+            self._lose_power()
+        else:
+            self.disk.kill()
+        self.running = self.serving = False
+        self.troubled_at = self.world.now
+        if self.machine is not None and self.machine.listening is not None:
+            self.machine.listening.close()
+        for stream in list(self.streams):
+            stream.broker_died()
+        self.streams.clear()
+        for ended in self.ended:
+            ended(self, power_fails)
+
+    def _lose_power(self) -> None:
+        self.disk.crash()
+
+    # What must never be.
+
+    def check(self) -> None:
+        """No exception reached the containment or the loop."""
+        if DEFECTS.count != self._defects:
+            raise Broken("no defect", DEFECTS.last)
+        if self.loop.problems:
+            raise Broken("no defect", self.loop.problems[0])
+
+    def stall(self, duration_ns: int) -> None:
+        """Keep the process from running."""
+        self.loop.stall_ns += duration_ns
+        self.frozen_until = max(self.frozen_until, self.world.now) + duration_ns
+        self.troubled_at = self.world.now + duration_ns
+        self.loop.post(lambda: None)
+
+    @property
+    def wall_ms(self) -> int:
+        return (self.world.now + self.wall_offset_ns) // MS
+
+    def set_wall(self, by_ns: int) -> None:
+        self.wall_offset_ns += by_ns
+        self.troubled_at = self.world.now
+        if self.machine is not None:
+            self.machine.wall_offset_ns = self.wall_offset_ns

@@ -1,0 +1,183 @@
+"""What several nodes promise of their logs: one owner at a time, one owner for each epoch, and epochs that never go down.
+
+The first is looked at inside, at every lock that a node takes or drops and at every change of a file; the rest is what clients see too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from broker.cluster.routing import TOPIC_REGISTRY
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG
+from simulator.cluster_node import ClusterNode, Site
+from simulator.world import Broken, World, format_time
+from storage import LogId
+from storage.owners import byte_of
+
+ROOT: Final = "/data/"
+
+
+class LeaderEpochs:
+    """A partition's leader epoch never goes down, as Metadata says."""
+
+    promise = "leader epochs"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._named: dict[tuple[str, int], tuple[int, int]] = {}  # the newest epoch that was answered, and when
+
+    def named(self, partition: tuple[str, int], epoch: int, sent: int) -> None:
+        """Metadata, asked for at that moment, has this epoch."""
+        newest, moment = self._named.get(partition, (-1, 0))
+        if epoch < newest and moment < sent:
+            raise Broken(self.promise, f"{partition} has epoch {epoch}, and had {newest} at {format_time(moment)}", partition[0])
+        if epoch > newest:
+            self._named[partition] = epoch, self._world.now
+
+    def power_failed(self) -> None:
+        """An epoch at which nothing was written may be another owner's then."""
+        self._named.clear()
+
+
+class OneOwner:
+    """At most one node may use a log at a time, and each of its epochs has one owner."""
+
+    promise = "one owner"
+
+    def __init__(self, world: World, site: Site) -> None:
+        self._world = world
+        self._site = site
+        self._logs: dict[int, LogId] = {byte_of(TOPIC_REGISTRY): TOPIC_REGISTRY}  # by the byte that stands for them
+        self._bytes: dict[str, int] = {}  # by the folder
+        self._epochs: dict[LogId, tuple[int, int, int]] = {}  # the newest epoch that was used; the node and its life
+
+    def watch(self, node: ClusterNode) -> None:
+        disk = node.disk
+        disk.byte_locked = lambda at: self._locked(node, at)
+        disk.byte_unlocked = lambda at: self._unlocked(node, at)
+        disk.changing = lambda path: self._changing(node, path)
+
+    def add_logs(self, topic: str, partitions: int) -> None:
+        for number in range(partitions):
+            id = LogId(topic, number)
+            self._logs[byte_of(id)] = id
+
+    def _locked(self, node: ClusterNode, at: int) -> None:
+        id = self._logs.get(at)
+        if id is None:
+            return
+        for other in self._site.nodes:
+            if other is not node and uses(other, id):
+                self._break(f"{node.name} takes {id}, and {other.name} still answers for it", id)
+
+    def _unlocked(self, node: ClusterNode, at: int) -> None:
+        id = self._logs.get(at)
+        if id is not None and uses(node, id):
+            self._break(f"{node.name} gives {id} up, and still answers for it", id)
+
+    def _changing(self, node: ClusterNode, path: str) -> None:
+        """A file is being changed: those of a log are its owner's."""
+        if not path.startswith(ROOT):
+            return
+        folder = path[len(ROOT) :].partition("/")[0]
+        at = self._bytes.get(folder)
+        if at is None:
+            at = self._bytes[folder] = self._byte_of(folder)
+        if at and node.running and self._site.disk.byte_owners.get((f"{ROOT}locks", at)) is not node.disk:
+            self._break(f"{node.name} changes {path}, and does not have the lock of the log", self._logs.get(at))
+
+    def _byte_of(self, folder: str) -> int:
+        """0: no folder of a log."""
+        name, _, number = folder.rpartition("-")
+        if not number.isdigit():
+            return 0
+        return byte_of(LogId(CONSUMER_OFFSETS if name == NOTES_LOG else name, int(number)))
+
+    def _break(self, what: str, id: LogId | None) -> None:
+        # The broker would contain an exception.
+        self._world.broken = self._world.broken or Broken(self.promise, what, str(id or ""))
+
+    def look(self) -> None:
+        """Each epoch has one owner."""
+        for node in self._site.nodes:
+            if node.serving:
+                for id, epoch in owned_epochs(node).items():
+                    self._note(node, id, epoch)
+
+    def _note(self, node: ClusterNode, id: LogId, epoch: int) -> None:
+        newest, owner, life = self._epochs.get(id, (-1, 0, 0))
+        if epoch < newest or (epoch == newest and (owner, life) != (node.id, node.life)):
+            raise Broken(self.promise, f"{node.name} owns {id} at epoch {epoch}, and node {owner} did at {newest}", str(id))
+        self._epochs[id] = epoch, node.id, node.life
+
+    def deleted(self, topic: str) -> None:
+        """A new topic of the name is another one."""
+        self._epochs = {id: known for id, known in self._epochs.items() if id.name != topic}
+
+    def trouble(self, lost_topics: bool) -> str:
+        """Why not every log has exactly one owner, or "" where it has. `lost_topics`: a power failure may have taken topics."""
+        live = [node for node in self._site.nodes if node.running]
+        if not all(node.serving for node in live):
+            return "a node does not serve"
+        for node in live:
+            if not node.broker.cluster.settled:
+                return f"{node.name} is not settled: {unsettled(node)}"
+        for id in self._logs.values():
+            if lost_topics and not any(id.name in node.broker.topics.by_name for node in live) and id != TOPIC_REGISTRY:
+                continue
+            owners = [node.name for node in live if uses(node, id)]
+            if len(owners) != 1:
+                return f"{id} has {len(owners)} owners: {'; '.join(described(node, id) for node in live)}"
+        return ""
+
+
+def uses(node: ClusterNode, id: LogId) -> bool:
+    """Whether the node answers requests for the log."""
+    if not node.running or node.server is None or node.loop.dead:
+        return False
+    broker: Any = node.broker
+    if not hasattr(broker, "partitions"):
+        return False
+    if id == TOPIC_REGISTRY:
+        return bool(broker.cluster.registry.leading and broker.registry.writable)
+    if id.name == CONSUMER_OFFSETS:
+        journals = broker.shards.journals
+        return id.partition < len(journals) and not journals[id.partition].refusal
+    topic = broker.topics.by_name.get(id.name)
+    if topic is None or id.partition >= topic.partitions:
+        return False
+    partition = broker.partitions.of(topic)[id.partition]
+    return bool(partition.opened and not partition.error)
+
+
+def owned_epochs(node: ClusterNode) -> dict[LogId, int]:
+    """The logs that the node answers for, with their epochs."""
+    broker: Any = node.broker
+    found = {LogId(CONSUMER_OFFSETS, journal.partition): journal.epoch for journal in broker.shards.journals if not journal.refusal}
+    for topic in broker.topics.by_name.values():
+        if not topic.internal:
+            for partition in broker.partitions.of(topic):
+                if partition.opened and not partition.error:
+                    found[partition.id] = partition.leader_epoch
+    return found
+
+
+def described(node: ClusterNode, id: LogId) -> str:
+    broker: Any = node.broker
+    state = broker.cluster.ownership.state(id)
+    text = f"{node.name} {state.name if state is not None else 'does not know it'}"
+    topic = broker.topics.by_name.get(id.name)
+    if id.name == CONSUMER_OFFSETS:
+        journal = broker.shards.journals[id.partition]
+        text += f", refusal {journal.refusal} {journal.trouble}"
+    elif topic is not None and not topic.internal:
+        partition = broker.partitions.of(topic)[id.partition]
+        text += f", {'' if partition.opened else 'not '}open, error {partition.error} {partition.trouble}"
+    return text
+
+
+def unsettled(node: ClusterNode) -> str:
+    ownership = node.broker.cluster.ownership
+    live = sorted(ownership.live)
+    states = ", ".join(f"{id} is {ownership.state(id).name}, expected at {ownership.expected(id)}" for id in ownership.logs())
+    return f"live {live}, draining {sorted(ownership.draining)}: {states[:2000]}"

@@ -1,0 +1,369 @@
+"""What Tenure promises of the policies of groups, a class for each promise. tests/simulator/bugs has planted bugs for them.
+
+Clients tell what they were answered, the coordinator's notes tell when something happened, and `policy_settings.py` which policies a group
+may have had then. Where the policies at a moment are not known for certain, every possible set of them has to be broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from coordinator.notes import Cause
+from coordinator.policies import GroupPolicies
+from simulator.policy_settings import Change, PolicySettings, requests_in
+from simulator.world import MS, SECOND, Broken, World, format_time
+
+CLOSE_NS: Final = 2 * MS  # notes are exact to the millisecond
+LATE_NS: Final = SECOND
+ROUND_NS: Final = 60 * SECOND  # within which a rebalance has ended
+LOADS_NS: Final = 200 * MS  # sessions begin when the group is open, and the note of the load comes after the last group
+FOREVER: Final = 1 << 62
+
+Key = tuple[str, str]  # group, member id
+
+
+class Absences:
+    """A member that is away keeps its seat for registration.timeout.ms of the earliest absence, and for one session after a load.
+
+    All that are away at that moment go in one rebalance, at most a second later.
+    """
+
+    promise = "absences"
+
+    def __init__(self, world: World, settings: PolicySettings) -> None:
+        self._world = world
+        self._settings = settings
+        self._away: dict[str, dict[str, int]] = {}  # group -> member id -> since when
+        self._stored: dict[Key, int] = {}  # absences whose notes left the coordinator: they are in the log
+        self._leaving: dict[str, list[str]] = {}  # removed in the step whose notes are coming
+        self._asked: dict[tuple[str, str | None], int] = {}  # when the last request of a process of this instance reaches the broker
+
+    def asked(self, group: str, instance: str | None, arrives_at: int) -> None:
+        self._asked[group, instance] = max(self._asked.get((group, instance), -1), arrives_at)
+
+    def went_away(self, group: str, member_id: str, instance: str, moment: int, since: int) -> None:
+        """`since`: when the absence began, as the coordinator says."""
+        self.other_note(group, moment)
+        stored = self._stored.get((group, member_id))
+        if stored is not None and self._asked.get((group, instance), -1) < stored and abs(stored - since) > CLOSE_NS:
+            raise Broken(self.promise, f"{member_id} is away since {format_time(stored)}, and now since {format_time(since)}", group)
+        self._away.setdefault(group, {})[member_id] = since
+        self._stored[group, member_id] = since
+
+    def came_back(self, group: str, member_id: str, moment: int) -> None:
+        self.other_note(group, moment)
+        self._forget(group, member_id)
+
+    def removed(self, group: str, member_id: str, moment: int, stayed_away: bool, loaded: int, session_ns: int) -> None:
+        """`loaded`: the moment of the last load of the group's partition; -1: not known."""
+        away = self._away.get(group, {})
+        if not stayed_away:
+            self.other_note(group, moment)
+        else:
+            timeout = least(policies.registration_timeout_ms for policies in self._settings.during(group, moment - CLOSE_NS, moment + CLOSE_NS))
+            # The removal of the first in a step is timed; the others go with it.
+            if timeout is not None and not self._leaving.get(group):
+                self._check_time(group, member_id, moment, timeout, loaded, session_ns)
+            self._leaving.setdefault(group, []).append(member_id)
+        self._forget(group, member_id)
+        if not away:
+            self._away.pop(group, None)
+
+    def _check_time(self, group: str, member_id: str, moment: int, timeout: int, loaded: int, session_ns: int) -> None:
+        away = self._away.get(group, {})
+        if member_id in away:
+            earliest = min(away.values())
+            if moment < earliest + timeout * MS - CLOSE_NS:
+                raise Broken(
+                    self.promise, f"{member_id} was removed at {format_time(moment)}; the earliest absence began at {format_time(earliest)}", group
+                )
+        if loaded >= 0 and moment < loaded + session_ns - LOADS_NS:
+            raise Broken(self.promise, f"{member_id} was removed at {format_time(moment)}, before one session after {format_time(loaded)}", group)
+
+    def expired(self, group: str, member_id: str, moment: int) -> None:
+        """A static member that was in a generation was removed at the end of its session. Standbys are, also just after the last rebalance."""
+        standbys = any(policies.target_group_size is not None for policies in self._settings.during(group, moment - ROUND_NS, moment + CLOSE_NS))
+        possible = self._settings.during(group, moment - CLOSE_NS, moment + CLOSE_NS)
+        if not standbys and all(policies.registration_timeout_ms is not None for policies in possible):
+            raise Broken(self.promise, f"{member_id} was removed at the end of its session, instead of being away", group)
+
+    def other_note(self, group: str, moment: int) -> None:
+        """A note that is not of a removal for absence: if members went for that in the step, all that were away did."""
+        gone = self._leaving.pop(group, None)
+        if gone:
+            left = [member_id for member_id, since in self._away.get(group, {}).items() if since < moment - CLOSE_NS]
+            if left:
+                raise Broken(self.promise, f"{', '.join(gone)} went at the end of the absences, and {', '.join(left)} did not", group)
+
+    def look(self, group: str, well_since: int) -> None:
+        """Called while broker and disk are well."""
+        away = self._away.get(group)
+        if not away:
+            return
+        now = self._world.now
+        timeouts = [policies.registration_timeout_ms for policies in self._settings.during(group, now - 3 * LATE_NS, now)]
+        due = max(min(away.values()) + max(timeout or 0 for timeout in timeouts) * MS, well_since)
+        if now > due + LATE_NS:
+            raise Broken(self.promise, f"{', '.join(away)} should have been removed at {format_time(due)}", group)
+
+    def _forget(self, group: str, member_id: str) -> None:
+        self._away.get(group, {}).pop(member_id, None)
+        self._stored.pop((group, member_id), None)
+
+    def forget(self, groups: Iterable[str] | None = None) -> None:
+        """The coordinator of these groups loads, or notes were left out: what is in the log stays."""
+        for group in list(self._away) if groups is None else groups:
+            self._away.pop(group, None)
+            self._leaving.pop(group, None)
+
+    def left_out(self, group: str) -> None:
+        """Notes about the group were left out."""
+        self.forget([group])
+        self._stored = {key: since for key, since in self._stored.items() if key[0] != group}
+
+    def lost_since(self, moment: int) -> None:
+        self._stored.clear()
+
+
+class Arrivals:
+    """Newcomers wait at most expansion.timeout.ms, and one rebalance takes all of them; a wait begins again after a load."""
+
+    promise = "arrivals"
+
+    def __init__(self, world: World, settings: PolicySettings) -> None:
+        self._world = world
+        self._settings = settings
+        self._began: dict[str, int] = {}  # when the last rebalance began, or the load was
+
+    def rebalance(self, group: str, cause: Cause, moment: int, loaded: int, rebalance_ns: int) -> None:
+        """`rebalance_ns`: the least rebalance timeout of the members."""
+        since = max(self._began.get(group, -1), loaded)
+        self._began[group] = moment
+        if cause != Cause.EXPANSION or since < 0:
+            return
+        waits = []
+        for policies in self._settings.during(group, since, moment + CLOSE_NS):
+            timeouts = [timeout for timeout in (policies.expansion_timeout_ms, policies.roster_timeout_ms) if timeout is not None]
+            if not timeouts:
+                return
+            waits.append(min(timeouts) * MS)
+        if moment < since + min(*waits, rebalance_ns) - CLOSE_NS:
+            raise Broken(
+                self.promise,
+                f"a rebalance takes newcomers at {format_time(moment)}; they were to go with the one at {format_time(since)} or to wait",
+                group,
+            )
+
+    def waits(self, group: str, who: str, since: int, now: int) -> None:
+        """A newcomer has waited since then in a group that is not rebalancing."""
+        if now - since <= LATE_NS:
+            return
+        timeouts = [policies.expansion_timeout_ms for policies in self._settings.during(group, since, now)]
+        if None not in timeouts and now - since > max(timeout or 0 for timeout in timeouts) * MS + LATE_NS:
+            raise Broken(self.promise, f"{who} has waited since {format_time(since)}", group)
+
+    def forget(self, groups: Iterable[str] | None = None) -> None:
+        for group in list(self._began) if groups is None else groups:
+            self._began.pop(group, None)
+
+
+class Seats:
+    """At most target.group.size members have a seat, a seat has one unfenced holder, and a take-over moves no generation."""
+
+    promise = "seats"
+
+    def __init__(self, world: World, settings: PolicySettings) -> None:
+        self._world = world
+        self._settings = settings
+        self._holders: dict[tuple[str, int, bytes], dict[str, int]] = {}  # seat -> member id -> when it was answered
+        self._ended: dict[Key, int] = {}  # since when the member is known to have lost its seat
+        self._heard: dict[Key, int] = {}  # the last request of a member that succeeded: when it was sent
+        self._standbys: dict[str, set[str]] = {}  # free ones
+        self._assigned: dict[str, int] = {}  # when the last rebalance ended, durably
+
+    # Clients.
+
+    def listed(self, group: str, members: int, sent: int) -> None:
+        """The leader is to assign to so many members."""
+        targets = [policies.target_group_size for policies in self._settings.during(group, sent, self._world.now)]
+        if None not in targets and members > max(target or 0 for target in targets):
+            raise Broken(self.promise, f"{members} members get partitions, and the target is {max(target or 0 for target in targets)}", group)
+
+    def held(self, group: str, generation: int, seat: bytes, member_id: str, sent: int, told: int) -> None:
+        """A SyncGroup, sent at that moment, was answered with this assignment, which has partitions.
+
+        `told`: when the member was asked to take the seat over; then its holder before was fenced already. -1: it was not, or is not known.
+        """
+        holders = self._holders.setdefault((group, generation, seat), {})
+        for other, answered in holders.items():
+            if other != member_id and answered < sent:
+                moment = told if answered < told else self._world.now
+                ended = self._ended[group, other] = min(self._ended.get((group, other), FOREVER), moment)
+                heard = self._heard.get((group, other), -1)
+                if heard > ended:
+                    raise Broken(
+                        self.promise,
+                        f"{member_id} knew at {format_time(ended)} that it gets the seat of {other}, which succeeds with what it sent at {format_time(heard)}",
+                        group,
+                    )
+        holders[member_id] = self._world.now
+        if len(self._holders) > 2_000:
+            for key in list(self._holders)[:1_000]:
+                del self._holders[key]
+
+    def fenced(self, group: str, member_id: str) -> None:
+        """Another member was told that it gets the seat."""
+        self._ended[group, member_id] = min(self._ended.get((group, member_id), FOREVER), self._world.now)
+
+    def succeeded(self, group: str, member_id: str, sent: int, what: str) -> None:
+        ended = self._ended.get((group, member_id))
+        if ended is not None and ended < sent:
+            raise Broken(self.promise, f"{what} of {member_id} succeeds, which lost its seat at {format_time(ended)}", group)
+        self._heard[group, member_id] = max(self._heard.get((group, member_id), -1), sent)
+
+    def lost_since(self, moment: int) -> None:
+        self._holders = {
+            key: {member_id: answered for member_id, answered in holders.items() if answered < moment} for key, holders in self._holders.items()
+        }
+        self._ended = {key: ended for key, ended in self._ended.items() if ended < moment}
+        self._assigned.clear()
+
+    # Notes.
+
+    def waiting(self, group: str, standbys: Iterable[str]) -> None:
+        """The free standbys of a stable group, all of which have the topics of the others."""
+        self._standbys[group] = set(standbys)
+
+    def is_free(self, group: str, member_id: str) -> bool:
+        return member_id in self._standbys.get(group, ())
+
+    def renamed(self, group: str, old: str, new: str) -> None:
+        """A static member returned with another id."""
+        if self.is_free(group, old):
+            self._standbys[group].discard(old)
+            self._standbys[group].add(new)
+
+    def not_free(self, group: str, member_id: str) -> None:
+        self._standbys.get(group, set()).discard(member_id)
+
+    def rebalance(self, group: str, cause: Cause, gone: int, was_stable: bool) -> None:
+        """`gone`: the members with a seat that were removed in the step."""
+        free = len(self._standbys.pop(group, ()))
+        if was_stable and cause in (Cause.SESSION_EXPIRED, Cause.MEMBER_LEFT, Cause.ADMIN_REMOVED) and 0 < gone <= free:
+            raise Broken(self.promise, f"everybody rejoins ({cause.name}) for {gone} members, and {free} standbys were free", group)
+        if cause == Cause.TARGET_CHANGED:
+            changed = self._settings.touched_at(group, "target.group.size")
+            if changed < self._assigned.get(group, -1):
+                raise Broken(self.promise, "everybody rejoins for a target that has not changed since the last rebalance", group)
+
+    def assigned(self, group: str) -> None:
+        self._assigned[group] = self._world.now
+
+    def forget(self, groups: Iterable[str] | None = None) -> None:
+        for group in list(self._standbys) if groups is None else groups:
+            self._standbys.pop(group, None)
+
+
+class Roster:
+    """A strict list admits no instance that is not in it and no dynamic member, and refuses nobody else."""
+
+    promise = "roster"
+
+    def __init__(self, world: World, settings: PolicySettings) -> None:
+        self._world = world
+        self._settings = settings
+
+    def succeeded(self, group: str, who: str, instance: str | None, sent: int, what: str) -> None:
+        possible = self._settings.during(group, sent, self._world.now)
+        if all(excludes(policies, instance) for policies in possible):
+            raise Broken(self.promise, f"{what} of {who} ({instance or 'dynamic'}) succeeds, and the strict list has {possible[0].instance_ids}", group)
+
+    def refused(self, group: str, who: str, instance: str | None, sent: int) -> None:
+        possible = self._settings.during(group, sent, self._world.now)
+        if not any(excludes(policies, instance) for policies in possible):
+            raise Broken(self.promise, f"{who} ({instance or 'dynamic'}) is refused, and no strict list excludes it", group)
+
+
+def excludes(policies: GroupPolicies, instance: str | None) -> bool:
+    return policies.roster_strict and instance not in (policies.instance_ids or ())
+
+
+class Requests:
+    """An accepted `rebalance.request` makes everybody rejoin once, and never again."""
+
+    promise = "rebalance requests"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._sent: dict[Key, int] = {}  # group, text
+        self._acted: set[Key] = set()
+        self._moved: dict[str, int] = {}  # when something moved the group last, or what did is not known
+
+    def send(self, group: str, changes: Sequence[Change]) -> None:
+        for text in requests_in(changes):
+            self._sent[group, text] = self._world.now
+
+    def acted(self, group: str, text: str) -> None:
+        self.moved(group)
+        if (group, text) not in self._sent:
+            raise Broken(self.promise, f"everybody rejoins for {text!r}, which nobody asked for", group)
+        if (group, text) in self._acted:
+            raise Broken(self.promise, f"everybody rejoins again for {text!r}", group)
+        self._acted.add((group, text))
+
+    def moved(self, group: str) -> None:
+        self._moved[group] = self._world.now
+
+    def acknowledged(self, group: str, changes: Sequence[Change], sent: int, has_members: bool) -> None:
+        """`has_members`: the group is working, and was before."""
+        for text in requests_in(changes):
+            if has_members and (group, text) not in self._acted and self._moved.get(group, -1) < sent:
+                raise Broken(self.promise, f"{text!r} was accepted and nobody rejoins", group)
+
+
+class Returns:
+    """With subscription.change=rebalance a static member that returns with other topics gets the rebalance it needs."""
+
+    promise = "subscription change"
+
+    def __init__(self, world: World, settings: PolicySettings) -> None:
+        self._world = world
+        self._settings = settings
+
+    def kept(self, group: str, member_id: str, sent: int) -> None:
+        """A static member returned with other topics and caused no rebalance. A standby needs none."""
+        possible = self._settings.during(group, sent, self._world.now)
+        if all(policies.subscription_change and policies.target_group_size is None for policies in possible):
+            raise Broken(self.promise, f"{member_id} returned with other topics and keeps the old assignment", group)
+
+
+class Unasked:
+    """A group never shows what only a policy does that it never had."""
+
+    promise = "no policy"
+
+    def __init__(self, settings: PolicySettings) -> None:
+        self._settings = settings
+
+    def shows(self, group: str, what: str, *names: str) -> None:
+        """`names`: fields of GroupPolicies, one of which must have been set."""
+        nothing = GroupPolicies()
+        for policies in self._settings.ever(group):
+            if any(getattr(policies, name) != getattr(nothing, name) for name in names):
+                return
+        raise Broken(self.promise, f"{group} shows {what}, and never had {' or '.join(names)}", group)
+
+    def has_state(self, group: str) -> None:
+        if all(policies == GroupPolicies() for policies in self._settings.ever(group)):
+            raise Broken(self.promise, f"{group} keeps the state of policies, and never had any", group)
+
+
+def least(values: Iterable[int | None]) -> int | None:
+    """The least; None if one is None."""
+    found: list[int] = []
+    for value in values:
+        if value is None:
+            return None
+        found.append(value)
+    return min(found, default=None)

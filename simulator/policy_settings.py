@@ -1,0 +1,166 @@
+"""Which policies a group may have at a moment, as far as its operator knows, and the promise that none of them is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from coordinator.name_ranges import join_names
+from coordinator.policies import REBALANCE_REQUEST, GroupPolicies, expand_names, resolve_known
+from simulator.world import Broken, World
+
+SET: Final = 0
+DELETE: Final = 1
+APPEND: Final = 2
+SUBTRACT: Final = 3
+
+Texts = tuple[tuple[str, str], ...]
+
+
+class Change(NamedTuple):
+    """One entry of IncrementalAlterConfigs."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+class Asked(NamedTuple):
+    """A request of the operator, and what may have been set before it."""
+
+    group: str
+    changes: Sequence[Change]
+    before: list[Texts]
+
+
+class PolicySettings:
+    """A set of policies that was acknowledged is never lost: what a reader finds, and what the coordinator uses, was set last."""
+
+    promise = "policies are kept"
+
+    def __init__(self, world: World, defaults: GroupPolicies) -> None:
+        self._world = world
+        self._defaults = defaults
+        self._possible: dict[str, list[Texts]] = {}
+        self._history: dict[str, list[tuple[int, tuple[Texts, ...]]]] = {}
+        self._open: dict[str, int] = {}  # requests that may still take effect
+        self._touched: dict[tuple[str, str], int] = {}  # group, policy -> when a change of it may have taken effect last
+        self._resolved: dict[Texts, GroupPolicies] = {}
+
+    # What the operator does.
+
+    def send(self, group: str, changes: Sequence[Change]) -> Asked:
+        before = self.texts(group)
+        asked = Asked(group, changes, before)
+        self._open[group] = self._open.get(group, 0) + 1
+        self._may_be(group, [*before, *(applied(texts, changes) for texts in before)])
+        self._touch(asked)
+        return asked
+
+    def acknowledged(self, asked: Asked) -> None:
+        self._settle(asked)
+        self._may_be(asked.group, [applied(texts, asked.changes) for texts in asked.before])
+
+    def refused(self, asked: Asked) -> None:
+        self._settle(asked)
+        self._may_be(asked.group, asked.before)
+
+    def unknown(self, asked: Asked) -> None:
+        """It may have taken effect, and can not any more."""
+        self._settle(asked)
+
+    def read(self, group: str, found: Mapping[str, str]) -> None:
+        """DescribeConfigs was answered with these policies."""
+        texts = as_texts(found)
+        self._check(group, texts, "DescribeConfigs shows")
+        if not self._open.get(group):
+            self._may_be(group, [texts])
+
+    def used(self, group: str, found: Mapping[str, str]) -> None:
+        """What the coordinator has in memory; it may be ahead of the log."""
+        self._check(group, as_texts(found), "the coordinator uses")
+
+    def lost_since(self, moment: int) -> None:
+        """The power failed, and `offsets.flush` lets go of what was acknowledged since then."""
+        for group, history in self._history.items():
+            since = [texts for at, (_, possible) in enumerate(history) if at + 1 == len(history) or history[at + 1][0] >= moment for texts in possible]
+            self._may_be(group, since)
+
+    def _check(self, group: str, texts: Texts, what: str) -> None:
+        possible = self.texts(group)
+        if texts not in possible:
+            raise Broken(self.promise, f"{what} {dict(texts)} for {group}, and set was {' or '.join(str(dict(each)) for each in possible)}", group)
+
+    def _settle(self, asked: Asked) -> None:
+        self._open[asked.group] -= 1
+        self._touch(asked)
+
+    def _touch(self, asked: Asked) -> None:
+        for change in asked.changes:
+            self._touched[asked.group, change.name] = self._world.now
+
+    def _may_be(self, group: str, possible: list[Texts]) -> None:
+        kept = list(dict.fromkeys(possible))
+        self._possible[group] = kept
+        self._history.setdefault(group, [(0, ((),))]).append((self._world.now, tuple(kept)))
+
+    # What applies.
+
+    def texts(self, group: str) -> list[Texts]:
+        return self._possible.get(group) or [()]
+
+    def during(self, group: str, first: int, last: int) -> list[GroupPolicies]:
+        """The policies, defaults of the broker included, that the group may have had at some moment between the two."""
+        history = self._history.get(group)
+        if history is None:
+            return [self._resolve(())]
+        found: dict[GroupPolicies, None] = {}
+        for at, (since, possible) in enumerate(history):
+            until = history[at + 1][0] if at + 1 < len(history) else 1 << 62
+            if since <= last and until >= first:
+                found.update(dict.fromkeys([self._resolve(texts) for texts in possible]))
+        return list(found)
+
+    def ever(self, group: str) -> list[GroupPolicies]:
+        return self.during(group, 0, 1 << 62)
+
+    def touched_at(self, group: str, name: str) -> int:
+        """When a change of this policy may have taken effect last; -1: never."""
+        if self._open.get(group):
+            return self._world.now
+        return self._touched.get((group, name), -1)
+
+    def _resolve(self, texts: Texts) -> GroupPolicies:
+        found = self._resolved.get(texts)
+        if found is None:
+            found = self._resolved[texts] = resolve_known(dict(texts), self._defaults)
+        return found
+
+
+def as_texts(found: Mapping[str, str]) -> Texts:
+    return tuple(sorted(found.items()))
+
+
+def applied(texts: Texts, changes: Sequence[Change]) -> Texts:
+    """The values after a request, where it is accepted."""
+    values = dict(texts)
+    for change in changes:
+        if change.operation == DELETE:
+            values.pop(change.name, None)
+            continue
+        assert change.value is not None
+        value = change.value
+        if change.operation in (APPEND, SUBTRACT):
+            present = expand_names(values.get(change.name, ""))
+            named = expand_names(value)
+            left = [name for name in present if name not in named] if change.operation == SUBTRACT else list(dict.fromkeys((*present, *named)))
+            value = join_names(left)
+        if value:
+            values[change.name] = value
+        else:
+            values.pop(change.name, None)
+    return as_texts(values)
+
+
+def requests_in(changes: Sequence[Change]) -> list[str]:
+    return [str(change.value) for change in changes if change.name == REBALANCE_REQUEST and change.operation == SET]

@@ -1,0 +1,284 @@
+"""Watches the policies of groups: hands what clients hear, what the coordinator notes and what is in its memory to the promises."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from coordinator import Note
+from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement, StandbyStep
+from coordinator.policies import resolve
+from coordinator.states import COMPLETING, STABLE, State
+from protocol.messages.join_group import JoinGroupRequest
+from simulator.policy_promises import Absences, Arrivals, Requests, Returns, Roster, Seats, Unasked
+from simulator.policy_settings import Change, PolicySettings
+from simulator.world import MS, SECOND
+
+if TYPE_CHECKING:
+    from simulator.client import Request
+    from simulator.consumer import Consumer
+    from simulator.node import Node
+    from simulator.run import Run
+
+DEFAULT_PREFIX: Final = "group.policy."
+# What shows that a group has a policy: the fields of GroupPolicies one of which must be set.
+CAUSES: Final[dict[Cause, tuple[str, ...]]] = {
+    Cause.ABSENCES_ENDED: ("registration_timeout_ms",),
+    Cause.EXPANSION: ("expansion_timeout_ms", "roster_timeout_ms"),
+    Cause.ROSTER_COMPLETE: ("roster_timeout_ms",),
+    Cause.ROSTER_CHANGED: ("roster_strict",),
+    Cause.TOPICS_CHANGED: ("topics_watch",),
+    Cause.TARGET_CHANGED: ("target_group_size",),
+    Cause.STANDBY_LATE: ("target_group_size",),
+}
+REMOVALS: Final[dict[Removal, tuple[str, ...]]] = {
+    Removal.STAYED_AWAY: ("registration_timeout_ms",),
+    Removal.NOT_LISTED: ("roster_strict",),
+    Removal.SEAT_TAKEN: ("target_group_size",),
+}
+
+
+class PolicyWatch:
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._world = world = run.world
+        defaults = {name.removeprefix(DEFAULT_PREFIX): str(value) for name, value in run.plan.broker.items() if name.startswith(DEFAULT_PREFIX)}
+        self.settings = PolicySettings(world, resolve(defaults))
+        self.absences = Absences(world, self.settings)
+        self.arrivals = Arrivals(world, self.settings)
+        self.seats = Seats(world, self.settings)
+        self.roster = Roster(world, self.settings)
+        self.requests = Requests(world)
+        self.returns = Returns(world, self.settings)
+        self.unasked = Unasked(self.settings)
+        self._loaded: dict[int, int] = {}  # partition -> when it was loaded last
+        self._topics: dict[tuple[str, str], list[str]] = {}  # what a member that was answered to its JoinGroup lists
+        self._returned: dict[str, str] = {}  # a static member's new id -> its old one, where the return caused no rebalance
+        self._gone: dict[str, tuple[int, int]] = {}  # the moment of a step, and how many members with a seat went in it
+        self._listed: dict[tuple[str, str], set[tuple[str, ...]]] = {}  # group and instance -> the topics of its processes
+        self._alone = len(run.nodes) == 1  # otherwise notes of a former owner come late, and its memory is of before
+        plan = run.plan.policies
+        self._topics_vary = plan is not None and plan.other_topics > 0
+
+    # What clients hear.
+
+    def lists(self, group: str, instance: str, topics: list[str]) -> None:
+        """A process of this instance starts, and will list these topics."""
+        self._listed.setdefault((group, instance), set()).add(tuple(sorted(topics)))
+
+    def changes_topics(self, group: str, instance: str) -> bool:
+        """Whether its return may cause a rebalance for other topics."""
+        if len(self._listed.get((group, instance), ())) < 2:
+            return False
+        self.unasked.shows(group, f"a rebalance for the topics of {instance}", "subscription_change")
+        return True
+
+    def joined(self, consumer: Consumer, asked: Request, reply: Any) -> None:
+        self._topics[consumer.group, reply.member_id] = consumer.topics
+        self._check_return(consumer, asked, reply.member_id)
+        if reply.members:
+            self.seats.listed(consumer.group, len(reply.members), asked.sent)
+        self.roster.succeeded(consumer.group, consumer.name, consumer.instance, asked.sent, "JoinGroup")
+
+    def _check_return(self, consumer: Consumer, asked: Request, member_id: str) -> None:
+        before = self._topics.get((consumer.group, self._returned.pop(member_id, "")))
+        if before is not None and set(before) != set(consumer.topics):
+            self.returns.kept(consumer.group, member_id, asked.sent)
+
+    def assigned(self, consumer: Consumer, asked: Request, data: bytes, told: int) -> None:
+        """A SyncGroup was answered with partitions."""
+        session = consumer.settings.session_ns
+        known = told >= 0 and self._world.now - told < session and self._run.served_since(consumer.group, told)
+        self.seats.held(consumer.group, consumer.generation, data, consumer.member_id, asked.sent, told if known else -1)
+
+    def seats_move(self, group: str) -> bool:
+        """Whether the group may ever have had standbys."""
+        return any(policies.target_group_size is not None for policies in self.settings.ever(group))
+
+    def told(self, consumer: Consumer, asked: Request) -> None:
+        """A member was asked to rejoin. If it takes a seat over, the one before it is fenced from now on, also after a failover."""
+        group = self._in_memory(consumer.group)
+        if group is None or group.state is not STABLE or group.policy is None or group.generation != consumer.generation:
+            return
+        take_over = group.policy.take_overs.get(consumer.member_id)
+        if take_over is not None and self._run.served_since(consumer.group, asked.sent) and not self._run.lapsed(asked):
+            self._world.count("standby told")
+            self.seats.fenced(consumer.group, take_over.from_id)
+            self._crash(2.0)
+
+    def _in_memory(self, group: str) -> Any:
+        """None: it is not there, or it is not known which node has it."""
+        node = self._run.node
+        return node.broker.shards.of(group).shard.groups.get(group) if node.serving and self._alone else None
+
+    def is_standby(self, consumer: Consumer) -> None:
+        self.unasked.shows(consumer.group, f"{consumer.name} as a standby", "target_group_size")
+        self._world.count("standby")
+
+    def succeeded(self, consumer: Consumer, member_id: str, asked: Request, what: str) -> None:
+        self.seats.succeeded(consumer.group, member_id, asked.sent, what)
+        self.roster.succeeded(consumer.group, consumer.name, consumer.instance, asked.sent, what)
+
+    def refused(self, consumer: Consumer, asked: Request) -> None:
+        self.roster.refused(consumer.group, consumer.name, consumer.instance, asked.sent)
+
+    def request_acknowledged(self, group: str, changes: list[Change], sent: int) -> None:
+        found = self._in_memory(group)
+        working = found is not None and found.state in (STABLE, COMPLETING) and self._run.served_since(group, sent)
+        self.requests.acknowledged(group, changes, sent, working)
+
+    # What the coordinator notes.
+
+    def note(self, partition: int, note: Note, moment: int, steady: bool) -> None:
+        """`steady`: the wall clock was never set, so the moment is that of the step."""
+        group, body = note.group_id, note.body
+        steady = steady and self._alone
+        if note.kind == Kind.COORDINATOR:
+            self._coordinator(partition, body, moment)
+            return
+        if note.dropped:
+            self.absences.left_out(group)
+            self.arrivals.forget([group])
+            self.seats.forget([group])
+            self.requests.moved(group)
+        if note.kind == Kind.STATE_CHANGE:
+            self._state_change(partition, group, body, moment, steady)
+        elif note.kind == Kind.MEMBER_GONE:
+            self._gone_away(partition, group, body, moment, steady)
+        elif note.kind == Kind.MEMBER_AWAY:
+            self._away(group, body, moment, steady)
+        elif note.kind == Kind.STATIC_REPLACED:
+            self._replaced(group, body, moment)
+        elif note.kind == Kind.STANDBY:
+            self._standby(group, body)
+        elif note.kind == Kind.JOIN_REFUSED:
+            self.unasked.shows(group, "a refusal by its list", "roster_strict")
+
+    def _crash(self, weight: float = 1.0) -> None:
+        """A policy has taken a step: sometimes the broker dies now."""
+        run = self._run
+        plan = run.plan.policies
+        if plan is None or run.calm or not plan.crashes or not self._alone or "kill" not in run.plan.faults:
+            return
+        if self._world.chance(plan.crashes * weight):
+            self._world.after(0, run.node.crash, "power" in run.plan.faults and self._world.chance(0.8))
+
+    def _coordinator(self, partition: int, body: Any, moment: int) -> None:
+        self._forget()
+        if body.what == Coordinator.LOADED:
+            self._loaded[partition] = moment
+
+    def _state_change(self, partition: int, group: str, body: Any, moment: int, steady: bool) -> None:
+        cause = Cause(body.reason)
+        if cause in CAUSES:
+            self._crash()
+            self.unasked.shows(group, cause.name, *CAUSES[cause])
+        self.absences.other_note(group, moment)
+        if cause == Cause.REQUESTED:
+            self.requests.acted(group, body.reason_text)
+        self.requests.moved(group)
+        at, gone = self._gone.pop(group, (0, 0))
+        if body.to_state == State.PREPARING:
+            if self._alone:
+                self.seats.rebalance(group, cause, gone if at == moment else 0, body.from_state == State.STABLE)
+            if steady:
+                rebalance_ns = next(plan.settings.rebalance_ns for plan in self._run.plan.groups if plan.name == group)
+                self.arrivals.rebalance(group, cause, moment, self._loaded.get(partition, -1), rebalance_ns)
+        else:
+            self.seats.forget([group])
+        if cause == Cause.ASSIGNED:
+            self.seats.assigned(group)
+
+    def _gone_away(self, partition: int, group: str, body: Any, moment: int, steady: bool) -> None:
+        how = Removal(body.how)
+        if how in REMOVALS:
+            self.unasked.shows(group, f"the removal {how.name}", *REMOVALS[how])
+        if steady:
+            loaded, session_ns = self._loaded.get(partition, -1), body.session_ms * MS
+            self.absences.removed(group, body.member_id, moment, how == Removal.STAYED_AWAY, loaded, session_ns)
+        if how == Removal.EXPIRED and body.instance_id is not None and (group, body.member_id) in self._topics:
+            self.absences.expired(group, body.member_id, moment)
+        if self.seats.is_free(group, body.member_id):
+            self.seats.not_free(group, body.member_id)
+        elif how in (Removal.EXPIRED, Removal.LEFT, Removal.ADMIN_REMOVED):
+            at, gone = self._gone.get(group, (0, 0))
+            self._gone[group] = moment, gone + 1 if at == moment else 1
+
+    def _away(self, group: str, body: Any, moment: int, steady: bool) -> None:
+        self.unasked.shows(group, "an absence", "registration_timeout_ms")
+        self._world.count("back" if body.back else "away")
+        self._crash()
+        if body.back:
+            self.absences.came_back(group, body.member_id, moment)
+        elif steady:
+            self._run.sessions.ended(group, body.member_id, moment)
+            self.absences.went_away(group, body.member_id, body.instance_id, moment, moment - body.away_ms * MS)
+
+    def _replaced(self, group: str, body: Any, moment: int) -> None:
+        self.absences.came_back(group, body.old_id, moment)
+        self.seats.renamed(group, body.old_id, body.new_id)
+        if body.outcome == Replacement.NO_REBALANCE:
+            self._returned[body.new_id] = body.old_id
+
+    def _standby(self, group: str, body: Any) -> None:
+        self.unasked.shows(group, "standbys", "target_group_size")
+        step = StandbyStep(body.step)
+        self._world.count(f"standby {step.name}")
+        self._crash()
+        self.seats.not_free(group, body.member_id)  # one that waits is known to be free when it is seen in memory
+
+    # What is in the coordinator's memory.
+
+    def look(self, node: Node, journal: Any, served_since: int, steady: bool) -> None:
+        run, shard = self._run, journal.shard
+        if not self._alone:
+            return
+        disk_is_well = not (node.speed.slow or node.disk.fail_syncs or node.disk.fail_writes or node.disk.unreadable) and node.disk.room is None
+        well_since = max(node.frozen_until, node.troubled_at, served_since)
+        nothing_held = shard.hold.durable == shard.hold.emitted and not shard.hold.held
+        for plan in run.plan.groups:
+            if node.broker.shards.of(plan.name) is not journal:
+                continue
+            self.settings.used(plan.name, shard.policy_texts(plan.name))
+            group = shard.groups.get(plan.name)
+            if group is None:
+                continue
+            if group.policy is not None:
+                self.unasked.has_state(plan.name)
+            if nothing_held:
+                self._look_at_standbys(group)
+            if disk_is_well and nothing_held and steady:
+                self.absences.look(plan.name, well_since)
+                self._look_at_newcomers(group, well_since)
+
+    def _look_at_standbys(self, group: Any) -> None:
+        if group.policy is not None and group.state is STABLE and not self._topics_vary:
+            self.seats.waiting(group.id, group.policy.standbys)
+
+    def _look_at_newcomers(self, group: Any, well_since: int) -> None:
+        if group.state is not STABLE and group.state is not COMPLETING:
+            return
+        for consumer in self._run.consumers:
+            wire = consumer.wire
+            if consumer.group != group.id or wire is None or not wire.open or not wire.waiting or wire.stream is None:
+                continue
+            message = wire.waiting[0].message
+            if isinstance(message, JoinGroupRequest) and message.member_id not in group.members and consumer.instance not in group.statics:
+                since = max(wire.waiting[0].sent, wire.stream.busy_until, well_since)
+                self.arrivals.waits(group.id, consumer.name, since, self._world.now - SECOND // 10)
+
+    # What is lost.
+
+    def node_ended(self) -> None:
+        self._forget()
+
+    def lost_since(self, moment: int) -> None:
+        """The power failed, and `offsets.flush` lets go of what was acknowledged since then."""
+        self.settings.lost_since(moment)
+        self.absences.lost_since(moment)
+        self.seats.lost_since(moment)
+
+    def _forget(self) -> None:
+        self.absences.forget()
+        self.arrivals.forget()
+        self.seats.forget()
+        self._gone.clear()

@@ -1,0 +1,164 @@
+"""Model producers and readers of topics: every record has a value of its own."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from protocol.batch import CorruptBatch, Record, build, iterate, records, validate
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from simulator.client import Client, Process, Wire
+from simulator.world import MS, SECOND, Broken
+
+if TYPE_CHECKING:
+    from simulator.run import Run
+
+REQUEST_NS: Final = 30 * SECOND
+PAUSE_NS: Final = 200 * MS
+PRODUCE_VERSION: Final = 8
+FETCH_VERSION: Final = 11
+LIST_OFFSETS_VERSION: Final = 5
+EARLIEST: Final = -2
+FETCH_BYTES: Final = 4_000
+BASE_OFFSET_BYTES: Final = 8
+
+
+@lru_cache(2_000)
+def read_batch(data: bytes) -> tuple[tuple[int, bytes], ...]:
+    """Number and value of each record of a batch whose base offset is left out. Readers see the same batches over and over."""
+    batch = bytes(BASE_OFFSET_BYTES) + data
+    validate(batch, 0, len(batch))
+    return tuple((record.offset, bytes(record.value or b"")) for record in records(batch, 0))
+
+
+class TopicClient(Client):
+    def __init__(self, run: Run, name: str, topic: str, partitions: int) -> None:
+        super().__init__(run.world, name)
+        self._run_ = run
+        self.topic = topic
+        self.partitions = partitions
+        self._wire: Wire | None = None
+
+    def _connected(self) -> Wire | None:
+        if self._wire is None or not self._wire.open:
+            self._wire = self._run_.wire(self.name, "10.1.1.1")
+        return self._wire
+
+
+class Producer(TopicClient):
+    def work(self) -> Process:
+        run, world = self._run_, self.world
+        number = 0
+        while True:
+            yield world.between(PAUSE_NS // 4, PAUSE_NS)
+            wire = self._connected() if self.topic in run.created else None
+            if wire is None:
+                continue
+            partition = world.random.randrange(self.partitions)
+            key = self.topic, partition
+            led = yield from run.at_leader(wire, self.name, self.topic, partition)
+            if led is None:
+                continue
+            values = []
+            for _ in range(world.random.choice((1, 1, 3, 20))):
+                number += 1
+                values.append(f"{self.name} {number}".encode())
+            for value in values:
+                run.records.sent(key, value)
+            incarnation = run.records.incarnation(self.topic)
+            made = world.now
+            batch = build([Record(at, run.node.wall_ms, None, value, ()) for at, value in enumerate(values)])
+            request = ProduceRequest(None, -1, 10_000, [TopicProduceData(self.topic, [PartitionProduceData(partition, batch)])])
+            asked = led.ask(request, PRODUCE_VERSION, REQUEST_NS)
+            yield asked
+            if asked.lost or asked.sent <= run.power_failed_at:  # the operating system writes records: a reply from before says nothing
+                continue
+            answer = asked.reply.responses[0].partition_responses[0]
+            if incarnation != run.records.incarnation(self.topic):
+                continue
+            if answer.error_code == ErrorCode.NONE:
+                for at, value in enumerate(values):
+                    run.records.stored(key, answer.base_offset + at, value, made)
+                world.counts["records stored"] = world.counts.get("records stored", 0) + len(values)
+            else:
+                world.count(f"Produce {answer.error_code}")
+                run.lost_leader(self.name, self.topic, partition)
+                yield SECOND
+
+
+class Reader(TopicClient):
+    """Reads each partition from the beginning, over and over."""
+
+    def work(self) -> Process:
+        run, world = self._run_, self.world
+        offsets = [0] * self.partitions
+        while True:
+            yield world.between(PAUSE_NS // 4, PAUSE_NS)
+            wire = self._connected()
+            if wire is None:
+                continue
+            partition = world.random.randrange(self.partitions)
+            led = yield from run.at_leader(wire, self.name, self.topic, partition)
+            if led is None:
+                continue
+            wanted = FetchTopic(topic=self.topic, partitions=[FetchPartition(partition, -1, offsets[partition], -1, -1, FETCH_BYTES)])
+            incarnation = run.records.incarnation(self.topic)
+            asked = led.ask(FetchRequest(None, None, -1, 100, 1, FETCH_BYTES, 0, 0, -1, [wanted], None, ""), FETCH_VERSION, REQUEST_NS)
+            yield asked
+            if asked.lost or asked.sent <= run.power_failed_at or asked.reply.error_code or not asked.reply.responses:
+                continue
+            answer = asked.reply.responses[0].partitions[0]
+            if incarnation != run.records.incarnation(self.topic) or self.topic not in run.created:
+                offsets = [0] * self.partitions
+            elif answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:  # retention took the beginning, or a power failure the end
+                yield from self._seek(led, offsets, partition)
+            elif answer.error_code:
+                world.count(f"Fetch {answer.error_code}")
+                run.lost_leader(self.name, self.topic, partition)
+            elif answer.records:
+                run.records.forget_before((self.topic, partition), answer.log_start_offset)
+                try:
+                    offsets[partition] = self._read(partition, offsets[partition], answer.records, asked.sent)
+                except CorruptBatch as error:
+                    world.count("corrupt batch read")
+                    if (self.topic, partition) not in run.records.rotten:
+                        raise Broken("records", f"{self.topic}-{partition}: {error}", self.topic) from error
+            elif world.chance(0.01):
+                offsets[partition] = 0
+
+    def _seek(self, wire: Wire, offsets: list[int], partition: int) -> Process:
+        """Go to the first record that there is."""
+        incarnation = self._run_.records.incarnation(self.topic)
+        wanted = ListOffsetsTopic(self.topic, [ListOffsetsPartition(partition, -1, EARLIEST)])
+        asked = wire.ask(ListOffsetsRequest(-1, 0, [wanted]), LIST_OFFSETS_VERSION, REQUEST_NS)
+        yield asked
+        if not asked.lost and incarnation == self._run_.records.incarnation(self.topic):
+            answer = asked.reply.topics[0].partitions[0]
+            if not answer.error_code:
+                offsets[partition] = answer.offset
+                self._run_.records.forget_before((self.topic, partition), answer.offset)
+            else:
+                self._run_.lost_leader(self.name, self.topic, partition)
+
+    def _read(self, partition: int, offset: int, data: bytes, sent: int) -> int:
+        """Compare a reply with what was acknowledged; the next offset to read."""
+        run, key = self._run_, (self.topic, partition)
+        expected = offset
+        begin = 0
+        for header in iterate(data, 0, len(data)):
+            for number, value in read_batch(data[begin + BASE_OFFSET_BYTES : begin + header.size]):
+                at = header.base_offset + number
+                if at < offset:
+                    continue
+                if at > expected:
+                    run.records.skipped(key, expected, at, sent)
+                if at < expected:
+                    raise Broken("records", f"{key} has {at} after {expected - 1}", self.topic)
+                run.records.read(key, at, value)
+                expected = at + 1
+            begin += header.size
+        self.world.counts["records read"] = self.world.counts.get("records read", 0) + expected - offset
+        return max(expected, offset)

@@ -1,0 +1,333 @@
+"""What Tenure promises, each as a check of what clients saw. tests/simulator/bugs has a planted bug for each.
+
+A client's view is a request (sent at one moment) and its reply (at a later one); the broker acted in between. So an order of two
+requests is known only where one was answered before the other was sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from simulator.world import MS, SECOND, Broken, World, format_time
+
+Place = tuple[str, str, int]  # group, topic, partition
+NONE: Final = -1  # no offset is committed
+KEPT_NS: Final = 120 * SECOND  # how long replaced values are remembered
+FOREVER: Final = 1 << 62
+
+
+class _Value:
+    """A value that was sent. It took effect between `sent` and `done`, if at all; after `replaced` no reader may see it."""
+
+    __slots__ = ("acknowledged", "done", "refused", "replaced", "sent", "value")
+
+    def __init__(self, value: int, sent: int) -> None:
+        self.value = value
+        self.sent = sent
+        self.done = FOREVER
+        self.acknowledged = False
+        self.refused = False
+        self.replaced = FOREVER
+
+
+class Offsets:
+    """No acknowledged commit is lost; an offset that is read is never older than an acknowledged one, nor than one read before.
+
+    Every commit has a value of its own, so each partition is a register whose readers and writers must agree on one order.
+    """
+
+    promise = "offsets"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._registers: dict[Place, _Register] = {}
+        self._last = 0
+
+    def _of(self, place: Place) -> _Register:
+        register = self._registers.get(place)
+        if register is None:
+            register = self._registers[place] = _Register()
+        return register
+
+    def send(self, places: Iterable[Place]) -> list[int]:
+        """The values of a commit that is sent now."""
+        now = self._world.now
+        values = []
+        for place in places:
+            self._last = value = self._last + 1
+            register = self._of(place)
+            written = register.by_value[value] = _Value(value, now)
+            register.open.append(written)
+            values.append(value)
+        return values
+
+    def send_removal(self, place: Place) -> _Value:
+        removal = _Value(NONE, self._world.now)
+        self._of(place).open.append(removal)
+        return removal
+
+    def acknowledged(self, place: Place, value: int | _Value) -> None:
+        now = self._world.now
+        register = self._of(place)
+        written = value if isinstance(value, _Value) else register.find(value)
+        assert written is not None
+        written.acknowledged = True
+        if written.done > now:
+            written.done = now
+        sent = written.sent
+        gone = [other for other in register.open if other.done < sent]
+        if gone:
+            register.replace(gone, now)
+
+    def unknown(self, place: Place, value: int | _Value) -> None:
+        """The commit failed in a way that leaves open whether it took effect; from now on it can not."""
+        written = value if isinstance(value, _Value) else self._of(place).find(value)
+        if written is not None:
+            written.done = min(written.done, self._world.now)
+
+    def refused(self, place: Place, value: int | _Value) -> None:
+        """The commit was answered with an error that says that it has no effect."""
+        written = value if isinstance(value, _Value) else self._of(place).find(value)
+        if written is not None:
+            written.refused = True
+            written.done = self._world.now
+
+    def read(self, place: Place, value: int, sent: int) -> None:
+        """OffsetFetch, sent at that moment, was answered with this value."""
+        now = self._world.now
+        register = self._of(place)
+        if value == NONE:
+            seen = [known for known in (*register.open, *register.replaced) if known.value == NONE]
+        else:
+            seen = [known for known in (register.find(value),) if known is not None]
+        if not seen:
+            raise Broken(self.promise, f"{show(place)} has {value}, which was replaced long ago or never committed", place[0])
+        readable = [known for known in seen if known.replaced >= sent and not known.refused]
+        if not readable:
+            newest = max((known for known in register.open if known.acknowledged), key=lambda known: known.done, default=None)
+            why = "whose commit was refused" if seen[0].refused else f"which was replaced at {format_time(seen[0].replaced)}"
+            instead = f"; acknowledged was {newest.value} at {format_time(newest.done)}" if newest is not None else ""
+            raise Broken(self.promise, f"{show(place)} has {'no offset' if value == NONE else value}, {why}{instead}", place[0])
+        if len(readable) == 1:  # of several removals, the one that was seen is not known
+            readable[0].done = min(readable[0].done, now)
+        gone = [other for other in register.open if other.value != value and other.done < sent]
+        if gone:
+            register.replace(gone, now)
+
+    def lost_since(self, moment: int) -> None:
+        """The power failed, and `offsets.flush` lets go of what was acknowledged since then."""
+        for register in self._registers.values():
+            register.restore(moment)
+
+    def may_expire(self, place: Place, retention_ns: int) -> None:
+        """The offset may be gone if nothing was committed for so long."""
+        now = self._world.now
+        register = self._of(place)
+        if not any(known.acknowledged and known.value != NONE and known.done > now - retention_ns for known in register.open):
+            gone = _Value(NONE, now - retention_ns)
+            gone.done = now
+            register.open.append(gone)
+
+    def surely_has(self, group: str, retention_ns: int) -> bool:
+        """Whether an acknowledged offset of the group is there for certain."""
+        since = self._world.now - retention_ns
+        return any(
+            any(known.acknowledged and known.done > since for known in register.open) and all(known.value != NONE for known in register.open)
+            for place, register in self._registers.items()
+            if place[0] == group
+        )
+
+
+class _Register:
+    """The values of one partition: those that a reader may see now, and those that were replaced lately."""
+
+    __slots__ = ("by_value", "open", "replaced")
+
+    def __init__(self) -> None:
+        first = _Value(NONE, 0)
+        first.done = 0
+        self.open = [first]
+        self.by_value: dict[int, _Value] = {}  # of both, but for removals
+        self.replaced: deque[_Value] = deque()  # the oldest first
+
+    def find(self, value: int) -> _Value | None:
+        return self.by_value.get(value)
+
+    def replace(self, gone: list[_Value], now: int) -> None:
+        for known in gone:
+            known.replaced = now
+        self.open = [known for known in self.open if known.replaced == FOREVER]
+        replaced = self.replaced
+        replaced.extend(gone)
+        while replaced and replaced[0].replaced < now - KEPT_NS:
+            self.by_value.pop(replaced.popleft().value, None)
+
+    def restore(self, moment: int) -> None:
+        while self.replaced and self.replaced[-1].replaced >= moment:
+            known = self.replaced.pop()
+            known.replaced = FOREVER
+            self.open.append(known)
+
+
+class Instances:
+    """At most one member speaks for an instance id, and a fenced member never succeeds again."""
+
+    promise = "instances"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._joined: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}  # (sent, answered) of each id's first successful join
+        self._ended: dict[tuple[str, str], int] = {}  # (group, member id) -> since when it is known to be fenced
+
+    def joined(self, group: str, instance: str, member_id: str, sent: int) -> None:
+        now = self._world.now
+        known = self._joined.setdefault((group, instance), {})
+        for other, (_, answered) in known.items():
+            if other != member_id and answered < sent:
+                self._ended.setdefault((group, other), now)
+        known.setdefault(member_id, (sent, now))
+        if len(known) > 20:
+            for old in list(known)[:-10]:
+                del known[old]
+
+    def fenced(self, group: str, member_id: str) -> None:
+        self._ended.setdefault((group, member_id), self._world.now)
+
+    def succeeded(self, group: str, member_id: str, sent: int, what: str) -> None:
+        ended = self._ended.get((group, member_id))
+        if ended is not None and ended < sent:
+            raise Broken(self.promise, f"{what} of {member_id} succeeds, which was fenced or replaced at {format_time(ended)}", group)
+
+    def lost_since(self, moment: int) -> None:
+        self._ended = {key: ended for key, ended in self._ended.items() if ended < moment}
+        for known in self._joined.values():
+            for member_id in [id for id, (_, answered) in known.items() if answered >= moment]:
+                del known[member_id]
+
+
+class Generations:
+    """A generation stands for one set of seats and one assignment, and a partition has one owner in it.
+
+    With warm standbys a seat may move to another member within a generation; its assignment stays whole.
+    """
+
+    promise = "generations"
+
+    def __init__(self, world: World, surely_has_offsets: Callable[[str], bool]) -> None:
+        """`surely_has_offsets`: an empty group without offsets may be forgotten, and begins again with its first generation."""
+        self._world = world
+        self._surely_has_offsets = surely_has_offsets
+        self._rounds: dict[tuple[str, int], str] = {}
+        self._owners: dict[tuple[str, int], dict[tuple[str, int], bytes]] = {}  # the assignment that has a partition
+        self._seats: dict[tuple[str, int], dict[bytes, str]] = {}  # whose an assignment with partitions is
+        self._given: dict[tuple[str, int], dict[str, bytes]] = {}
+        self._at: dict[tuple[str, int], int] = {}
+        self._newest: dict[str, tuple[int, int]] = {}  # generation, and when it was handed out
+
+    def assigned(
+        self,
+        group: str,
+        generation: int,
+        seat: str,
+        round: str,
+        assignment: bytes,
+        owned: Iterable[tuple[str, int]],
+        sent: int,
+        seats_move: bool = False,
+    ) -> None:
+        """A SyncGroup was answered. `seat`: the instance, or the id of a dynamic member. `round`: the leader's mark, for one set of seats.
+        `seats_move`: the group may have standbys.
+
+        A generation that was answered to JoinGroup and never stored may come again with other seats: nothing was handed out for it.
+        """
+        key = group, generation
+        self._handed_out(key, sent)
+        first = self._rounds.setdefault(key, round)
+        if first != round:
+            raise Broken(self.promise, f"generation {generation} of {group} was handed out for the seats of {first}, and now of {round}", group)
+        before = self._given.setdefault(key, {}).setdefault(seat, assignment)
+        if before != assignment and not seats_move:
+            raise Broken(self.promise, f"{seat} got {before!r} in generation {generation} of {group} and now {assignment!r}", group)
+        owners = self._owners.setdefault(key, {})
+        for partition in owned:
+            owner = owners.setdefault(partition, assignment)
+            if owner != assignment:
+                raise Broken(self.promise, f"{owner!r} and {assignment!r} both have {partition} in generation {generation} of {group}", group)
+            holder = self._seats.setdefault(key, {}).setdefault(assignment, seat)
+            if holder != seat and not seats_move:
+                raise Broken(self.promise, f"{holder} and {seat} both own {partition} in generation {generation} of {group}", group)
+
+    def succeeded(self, group: str, generation: int, sent: int, what: str) -> None:
+        """A member of that generation was answered without an error."""
+        newest, moment = self._newest.get(group, (0, 0))
+        if generation < newest and moment < sent and self._surely_has_offsets(group):
+            raise Broken(self.promise, f"{what} of generation {generation} of {group} succeeds after {newest} was handed out at {format_time(moment)}", group)
+
+    def _handed_out(self, key: tuple[str, int], sent: int) -> None:
+        group, generation = key
+        newest, moment = self._newest.get(group, (0, 0))
+        if generation <= newest and not self._surely_has_offsets(group):
+            self.may_begin_again(group)
+            newest = 0
+        if generation < newest and moment < sent:
+            raise Broken(self.promise, f"generation {generation} of {group} is handed out after {newest} was at {format_time(moment)}", group)
+        if generation > newest:
+            self._newest[group] = generation, self._world.now
+        if key not in self._at:
+            self._at[key] = self._world.now
+            if len(self._at) > 5_000:
+                self._forget([old for old, at in self._at.items() if at < self._world.now - KEPT_NS])
+
+    def _forget(self, keys: Iterable[tuple[str, int]]) -> None:
+        for key in list(keys):
+            self._at.pop(key, None)
+            for kept in (self._rounds, self._owners, self._given, self._seats):
+                kept.pop(key, None)
+
+    def may_begin_again(self, group: str) -> None:
+        """The group may be deleted; then it begins again with its first generation."""
+        self._newest.pop(group, None)
+        self._forget([key for key in self._at if key[0] == group])
+
+    def lost_since(self, moment: int) -> None:
+        self._forget([key for key, at in self._at.items() if at >= moment])
+        self._newest = {group: newest for group, newest in self._newest.items() if newest[1] < moment}
+
+
+class Sessions:
+    """No member is removed before its session has ended; and a silent one is removed when it has."""
+
+    promise = "sessions"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._heard: dict[tuple[str, str], tuple[int, int, str]] = {}  # newest acknowledged request of a member: when it was sent; session
+
+    def heard(self, group: str, member_id: str, sent: int, session_ns: int, what: str) -> None:
+        before = self._heard.get((group, member_id))
+        if before is None or sent > before[0]:
+            self._heard[group, member_id] = sent, session_ns, what
+
+    def expired(self, group: str, member_id: str, moment: int) -> None:
+        self.ended(group, member_id, moment)
+        self.gone(group, member_id)
+
+    def ended(self, group: str, member_id: str, moment: int) -> None:
+        """Its session ended, and it is removed or away."""
+        known = self._heard.get((group, member_id))
+        if known is not None and moment < known[0] + known[1] - 2 * MS:
+            raise Broken(
+                self.promise,
+                f"{member_id} was removed or away at {format_time(moment)}, and the session that began with the {known[2]} of {format_time(known[0])} lasts "
+                f"{known[1] // MS} ms",
+                group,
+            )
+
+    def gone(self, group: str, member_id: str) -> None:
+        self._heard.pop((group, member_id), None)
+
+
+def show(place: Place) -> str:
+    return f"{place[0]}: {place[1]}-{place[2]}"

@@ -1,0 +1,528 @@
+"""One run: a broker, its clients and their troubles in two phases.
+
+*Safety*: anything in the plan may break, and the promises hold. *Liveness*: nothing breaks any more, and every group with living
+members is stable within a bounded time, every living member in it.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final
+
+from broker.groups.group_journal import GroupJournal
+from coordinator import Note
+from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement
+from coordinator.states import State
+from simulator.administrator import Administrator
+from simulator.audit import Audit
+from simulator.client import Request, Wire
+from simulator.consumer import STYLES, Consumer
+from simulator.kept_records import Records
+from simulator.network import Network
+from simulator.node import Node
+from simulator.plan import TROUBLE_SECONDS, GroupPlan, Plan
+from simulator.policy_operator import PolicyOperator
+from simulator.policy_watch import PolicyWatch
+from simulator.producing import Producer, Reader
+from simulator.promises import Generations, Instances, Offsets, Sessions
+from simulator.rot import Rot
+from simulator.world import MS, SECOND, Broken, World, format_time
+
+WRITE_BACK_NS: Final = 5 * SECOND  # when the operating system writes what nobody synced
+SLOW_DISK_NS: Final = 5 * SECOND
+# What the operating system writes may be lost for so long: a failed sync drops what it was about to write.
+LOST_NS: Final = 2 * WRITE_BACK_NS + SLOW_DISK_NS
+# Records of topics are the operating system's to write; after a failed flush the repair, which is tried again with pauses, writes them.
+RECORDS_LOST_NS: Final = LOST_NS + 45 * SECOND
+GARBAGE_MAX: Final = 300_000  # objects that were made and not freed, of processes that were killed
+RETENTION_MARGIN_NS: Final = 5 * SECOND
+AUDIT_NS: Final = 2 * SECOND
+LIVENESS_MARGIN_NS: Final = 90 * SECOND  # retries of a suspended or unreadable log, pauses of clients
+
+
+class Run:
+    def __init__(self, plan: Plan, show: Callable[[str], object] | None = None) -> None:
+        self.plan = plan
+        self.world = world = World(plan.seed, show)
+        self.network = Network(world)
+        self.network.delays.high = plan.latency_ns
+        self.network.delays.reset = plan.reset
+        self.network.delays.stalled = plan.stalled
+        self.network.delays.stall_ns = 20 * SECOND
+        self.network.delays.torn = plan.torn
+        self.nodes = self._new_nodes(
+            {
+                "offsets.flush": plan.flush,
+                "offsets.topic.num.partitions": plan.partitions,
+                "offsets.topic.segment.bytes": plan.segment_bytes,
+                "offsets.retention.minutes": plan.retention_minutes,
+                "offsets.retention.check.interval.ms": 20_000,
+                "log.retention.check.interval.ms": 20_000,
+                "notes.end.offsets.interval.ms": 10_000,
+                **plan.broker,
+            },
+        )
+        self.node = self.nodes[0]  # the one that the next trouble concerns
+        for node in self.nodes:
+            node.observers.append(self._note)
+            node.ended.append(self._node_ended)
+            node.disk.sync_failed = self._sync_failed
+            node.pass_ns = plan.pass_ns
+            if plan.policies is not None:
+                node.speed.high += plan.policies.log_ms * MS
+            if "cleaner" in plan.faults:
+                node.cleaner_dies = 0.01
+        self.offsets = Offsets(world)
+        self.instances = Instances(world)
+        self.retention_ns = plan.retention_minutes * 60 * SECOND
+        self.generations = Generations(world, lambda group: self.offsets.surely_has(group, self.retention_ns))
+        self.sessions = Sessions(world)
+        self.rot = Rot(self)
+        kept_ns = int(dict(plan.topic_settings).get("retention.ms", 1 << 40)) * MS - RETENTION_MARGIN_NS
+        self.records = Records(world, self.rot.logs, 0 if "wall" in plan.faults else kept_ns)
+        self.audits = {node: Audit(self, node) for node in self.nodes}
+        self.policies = PolicyWatch(self)
+        self.consumers: list[Consumer] = []
+        self.topics: dict[str, int] = {}
+        self.created: set[str] = set()  # topics that clients may have heard of
+        self.calm = False
+        self.power_failed_at = -1
+        self._flushed_at = 0  # the last time that nothing kept the logs of groups from being flushed (offsets.flush=interval)
+        self.lapsed_at = -1
+        for group in plan.groups:
+            for topic, partitions in group.settings.topics:
+                self.topics[topic] = max(self.topics.get(topic, 1), partitions)
+            self._people(group)
+        self.administrator = Administrator(self)
+        self.operator = PolicyOperator(self, plan.policies) if plan.policies is not None else None
+        self.producers: list[Producer] = []
+        self.readers: list[Reader] = []
+        for number in range(plan.producers):
+            topic = f"data{number}"
+            self.producers.append(Producer(self, f"producer-{number}", topic, 2))
+            self.readers.append(Reader(self, f"reader-{number}", topic, 2))
+
+    def _new_nodes(self, settings: dict[str, object]) -> Sequence[Node]:
+        return [Node(self.world, settings)]
+
+    def _people(self, group: GroupPlan) -> None:
+        def style(number: int) -> Any:
+            return STYLES[group.styles[number % len(group.styles)]]
+
+        for number in range(group.static):
+            name = f"{group.name}/s{number}"
+            self.consumers.append(Consumer(self, group.name, name, f"i{number}", group.settings, style(number)))
+        for number in range(group.dynamic):
+            self.consumers.append(Consumer(self, group.name, f"{group.name}/d{number}", None, group.settings, style(number)))
+
+    # Running.
+
+    def run(self, events_max: int = 1 << 62) -> None:
+        """Raises Broken."""
+        plan, world = self.plan, self.world
+        for line in plan.lines():
+            world.say(line)
+        for node in self.nodes:
+            node.start()
+        world.after(WRITE_BACK_NS, self._write_back)
+        world.after(AUDIT_NS, self._audit)
+        self.administrator.run(self.administrator.create_topics())
+        if self.operator is not None:
+            self.operator.run(self.operator.work())
+        for consumer in self.consumers:
+            world.after(world.between(0, 5 * SECOND), self.start, consumer)
+        for kind in plan.faults:
+            if kind in TROUBLE_SECONDS:
+                self._later(kind)
+        for producer in self.producers:
+            producer.run(producer.work())
+        for reader in self.readers:
+            reader.run(reader.work())
+        world.run_until(plan.safety_seconds * SECOND, events_max)
+        self._live()
+
+    def _live(self) -> None:
+        """Nothing breaks any more: every group becomes stable, every living member in it."""
+        world = self.world
+        self.calm = True
+        world.say("no more trouble")
+        delays = self.network.delays
+        delays.reset = delays.stalled = delays.torn = 0.0
+        self._heal_disk()
+        longest = max((group.settings.session_ns + group.settings.rebalance_ns for group in self.plan.groups), default=0)
+        for consumer in self.consumers:
+            if not consumer.running or consumer.fenced:
+                world.after(world.between(0, 5 * SECOND), self.start, consumer)
+            consumer.poll_stops_at = 1 << 62
+        bound = world.now + 2 * longest + 35 * SECOND + LIVENESS_MARGIN_NS
+        while world.now < bound:
+            world.run_until(world.now + SECOND)
+            if self._serves() and all(self._is_well(group) for group in self.plan.groups):
+                for audit in self.audits.values():
+                    audit.all_answered()
+                world.say("every group is stable")
+                return
+            for node in self.nodes:
+                self._start_node(node)
+        for group in self.plan.groups:
+            if not self._is_well(group):
+                raise Broken("liveness", self._why_unwell(group), group.name)
+        raise Broken("liveness", self._why_not_serving())
+
+    def _serves(self) -> bool:
+        return self.node.serving
+
+    def _why_not_serving(self) -> str:
+        return "the broker does not serve"
+
+    def _coordinator_of(self, group: str) -> Node:
+        return self.node
+
+    def _members(self, group: GroupPlan) -> list[Consumer]:
+        return [consumer for consumer in self.consumers if consumer.group == group.name and consumer.running and not consumer.fenced]
+
+    def _is_well(self, group: GroupPlan) -> bool:
+        if self.rot.excuses(group.name):
+            return True
+        members = self._members(group)
+        room = int(str(self.plan.broker.get("group.max.size", 1 << 31)))
+        settled = [consumer for consumer in members if consumer.settled]
+        if len({consumer.generation for consumer in settled}) > 1:
+            return False
+        owners = {consumer.instance or consumer.name for consumer in members}
+        return len(settled) >= min(len(owners), room) or not members
+
+    def _why_unwell(self, group: GroupPlan) -> str:
+        shard = self._coordinator_of(group.name).broker.shards.of(group.name).shard
+        found = shard.groups.get(group.name)
+        state = f"{State(found.state).name} in generation {found.generation} with {sorted(found.members)}" if found is not None else "unknown"
+        members = ", ".join(f"{each.name} {'settled in ' + str(each.generation) if each.settled else 'waits'}" for each in self._members(group))
+        return f"{group.name} is {state}; {members}"
+
+    def start(self, consumer: Consumer) -> None:
+        if not consumer.retired and (not consumer.running or consumer.fenced):
+            consumer.end()
+            consumer.start()
+
+    def restart_later(self, consumer: Consumer) -> None:
+        self.world.after(self.world.between(0, 2 * consumer.settings.session_ns), self.start, consumer)
+
+    def wire(self, name: str, address: str) -> Wire | None:
+        if not self.node.serving:
+            return None
+        wire = Wire(self.world, self.network, self.node, name, address)
+        return wire if wire.open else None
+
+    def at_coordinator(self, wire: Wire, group: str) -> Generator[Any, Any, Wire | None]:
+        """A connection to the group's coordinator, found by asking over this one."""
+        return wire
+        yield
+
+    def at_leader(self, wire: Wire, client: str, topic: str, partition: int) -> Generator[Any, Any, Wire | None]:
+        """The same, to the leader of a partition."""
+        return wire
+        yield
+
+    def astray(self, code: int) -> bool:
+        """Whether the error tells a client to look for the group's coordinator again."""
+        return False
+
+    def lost_leader(self, client: str, topic: str, partition: int) -> None:
+        """A request for the partition got an error: the client has to look for its leader again."""
+
+    def served_since(self, group: str, moment: int) -> bool:
+        """Whether the group's coordinator has surely served it since then."""
+        return any(audit.served_since(group, moment) for audit in self.audits.values())
+
+    # What clients hear.
+
+    def heard(self, consumer: Consumer, asked: Request) -> None:
+        self.heard_as(consumer, consumer.member_id, asked)
+
+    def heard_as(self, consumer: Consumer, member_id: str, asked: Request) -> None:
+        what = type(asked.message).__name__.removesuffix("Request")
+        if not self.lapsed(asked):
+            self.sessions.heard(consumer.group, member_id, asked.sent, consumer.settings.session_ns, what)
+
+    def lapsed(self, asked: Request) -> bool:
+        """The power failed since, and `offsets.flush` promises nothing about the last moments before: the reply says nothing."""
+        return asked.sent <= self.lapsed_at
+
+    def offsets_read(self, group: str, asked: Request) -> None:
+        if self.lapsed(asked):
+            return
+        reply = asked.reply
+        topics = reply.topics
+        code = reply.error_code
+        if reply.groups:
+            topics = reply.groups[0].topics
+            code = reply.groups[0].error_code
+        if code:
+            self.world.count(f"OffsetFetch {code}")
+            return
+        for topic in topics or ():
+            for each in topic.partitions:
+                if not each.error_code:
+                    if each.committed_offset < 0:
+                        self.offsets.may_expire((group, topic.name, each.partition_index), self.retention_ns)
+                    self.offsets.read((group, topic.name, each.partition_index), each.committed_offset, asked.sent)
+                    self.world.counts["offsets read"] = self.world.counts.get("offsets read", 0) + 1
+
+    # What the broker notes.
+
+    def _note(self, node: Node, journal: GroupJournal, note: Note) -> None:
+        audit = self.audits[node]
+        teller = "note" if len(self.nodes) == 1 else f"note of {node.name}"
+        body: Any = note.body
+        kind = note.kind
+        group = note.group_id
+        moment = (note.at_ms + 1) * MS - node.wall_offset_ns
+        if note.dropped:
+            audit.forget_seats(group)
+        self.policies.note(journal.partition, note, moment, audit.clock_is_steady)
+        if kind == Kind.STATE_CHANGE:
+            cause = Cause(body.reason)
+            self.world.say(
+                f"{teller}: {group} {State(body.from_state).name} -> {State(body.to_state).name} ({cause.name}), generation {note.generation}, "
+                f"{body.members} members: {body.reason_text or ''}",
+                group,
+            )
+            audit.changed(group, cause, body)
+        elif kind == Kind.MEMBER_JOIN:
+            self.world.say(f"{teller}: {group} {body.member_id} joined{f' as {body.instance_id}' if body.instance_id else ''}", group)
+            audit.joined(group, body)
+        elif kind == Kind.MEMBER_GONE:
+            how = Removal(body.how)
+            self.world.say(f"{teller}: {group} {body.member_id} is gone: {how.name}", group)
+            self.world.events += 1
+            if how == Removal.EXPIRED and audit.clock_is_steady:
+                self.sessions.expired(group, body.member_id, moment)
+            else:
+                self.sessions.gone(group, body.member_id)
+            audit.gone(group, body)
+        elif kind == Kind.STATIC_REPLACED:
+            self.world.say(f"{teller}: {group} {body.instance_id} is {body.new_id}, was {body.old_id}: {Replacement(body.outcome).name}", group)
+            audit.replaced(group, body)
+        elif kind == Kind.COORDINATOR:
+            self.world.say(f"{teller}: partition {journal.partition}: {Coordinator(body.what).name}", "node")
+            audit.partition_changed(journal.partition)
+            if body.what in (Coordinator.LOADED, Coordinator.RESUMED):
+                audit.loaded(journal)
+        else:
+            self.world.count(f"note {Kind(kind).name}")
+
+    def _node_ended(self, node: Node, power_failed: bool) -> None:
+        self.audits[node].node_ended()
+        self.policies.node_ended()
+        if power_failed:
+            now = self.power_failed_at = self.world.now
+            self.records.lost_since(now - RECORDS_LOST_NS)
+            if self.plan.flush != "always":
+                window = LOST_NS if self.plan.flush == "never" else 2 * SLOW_DISK_NS + 2 * SECOND
+                self.lapsed_at = now
+                for promise in (self.offsets, self.instances, self.generations, self.policies):
+                    promise.lost_since(self._flushed_at - window)
+        delay = self.world.between(10 * MS, 3 * SECOND)
+        self.world.after(delay * (1 + min(node.failed_starts, 5)), self._start_node, node)
+
+    def _start_node(self, node: Node) -> None:
+        if not node.running:
+            node.start()
+
+    # Troubles.
+
+    def _later(self, kind: str) -> None:
+        mean = TROUBLE_SECONDS[kind] / self.plan.trouble
+        self.world.after(int(self.world.random.expovariate(1 / mean) * SECOND), self._trouble, kind)
+
+    def _trouble(self, kind: str) -> None:
+        if self.calm:
+            return
+        getattr(self, f"_{kind}")()
+        self._later(kind)
+
+    def _fault(self, text: str) -> None:
+        self.node.troubled_at = self.world.now
+        self.world.say(f"fault: {text}", "node")
+        self.world.count(f"fault: {text.split(':')[0]}", 1)
+
+    def _kill(self) -> None:
+        if self.node.running and self.world.chance(0.3):  # soon after the next process has begun, the power fails too
+            self.world.after(self.world.between(0, 5 * SECOND), self._power_if_allowed)
+        self.node.crash(False)
+
+    def _power(self) -> None:
+        self.node.crash(True)
+
+    def _stop(self) -> None:
+        if self.node.serving:
+            self._fault("orderly stop")
+            if self.world.chance(0.6):  # the last flush fails, and then the power does
+                self._fail_some_syncs(self.world.random.randrange(1, 60))
+                self.world.after(self.world.between(SECOND, 5 * SECOND), self._power_if_allowed)
+            self.node.stop()
+
+    def _mid_step(self) -> None:
+        """Die at one of the next changes of a file."""
+        if self.node.running:
+            self._fault("crash at one of the next writes")
+            self.node.power_fails = self.world.chance(0.4)
+            self.node.disk.crash_at = self.world.random.randrange(30)
+
+    def _slow_disk(self) -> None:
+        speed = self.node.speed
+        self._fault("slow disk")
+        speed.slow, speed.slow_ns = 0.3, self.world.between(100 * MS, SLOW_DISK_NS)
+        self.world.after(self.world.between(SECOND, 20 * SECOND), self._heal_disk)
+
+    def _fail_sync(self) -> None:
+        self._fault("fsync fails")
+        self._fail_some_syncs(self.world.random.randrange(1, 4))
+
+    def _fail_some_syncs(self, count: int) -> None:
+        """Of all files, or of one log of groups."""
+        disk, random = self.node.disk, self.world.random
+        disk.fail_syncs = count
+        disk.fails_in = f"__consumer_offsets-{random.randrange(self.plan.partitions)}/" if self.world.chance(0.5) else ""
+
+    def _sync_failed(self, path: str) -> None:
+        """Somebody restarts what misbehaves, and it gets worse."""
+        if "__consumer_offsets" not in path:
+            return
+        choice = self.world.random.random()
+        if choice < 0.4:
+            self.world.after(self.world.between(0, self.world.random.choice((10, 250)) * MS), self._kill_if_allowed)
+            self.world.after(self.world.between(2 * SECOND, 8 * SECOND), self._power_if_allowed)
+        elif choice < 0.8:
+            self.world.after(self.world.between(0, 2 * SECOND), self._power_if_allowed)
+
+    def _kill_if_allowed(self) -> None:
+        if "kill" in self.plan.faults and not self.calm:
+            self._kill()
+
+    def _power_if_allowed(self) -> None:
+        if "power" in self.plan.faults and not self.calm:
+            self._power()
+
+    def _fail_write(self) -> None:
+        self._fault("writes fail")
+        self.node.disk.fail_writes = self.world.random.randrange(1, 4)
+
+    def _full_disk(self) -> None:
+        self._fault("disk is full")
+        self.node.disk.room = self.world.random.randrange(2_000)
+        self.world.after(self.world.between(SECOND, 30 * SECOND), self._heal_disk)
+
+    def _unreadable(self) -> None:
+        self._fault("reads fail")
+        self.node.disk.unreadable = self.world.random.choice(("__consumer_offsets", "00000000", "__tenure_topics"))
+        self.world.after(self.world.between(SECOND, 10 * SECOND), self._heal_disk)
+
+    def _heal_disk(self) -> None:
+        for node in self.nodes:
+            disk = node.disk
+            disk.room = None
+            disk.unreadable = ""
+            disk.fail_syncs = disk.fail_writes = 0
+            disk.crash_at = -1
+            node.speed.slow = 0.0
+            node.troubled_at = self.world.now
+
+    def _freeze(self) -> None:
+        if self.node.running:
+            duration = self.world.between(10 * MS, self.world.random.choice((SECOND, 40 * SECOND)))
+            self._fault(f"broker frozen: {duration // MS} ms")
+            self.node.stall(duration)
+
+    def _wall(self) -> None:
+        by = self.world.random.choice((-1, 1)) * self.world.between(SECOND, self.world.random.choice((60, 90_000)) * SECOND)
+        self._fault(f"wall clock set: by {by // SECOND} s")
+        for node, audit in self.audits.items():
+            audit.clock_set()
+            node.set_wall(by)
+
+    def _client_kill(self) -> None:
+        if not self.consumers:
+            return
+        consumer = self.world.random.choice(self.consumers)
+        self.world.count("client ended", 1)
+        if not consumer.running or consumer.fenced:
+            self.start(consumer)
+            return
+        choice = self.world.random.random()
+        if choice < 0.6:
+            consumer.kill()
+        elif choice < 0.9:
+            consumer.close(consumer.instance is None or (consumer.style.name == "java" and choice > 0.85))
+        else:
+            consumer.poll_stops_at = self.world.now
+            self.world.say(f"{consumer.name}: polls no more", consumer.group)
+            self.world.after(3 * consumer.settings.rebalance_ns, self._polls_again, consumer)
+            return
+        quick = self.world.chance(0.6)
+        session = consumer.settings.session_ns
+        self.world.after(self.world.between(0, session // 2 if quick else 4 * session), self.start, consumer)
+
+    def _polls_again(self, consumer: Consumer) -> None:
+        consumer.poll_stops_at = 1 << 62
+
+    def _client_freeze(self) -> None:
+        if self.consumers:
+            consumer = self.world.random.choice(self.consumers)
+            duration = self.world.between(0, 3 * consumer.settings.session_ns)
+            self.world.say(f"{consumer.name}: frozen for {duration // MS} ms", consumer.group)
+            self.world.count("client frozen", 1)
+            consumer.freeze(duration)
+
+    def _two_owners(self) -> None:
+        """A second process with the instance id of another one, for a while."""
+        static = [consumer for consumer in self.consumers if consumer.instance is not None]
+        if not static:
+            return
+        first = self.world.random.choice(static)
+        self.world.count("two owners", 1)
+        second = Consumer(self, first.group, f"{first.name}'", first.instance, first.settings, self.world.random.choice(STYLES))
+        self.consumers.append(second)
+        second.start()
+        self.world.after(self.world.between(SECOND, 30 * SECOND), self._end_second, second)
+
+    def _end_second(self, second: Consumer) -> None:
+        second.retired = True
+        second.kill()
+        self.consumers.remove(second)
+
+    def _write_back(self) -> None:
+        if gc.get_count()[0] > GARBAGE_MAX:
+            gc.collect()
+        self.node.disk.write_back()
+        self.world.after(WRITE_BACK_NS, self._write_back)
+
+    def _audit(self) -> None:
+        # A process flushes what it appended, or has read at its start. Nobody flushes what one has left that was killed, until it is read.
+        if not self.node.disk.fail_syncs and all(self.audits[self._coordinator_of(group.name)].serves(group.name) for group in self.plan.groups):
+            self._flushed_at = self.world.now
+        for audit in self.audits.values():
+            audit.look()
+        self.world.after(AUDIT_NS, self._audit)
+
+    def _admin(self) -> None:
+        if not self.administrator.running and self.plan.groups:
+            self.administrator.run(self.administrator.act())
+
+    def _rot(self) -> None:
+        """While no process runs: a process trusts what it has verified, as long as it lives."""
+        if self.node.running:
+            self.node.crash(self.world.chance(0.5))
+            place = self.rot.strike()
+            if place:
+                self._fault(f"a bit rots: {place}")
+
+    def _delete_topic(self) -> None:
+        if not self.administrator.running:
+            self.administrator.run(self.administrator.delete_topic())
+
+    def summary(self) -> list[str]:
+        world = self.world
+        counts = ", ".join(f"{name} {count}" for name, count in sorted(world.counts.items()))
+        return [f"{world.events} events in {format_time(world.now)} of virtual time; digest {world.digest}", counts]

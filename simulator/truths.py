@@ -1,0 +1,193 @@
+"""Invariants of a group after every step of a playbook, and of the log after its end."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple
+
+from coordinator import Fact, GroupConfig, Shard
+from coordinator.deadlines import NEVER
+from coordinator.facts import group_image, read_image, with_generation
+from coordinator.group import Group
+from coordinator.notes import Cause
+from coordinator.policy_state import PolicyState
+from coordinator.standby import EMPTY_ASSIGNMENT, target_size
+from coordinator.states import State
+from docs.rebalances import CAUSES
+from protocol.messages.consumer_offsets import (
+    AwayMemberKey,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    GroupPoliciesKey,
+    OffsetCommitKey,
+    SeatsKey,
+)
+from protocol.messages.coordinator_notes import StateChange
+from protocol.records import read_offsets_key, read_policy_key
+
+
+def check_told(change: StateChange) -> None:
+    """What the pages say of the cause is what happened."""
+    move = State(change.from_state), State(change.to_state)
+    assert move in CAUSES[Cause(change.reason)].moves, f"docs/rebalances.py does not know {Cause(change.reason).name} from {move[0].name} to {move[1].name}"
+
+
+def check_group(group: Group) -> None:
+    """Counters and indexes say what the members say, and whoever waits for time has a deadline."""
+    members = group.members
+    assert all(id == member.id for id, member in members.items())
+    assert group.parked_joins == sum(member.join is not None for member in members.values())
+    assert group.statics == {member.instance_id: member.id for member in members.values() if member.instance_id is not None}
+    counts: dict[str, int] = {}
+    for member in members.values():
+        for name, _ in member.protocols:
+            counts[name] = counts.get(name, 0) + 1
+    assert group.protocol_counts == counts
+    assert (group.leader in members) if members else group.leader is None
+    assert not set(group.pending_sync) - set(members)
+    assert not group.pending_sync or group.state in (State.COMPLETING, State.STABLE)
+    assert not set(group.pending) & set(members)
+    assert group.state != State.DEAD
+    assert (group.state == State.EMPTY) <= (not members)
+    assert group.away_count == (len(group.policy.away) if group.policy is not None else 0)
+    if group.policy is not None and group.policy.newcomers:
+        assert group.state in (State.COMPLETING, State.STABLE), f"newcomers wait in {group.state.name}"
+        assert group.policy.newcomer_timer.deadline != NEVER, "nothing ends the wait of newcomers"
+        assert not {id for known, id in group.policy.newcomers if known} & set(group.statics)
+    assert group.policy is None or not set(group.policy.away) - set(members)
+    if group.policy is not None:
+        check_seats(group, group.policy)
+    parked_joins = [member for member in members.values() if member.join is not None]
+    parked_syncs = [member for member in members.values() if member.sync is not None]
+    assert not parked_joins or group.state == State.PREPARING, f"parked joins in {group.state.name}"
+    assert not parked_syncs or group.state == State.COMPLETING, f"parked syncs in {group.state.name}"
+    assert group.state != State.EMPTY or group.deadline == NEVER, "something ends EMPTY"
+    if group.state == State.PREPARING or group.pending_sync:
+        assert group.deadline != NEVER, f"nothing ends {group.state.name}"
+    for member in members.values():
+        waits = not member.is_new and (member.join is not None or member.sync is not None)
+        if group.policy is not None and member.id in group.policy.away:
+            assert member.deadline == NEVER
+            assert not waits, f"{member.id} is away and waits"
+            assert group.policy.away_timer.deadline != NEVER, "nothing ends the absences"
+            continue
+        assert waits or member.deadline != NEVER, f"{member.id} lives for ever"
+        assert member.scheduled_at <= member.deadline, f"{member.id} is looked at too late"
+    if members:
+        assert group.rebalance_timeout_ms == max(0, *[member.rebalance_timeout_ms for member in members.values()])
+    if not group.image_changed:
+        assert group.last_image is not None
+        assigned = {stored.member_id: stored.assignment for stored in read_image(group.last_image).members}
+        image = group_image(group, members.values(), group.leader, group.protocol_name, assigned)
+        assert with_generation(group.last_image, group.generation, group.state_ms) == image, "altered, and nobody was told"
+        assert group.subscriptions in (None, tuple(group.all_metadata()))
+    assert all(pending.deadline != NEVER for pending in group.pending.values())
+
+
+def check_seats(group: Group, policy: PolicyState) -> None:
+    """Standbys have no seat and never lead; a take-over belongs to the member that has the seat."""
+    standbys = set(policy.standbys)
+    assert standbys <= set(group.members)
+    assert not policy.departed
+    assert not policy.departed_while_assigning
+    assert not standbys & set(policy.take_overs)
+    assert not policy.take_overs or group.state == State.STABLE
+    assert set(policy.take_overs) <= set(group.members)
+    assert all(one.deadline != NEVER and one.member_id == id for id, one in policy.take_overs.items())
+    if group.state in (State.COMPLETING, State.STABLE):
+        assert group.leader not in standbys, "a standby leads"
+        assert len(group.members) - len(standbys) <= target_size(group), "more members have seats than the target"
+    if group.state == State.STABLE:
+        assert all(group.members[id].assignment == EMPTY_ASSIGNMENT for id in standbys), "a standby has partitions"
+
+
+def what_answers_depend_on(group: Group) -> Hashable:
+    """To heartbeats and commits. While a group's `standing` is the same, this is."""
+    taking = tuple(group.policy.take_overs) if group.policy is not None else ()
+    return group.state, group.generation, taking, tuple((id, member.instance_id) for id, member in group.members.items())
+
+
+class Record(NamedTuple):
+    """A fact as it stands in the log. W1 to W7 as the rules name them; the tombstone of a group is "W6 group"."""
+
+    kind: str
+    group: str
+    image: GroupMetadataValue | None = None
+    topic: str = ""
+    partition: int = -1
+    value: bytes | None = None
+
+
+def as_record(fact: Fact, group: Group | None, during: str) -> Record:
+    key, value = fact
+    policy = read_policy_key(key)
+    if isinstance(policy, GroupPoliciesKey):
+        return Record("policies", policy.group, value=value)
+    if isinstance(policy, AwayMemberKey):
+        return Record("back" if value is None else "away", policy.group, topic=policy.instance_id, value=value)
+    if isinstance(policy, SeatsKey):
+        return Record("no seats" if value is None else "seats", policy.group, value=value)
+    what = read_offsets_key(key)
+    if isinstance(what, OffsetCommitKey):
+        return Record("W6" if value is None else "W5", what.group, None, what.topic, what.partition, value)
+    assert isinstance(what, GroupMetadataKey)
+    if value is None:
+        return Record("W6 group", what.group)
+    image = read_image(value)
+    assert group is not None
+    if not image.members:
+        kind = "W1" if not image.protocol_type and not image.generation else "W3"
+    elif during == "sync":
+        kind = "W2"
+    else:
+        kind = "W4" if image.generation == group.generation else "W7"
+    return Record(kind, what.group, image, value=value)
+
+
+def replayed(log: Iterable[Fact], now: int, config: GroupConfig) -> Shard:
+    shard = Shard(config, lambda: "nobody")
+    shard.clear()
+    shard.replay(log)
+    for _ in shard.open_groups(lambda: (now, now)):
+        pass
+    return shard
+
+
+def compare_with_log(shard: Shard, log: list[Fact], now: int) -> None:
+    """A coordinator that takes over knows the same offsets and images; and the same members, where nothing changed since."""
+    # Whatever the log holds above the group's maximum calls the members back: not what is asked here.
+    again = replayed(log, now, GroupConfig())
+    kept = {id: group for id, group in shard.groups.items() if group.last_image is not None or group.offsets}
+    known = {id for id, group in again.groups.items() if group.last_image is not None or group.offsets}
+    assert known == set(kept)
+    for id, group in kept.items():
+        other = again.groups[id]
+        assert other.last_image == group.last_image, f"{id}: another image"
+        assert offsets_of(other) == offsets_of(group), f"{id}: other offsets"
+        if group.state == State.STABLE or (group.state == State.EMPTY and group.last_image is not None):
+            assert other.state == group.state
+            assert described(other) == described(group), f"{id}: other members"
+
+
+def offsets_of(group: Group) -> dict[tuple[str, int], bytes]:
+    return {(topic, partition): value for topic, partition, value in group.all_offsets()}
+
+
+def described(group: Group) -> tuple[object, ...]:
+    """All that a group's image holds, out of the group."""
+    name = group.protocol_name
+    members = {
+        member.id: (
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            member.session_timeout_ms,
+            member.rebalance_timeout_ms,
+            member.metadata(name),
+            member.assignment,
+        )
+        for member in group.members.values()
+    }
+    # What the image of a stable group says of the time is when its join phase ended.
+    since = group.state_ms if group.state == State.EMPTY else 0
+    return group.protocol_type, group.generation, name, group.leader, since, group.statics, members

@@ -1,0 +1,263 @@
+"""Each promise of the policies, with what breaks it and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from coordinator.notes import Cause
+from coordinator.policies import GroupPolicies
+from simulator.policy_promises import Absences, Arrivals, Requests, Returns, Roster, Seats, Unasked
+from simulator.policy_settings import APPEND, DELETE, SET, SUBTRACT, Change, PolicySettings, applied
+from simulator.world import SECOND, Broken, World
+
+pytestmark = pytest.mark.once
+
+
+class Stand:
+    """A world in which the group "g" has policies."""
+
+    def __init__(self) -> None:
+        self.world = World(1)
+        self.settings = PolicySettings(self.world, GroupPolicies())
+
+    def at(self, seconds: float) -> int:
+        self.world.now = round(seconds * SECOND)
+        return self.world.now
+
+    def set(self, **values: str) -> None:
+        changes = [Change(name.replace("_", "."), SET, value) for name, value in values.items()]
+        self.settings.acknowledged(self.settings.send("g", changes))
+        self.world.now += SECOND
+
+
+@pytest.fixture
+def stand() -> Stand:
+    return Stand()
+
+
+def away(stand: Stand, *since: float) -> Absences:
+    """Members m0, m1, ... are away since then, with a timeout of 10 s."""
+    stand.set(registration_timeout_ms="10000")
+    absences = Absences(stand.world, stand.settings)
+    for number, seconds in enumerate(since):
+        moment = stand.at(seconds)
+        absences.went_away("g", f"m{number}", f"i{number}", moment, moment)
+    return absences
+
+
+def an_early_end(stand: Stand) -> None:
+    away(stand, 10).removed("g", "m0", stand.at(19.9), True, -1, 0)
+
+
+def an_end_soon_after_a_load(stand: Stand) -> None:
+    away(stand, 10).removed("g", "m0", stand.at(21), True, stand.at(16), 6 * SECOND)
+
+
+def absences_that_end_one_by_one(stand: Stand) -> None:
+    absences = away(stand, 10, 15)
+    absences.removed("g", "m0", stand.at(20), True, -1, 0)
+    absences.other_note("g", stand.at(20))
+
+
+def a_late_end(stand: Stand) -> None:
+    absences = away(stand, 10, 18)
+    stand.at(21)
+    absences.look("g", 0)
+    stand.at(22)
+    absences.look("g", 0)
+
+
+def an_absence_that_begins_again(stand: Stand) -> None:
+    absences = away(stand, 10)
+    absences.forget()
+    absences.went_away("g", "m0", "i0", stand.at(15), stand.at(15))
+
+
+def a_removal_at_the_end_of_the_session(stand: Stand) -> None:
+    away(stand).expired("g", "m0", stand.at(10))
+
+
+def two_rebalances_for_newcomers(stand: Stand) -> None:
+    stand.set(expansion_timeout_ms="5000")
+    arrivals = Arrivals(stand.world, stand.settings)
+    arrivals.rebalance("g", Cause.EXPANSION, stand.at(10), 0, 60 * SECOND)
+    arrivals.rebalance("g", Cause.EXPANSION, stand.at(15), 0, 60 * SECOND)
+    arrivals.rebalance("g", Cause.EXPANSION, stand.at(17), 0, 60 * SECOND)
+
+
+def a_wait_that_did_not_begin_again(stand: Stand) -> None:
+    stand.set(expansion_timeout_ms="5000")
+    arrivals = Arrivals(stand.world, stand.settings)
+    arrivals.rebalance("g", Cause.EXPANSION, stand.at(12), stand.at(8), 60 * SECOND)
+
+
+def a_newcomer_that_waits_too_long(stand: Stand) -> None:
+    stand.set(expansion_timeout_ms="5000")
+    arrivals = Arrivals(stand.world, stand.settings)
+    arrivals.waits("g", "c", 10 * SECOND, stand.at(15.9))
+    arrivals.waits("g", "c", 10 * SECOND, stand.at(16.1))
+
+
+def more_seats_than_the_target(stand: Stand) -> None:
+    stand.set(target_group_size="2")
+    seats = Seats(stand.world, stand.settings)
+    seats.listed("g", 2, stand.at(10))
+    seats.listed("g", 3, stand.at(10))
+
+
+def two_holders_of_a_seat(stand: Stand) -> None:
+    seats = Seats(stand.world, stand.settings)
+    stand.at(10)
+    seats.held("g", 1, b"seat", "a", 9 * SECOND, -1)
+    seats.succeeded("g", "a", 11 * SECOND, "Heartbeat")
+    stand.at(12)
+    seats.held("g", 1, b"seat", "b", 11 * SECOND, -1)
+    seats.succeeded("g", "a", 11 * SECOND, "Heartbeat")  # sent before the other one was answered
+    seats.succeeded("g", "a", 13 * SECOND, "Heartbeat")
+
+
+def a_holder_that_is_not_fenced_yet(stand: Stand) -> None:
+    seats = Seats(stand.world, stand.settings)
+    stand.at(10)
+    seats.held("g", 1, b"seat", "a", 9 * SECOND, -1)
+    seats.succeeded("g", "a", 15 * SECOND, "Heartbeat")
+    stand.at(16)
+    seats.held("g", 1, b"seat", "b", 15 * SECOND, 14 * SECOND)
+
+
+def a_rebalance_although_a_standby_is_free(stand: Stand) -> None:
+    seats = Seats(stand.world, stand.settings)
+    seats.waiting("g", ["b"])
+    seats.rebalance("g", Cause.SESSION_EXPIRED, 2, True)
+    seats.waiting("g", ["b"])
+    seats.rebalance("g", Cause.SESSION_EXPIRED, 1, True)
+
+
+def a_target_that_has_not_changed(stand: Stand) -> None:
+    stand.set(target_group_size="2")
+    seats = Seats(stand.world, stand.settings)
+    seats.rebalance("g", Cause.TARGET_CHANGED, 0, True)
+    stand.at(10)
+    seats.assigned("g")
+    seats.rebalance("g", Cause.TARGET_CHANGED, 0, True)
+
+
+def an_unlisted_member(stand: Stand) -> None:
+    stand.set(instance_ids="i[0-1]", roster_strict="true")
+    roster = Roster(stand.world, stand.settings)
+    roster.succeeded("g", "c", "i1", stand.world.now, "Heartbeat")
+    roster.succeeded("g", "c", None, 0, "Heartbeat")  # sent before the list was strict
+    roster.succeeded("g", "c", None, stand.world.now, "Heartbeat")
+
+
+def a_listed_member_refused(stand: Stand) -> None:
+    stand.set(instance_ids="i[0-1]", roster_strict="true")
+    roster = Roster(stand.world, stand.settings)
+    roster.refused("g", "c", "i2", stand.world.now)
+    roster.refused("g", "c", "i1", stand.world.now)
+
+
+def a_request_that_acts_twice(stand: Stand) -> None:
+    requests = Requests(stand.world)
+    requests.send("g", [Change("rebalance.request", SET, "grown")])
+    requests.acted("g", "grown")
+    requests.acknowledged("g", [Change("rebalance.request", SET, "grown")], 0, True)
+    requests.acted("g", "grown")
+
+
+def a_request_that_does_not_act(stand: Stand) -> None:
+    requests = Requests(stand.world)
+    change = Change("rebalance.request", SET, "grown")
+    requests.send("g", [change])
+    requests.acknowledged("g", [change], stand.at(1), False)
+    requests.acknowledged("g", [change], stand.at(1), True)
+
+
+def other_topics_without_a_rebalance(stand: Stand) -> None:
+    returns = Returns(stand.world, stand.settings)
+    returns.kept("g", "m", stand.world.now)
+    stand.set(subscription_change="rebalance")
+    returns.kept("g", "m", stand.world.now)
+
+
+def a_policy_that_was_never_set(stand: Stand) -> None:
+    unasked = Unasked(stand.settings)
+    stand.set(roster_timeout_ms="1000", instance_ids="a")
+    unasked.shows("g", "EXPANSION", "expansion_timeout_ms", "roster_timeout_ms")
+    unasked.shows("g", "an absence", "registration_timeout_ms")
+
+
+def a_lost_policy(stand: Stand) -> None:
+    stand.set(pending_release="true")
+    stand.settings.used("g", {"pending.release": "true"})
+    stand.settings.used("g", {})
+
+
+def a_read_that_does_not_know_what_was_read_before(stand: Stand) -> None:
+    sent = stand.settings.send("g", [Change("pending.release", SET, "true")])
+    stand.settings.used("g", {})
+    stand.settings.unknown(sent)
+    stand.settings.read("g", {"pending.release": "true"})
+    stand.settings.read("g", {})
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [
+        an_early_end,
+        an_end_soon_after_a_load,
+        absences_that_end_one_by_one,
+        a_late_end,
+        an_absence_that_begins_again,
+        a_removal_at_the_end_of_the_session,
+        two_rebalances_for_newcomers,
+        a_wait_that_did_not_begin_again,
+        a_newcomer_that_waits_too_long,
+        more_seats_than_the_target,
+        two_holders_of_a_seat,
+        a_holder_that_is_not_fenced_yet,
+        a_rebalance_although_a_standby_is_free,
+        a_target_that_has_not_changed,
+        an_unlisted_member,
+        a_listed_member_refused,
+        a_request_that_acts_twice,
+        a_request_that_does_not_act,
+        other_topics_without_a_rebalance,
+        a_policy_that_was_never_set,
+        a_lost_policy,
+        a_read_that_does_not_know_what_was_read_before,
+    ],
+)
+def test_a_broken_promise_is_noticed_at_its_last_step(stand: Stand, break_it: Callable[[Stand], None]) -> None:
+    with pytest.raises(Broken) as broken:
+        break_it(stand)
+    code = break_it.__code__
+    assert broken.traceback[1].lineno + 1 == max(line for _, _, line in code.co_lines() if line is not None)
+
+
+def test_absences_that_end_in_time_and_together_are_well(stand: Stand) -> None:
+    absences = away(stand, 10, 15)
+    absences.removed("g", "m0", stand.at(20), True, stand.at(10), 6 * SECOND)
+    absences.removed("g", "m1", stand.at(20), True, stand.at(10), 6 * SECOND)
+    absences.other_note("g", stand.at(20))
+    stand.at(60)
+    absences.look("g", 0)
+
+
+def test_a_power_failure_lifts_the_promise_of_policies_for_its_last_moments(stand: Stand) -> None:
+    stand.set(pending_release="true")
+    stand.at(10)
+    stand.set(pending_release="false")
+    stand.settings.lost_since(9 * SECOND)
+    stand.settings.used("g", {"pending.release": "true"})
+    with pytest.raises(Broken):
+        stand.settings.used("g", {})
+
+
+def test_an_operator_knows_what_its_changes_lead_to() -> None:
+    texts = applied((), [Change("instance.ids", SET, "i[0-2]"), Change("roster.strict", SET, "true")])
+    texts = applied(texts, [Change("instance.ids", SUBTRACT, "i1"), Change("instance.ids", APPEND, "x")])
+    assert dict(texts)["instance.ids"].split(",") == ["i0", "i2", "x"]
+    assert applied(texts, [Change("instance.ids", SUBTRACT, "i0,i2,x"), Change("roster.strict", DELETE, None)]) == ()

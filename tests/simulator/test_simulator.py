@@ -1,0 +1,258 @@
+"""The simulator itself: one seed says everything, each promise can be broken, and the command line does what it says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from simulator.cluster_run import new_run
+from simulator.command import main, simulate_plan
+from simulator.explain import reductions
+from simulator.kept_records import Records
+from simulator.plan import FAULTS, RARE_FAULTS, draw
+from simulator.promises import Generations, Instances, Offsets, Sessions
+from simulator.tell import tell
+from simulator.world import SECOND, Broken, World
+from tests.simulator.planted import BUGS, ROOT
+
+pytestmark = pytest.mark.once
+PLACE = ("g", "t", 0)
+
+
+def at(world: World, seconds: float) -> None:
+    world.now = round(seconds * SECOND)
+
+
+@pytest.fixture
+def world() -> World:
+    return World(1)
+
+
+def test_every_planted_bug_can_still_be_planted() -> None:
+    for bug in BUGS.rglob("*.patch"):
+        tried = subprocess.run(["patch", "--dry-run", "-p0", "-i", bug], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert tried.returncode == 0, (bug.name, tried.stdout)
+
+
+@pytest.mark.parametrize("nodes", ["1", "3"])
+def test_one_seed_gives_one_trace_whatever_the_hashes_of_strings(nodes: str) -> None:
+    digests = set()
+    for hash_seed in ("0", "1", "12345"):
+        ended = subprocess.run(
+            [sys.executable, "-m", "simulator", "--seed", "3", "--quiet", "--events", "3000", "--nodes", nodes],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        digests.add(ended.stdout.splitlines()[0])
+    assert len(digests) == 1
+    assert digests.pop().startswith("seed 3, digest ")
+
+
+def test_a_run_has_faults_and_keeps_every_promise() -> None:
+    outcome = simulate_plan(replace(draw(11), safety_seconds=30, trouble=5.0))
+    assert not outcome.broken
+    assert outcome.events > 300
+    assert any(name.startswith("fault") or name in ("kill -9", "power failure") for name in outcome.counts)
+
+
+def test_a_wrong_command_line_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--seeds", "0"])
+    assert ended.value.code == 2
+    assert "above 0" in capsys.readouterr().err
+
+
+def test_a_plan_can_be_made_smaller_in_each_of_its_parts() -> None:
+    plan = next(plan for plan in map(draw, range(100)) if len(plan.groups) > 1 and plan.producers)
+    smaller = list(reductions(plan))
+    assert any(len(each.groups) < len(plan.groups) for each in smaller)
+    assert any(not each.producers for each in smaller)
+    assert {fault for each in smaller for fault in set(plan.faults) - set(each.faults)} == set(plan.faults) <= {*FAULTS, *RARE_FAULTS}
+
+
+# Each promise, with what breaks it and what does not.
+
+
+def lost_commit(world: World) -> None:
+    offsets = Offsets(world)
+    [first], [second] = offsets.send([PLACE]), offsets.send([PLACE])
+    at(world, 1)
+    offsets.acknowledged(PLACE, first)
+    [third] = offsets.send([PLACE])
+    at(world, 2)
+    offsets.acknowledged(PLACE, third)
+    offsets.read(PLACE, third, world.now)
+    offsets.read(PLACE, second, world.now)  # it may have been handled after the third
+    at(world, 3)
+    offsets.read(PLACE, first, world.now)
+
+
+def offset_of_nobody(world: World) -> None:
+    Offsets(world).read(PLACE, 7, 0)
+
+
+def refused_commit(world: World) -> None:
+    offsets = Offsets(world)
+    [value] = offsets.send([PLACE])
+    offsets.read(PLACE, value, 0)
+    offsets.refused(PLACE, value)
+    offsets.read(PLACE, value, 0)
+
+
+def two_speak_for_one_instance(world: World) -> None:
+    instances = Instances(world)
+    at(world, 1)
+    instances.joined("g", "i", "first", 0)
+    at(world, 3)
+    instances.joined("g", "i", "second", 2 * SECOND)
+    instances.succeeded("g", "first", 2 * SECOND, "Heartbeat")  # sent before the second one was answered
+    instances.succeeded("g", "first", 4 * SECOND, "Heartbeat")
+
+
+def fenced_member_succeeds(world: World) -> None:
+    instances = Instances(world)
+    instances.fenced("g", "first")
+    instances.succeeded("g", "first", SECOND, "Heartbeat")
+
+
+def two_sets_of_seats(world: World) -> None:
+    generations = Generations(world, lambda group: True)
+    generations.assigned("g", 1, "a", "leader@1", b"1", [], 0)
+    generations.assigned("g", 1, "b", "leader@2", b"2", [], 0)
+
+
+def two_owners(world: World) -> None:
+    generations = Generations(world, lambda group: True)
+    generations.assigned("g", 1, "a", "leader@1", b"1", [("t", 0)], 0)
+    generations.assigned("g", 1, "b", "leader@1", b"2", [("t", 0)], 0)
+
+
+def generation_goes_back(world: World) -> None:
+    generations = Generations(world, lambda group: True)
+    generations.assigned("g", 2, "a", "leader@1", b"1", [], 0)
+    at(world, 1)
+    generations.assigned("g", 1, "a", "leader@2", b"1", [], world.now)
+
+
+def early_expiry(world: World) -> None:
+    sessions = Sessions(world)
+    sessions.heard("g", "a", SECOND, 10 * SECOND, "Heartbeat")
+    sessions.expired("g", "b", 2 * SECOND)
+    sessions.expired("g", "a", 10 * SECOND)
+
+
+def lost_record(world: World) -> None:
+    records = Records(world)
+    records.stored(("t", 0), 5, b"value", world.now)
+    records.skipped(("t", 0), 0, 5, SECOND)
+    records.skipped(("t", 0), 5, 6, SECOND)
+
+
+def changed_record(world: World) -> None:
+    records = Records(world)
+    records.stored(("t", 0), 5, b"value", world.now)
+    records.read(("t", 0), 5, b"value")
+    records.read(("t", 0), 5, b"another")
+
+
+def record_deleted_early(world: World) -> None:
+    records = Records(world, (), 10 * SECOND)
+    records.stored(("t", 0), 5, b"value", world.now)
+    at(world, 11)
+    records.stored(("t", 0), 6, b"newer", world.now)
+    records.forget_before(("t", 0), 6)
+    at(world, 20)
+    records.forget_before(("t", 0), 7)
+
+
+def old_generation_succeeds(world: World) -> None:
+    generations = Generations(world, lambda group: True)
+    generations.assigned("g", 2, "a", "leader@1", b"1", [], 0)
+    generations.succeeded("g", 1, 0, "Heartbeat")  # it was sent before
+    at(world, 1)
+    generations.succeeded("g", 2, world.now, "Heartbeat")
+    generations.succeeded("g", 1, world.now, "Heartbeat")
+
+
+def record_twice(world: World) -> None:
+    records = Records(world)
+    records.sent(("t", 0), b"value")
+    records.stored(("t", 0), 5, b"value", world.now)
+    records.read(("t", 0), 6, b"value")
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [
+        lost_commit,
+        offset_of_nobody,
+        refused_commit,
+        two_speak_for_one_instance,
+        fenced_member_succeeds,
+        two_sets_of_seats,
+        two_owners,
+        generation_goes_back,
+        early_expiry,
+        lost_record,
+        changed_record,
+        record_twice,
+        record_deleted_early,
+        old_generation_succeeds,
+    ],
+)
+def test_a_broken_promise_is_noticed(world: World, break_it: Callable[[World], None]) -> None:
+    with pytest.raises(Broken):
+        break_it(world)
+
+
+def test_a_power_failure_lifts_the_promise_for_its_last_moments(world: World) -> None:
+    offsets = Offsets(world)
+    [first] = offsets.send([PLACE])
+    at(world, 1)
+    offsets.acknowledged(PLACE, first)
+    [second] = offsets.send([PLACE])
+    at(world, 2)
+    offsets.acknowledged(PLACE, second)
+    offsets.lost_since(round(1.5 * SECOND))
+    at(world, 3)
+    offsets.read(PLACE, first, world.now)
+    with pytest.raises(Broken):  # what was lost does not come back
+        offsets.read(PLACE, second, world.now + 1)
+
+
+def test_the_story_of_one_group_is_not_that_of_another_whose_name_begins_alike(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    at(world, 1)
+    world.say("g1/s0: starts", "g1")
+    world.say("g10/s0: starts", "g10")
+    world.say("administrator: removes i0 of g1")
+    world.say("g1/s0: OffsetCommit t0-0=7, sent now: ok", "g1", routine=True)
+    world.say("g1/s0: OffsetCommit t0-0=8, sent now: ok", "g1", routine=True)
+    at(world, 60)
+    tell(world, Broken("offsets", "g1: t0-0 has 7", "g1"))
+    told = capsys.readouterr().out
+    assert "g1/s0: starts" in told
+    assert "of g1" in told
+    assert "g10" not in told
+    assert "t0-0=7" in told
+    assert "t0-0=8" not in told
+    assert "What is promised: an acknowledged commit is not lost" in told
+
+
+def test_a_run_whose_requests_are_told_is_the_same_run() -> None:
+    plan = replace(draw(11), safety_seconds=20)
+    runs = [new_run(plan) for _ in range(2)]
+    runs[1].world.told = plan.groups[0].name
+    for run in runs:
+        run.run()
+    assert [run.world.events for run in runs] == [runs[0].world.events] * 2
+    told = [[str(line) for line in run.world.lines] for run in runs]
+    assert set(told[0]) < set(told[1])
+    assert any("SyncGroup generation 1" in line for line in told[1])
