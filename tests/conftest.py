@@ -1,7 +1,8 @@
-"""What holds for every test."""
+"""Settings and fixtures of all tests."""
 
 from __future__ import annotations
 
+import gc
 import shutil
 from collections.abc import Generator, Iterator
 from typing import TypeVar
@@ -16,9 +17,26 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 settings.register_profile("busy", deadline=None)  # how long an example takes says more about the machine
 settings.load_profile("busy")
 
+ONCE = ("tests/bench/", "tests/broker/recorded/", "tests/coordinator/policies/", "tests/history/")  # no dependence on the Python version
+
+gc.disable()  # while tests are collected: nearly all objects stay
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--nothing-skipped", action="store_true", help="where Java is there, a test that is skipped has failed")
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are selected by their markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(ONCE):
+            item.add_marker(pytest.mark.once)
+
+
+def pytest_collection_finish() -> None:
+    """Freeze the collected tests: a full collection would walk them all, which takes a quarter of a second each time."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -40,6 +58,6 @@ def unskipped(config: pytest.Config, report: Report) -> Report:
 
 @pytest.fixture(autouse=True)
 def log_lines_on_standard_output() -> Iterator[None]:
-    """A test that runs the command in this process sends the log elsewhere; the next one looks for its lines where they are by default."""
+    """Reset the log output, which a test that runs the command in this process redirects."""
     yield
     log.reset()

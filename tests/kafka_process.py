@@ -1,4 +1,4 @@
-"""Apache Kafka itself as a process: one node, on free ports of 127.0.0.1, with a directory that goes with it."""
+"""Apache Kafka as a process: one node, on free ports of 127.0.0.1, with a temporary directory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ appender.stderr.layout.pattern=%p %c %m%n
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that were free a moment ago: for programs that must be told one before they start."""
+    """Ports of 127.0.0.1 that were free a moment ago: for programs that need a port before they start."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports: list[int] = [opened.getsockname()[1] for opened in sockets]
     for opened in sockets:
@@ -64,7 +64,7 @@ def kafka(classes: Path | None = None, /, **settings: str) -> Iterator[int]:
 
 @contextmanager
 def kafka_folder(port: int = 0, /, **settings: str) -> Iterator[tuple[Path, int]]:
-    """A folder that a Kafka can be started in, again and again, and the port that it will listen on: a free one, or that one."""
+    """A folder in which a Kafka can be started repeatedly, and its port: a free one, or the given one."""
     kafka_jars()
     with tempfile.TemporaryDirectory(prefix="tenure-kafka-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -92,7 +92,7 @@ def running_kafka(folder: Path, port: int, classes: Path | None = None) -> Itera
             await_listening(process, port, folder / "output")
             yield
         finally:
-            process.send_signal(signal.SIGKILL)  # nothing of it is wanted any more
+            process.send_signal(signal.SIGKILL)  # its data is not needed any more
             process.wait(STOP_SECONDS)
 
 

@@ -82,7 +82,7 @@ def pom() -> str:
 
 
 def run_java(*arguments: str | Path, timeout: float = 60, cwd: Path | None = None) -> str:
-    """What `java -cp JARS ARGUMENTS...` prints: a class of Kafka's with its arguments, or the path of one .java file."""
+    """The output of `java -cp JARS ARGUMENTS...`: a class of Kafka's with its arguments, or the path of one .java file."""
     jars = kafka_jars()
     command = [*JAVA, "-cp", f"{jars}/*", *map(str, arguments)]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False)

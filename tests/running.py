@@ -31,6 +31,9 @@ START_SECONDS = 20
 ANSWER_SECONDS = 10
 T = TypeVar("T")
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts background jobs so, and processes inherit it; tests send Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def environment(**more: str) -> dict[str, str]:
     """The test run's environment without settings of ours, with the code under test in front."""
@@ -38,13 +41,8 @@ def environment(**more: str) -> dict[str, str]:
     return plain | {"PYTHONPATH": str(PACKAGES), "PYTHONWARNINGS": "error"} | more
 
 
-def heed_interrupts() -> None:
-    """Ctrl-C means what it means on a terminal, also where the tests run in the background, which ignores it."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 def wait_until(condition: Callable[[], T | None], seconds: float = ANSWER_SECONDS, pause: float = 0.01, state: Callable[[], object] = str) -> T:
-    """The first true value of the condition, which is tried again after each pause; `state` is what a failure shows."""
+    """The first true value of the condition, checked again after each pause; `state` is shown on a failure."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {seconds} s: {value} {state()}"
@@ -52,20 +50,25 @@ def wait_until(condition: Callable[[], T | None], seconds: float = ANSWER_SECOND
     return value
 
 
+def start(*arguments: str, command: tuple[str, ...] = (), **more: str) -> subprocess.Popen[str]:
+    """Start `tenure serve`, whether or not it will ever listen."""
+    return subprocess.Popen(
+        (*command, sys.executable, "-P", "-m", "tenure", "serve", *arguments),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(**more),
+        cwd=os.sep,
+    )
+
+
 class Broker:
     """A started `tenure serve`, once it listens on as many `listeners` as that; its standard error is collected as it comes."""
 
     def __init__(self, *arguments: str, command: tuple[str, ...] = (), listeners: int = 1, **more: str) -> None:
         begin = time.monotonic()
-        self.process = subprocess.Popen(
-            (*command, sys.executable, "-P", "-m", "tenure", "serve", *arguments),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(**more),
-            cwd=os.sep,
-        )
+        self.process = start(*arguments, command=command, **more)
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

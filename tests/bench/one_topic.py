@@ -1,4 +1,4 @@
-"""A server of one topic of one partition, in memory and in threads: right in everything but what it is told to do wrong."""
+"""A server of one topic with one partition, in memory and in threads: correct except for the errors it is told to make."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOPIC_ID = b"one-topic-server"
 
 
 class Port(NamedTuple):
-    """What the generators need to know of a server: here it is this process."""
+    """The attributes of a server that the generators use: here it is this process."""
 
     port: int
     pid: int = 0

@@ -1,4 +1,4 @@
-"""The bench measures: a second on the floor alone, and what its table makes of results."""
+"""The bench: a second of measuring the floor alone, and the tables made of results."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import pytest
 
 from bench import native, rows, table
 from bench.data import FLOOR_TOPIC, summary
-from bench.load import KEPT, LoadError, compared, generate, ratios, without_groups
+from bench.load import KEPT, LoadError, compared, generate, ratios, warm, without_groups
 from bench.native import BuildError, Tools, tools
 from bench.servers import ServerError, floor, served_versions
 from tests.bench.one_topic import Topic
-
-pytestmark = pytest.mark.once
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +79,10 @@ def test_a_broker_that_answers_an_error_or_not_at_all_is_a_failure(built: Tools)
 
 def test_an_answer_of_another_shape_is_a_failure_too(built: Tools) -> None:
     with floor(built.kgfloor, None) as server, pytest.raises(ServerError, match="ApiVersions"):
-        served_versions(server.port)  # version 0, which the floor does not know
+        served_versions(server.port)  # version 0, which the floor does not support
 
 
-# What kgdata makes of answers: each is made up here, with one thing wrong.
+# kgdata's verdict on replies: each is made up here, with a single error.
 
 
 @pytest.mark.parametrize(
@@ -108,7 +106,7 @@ def test_an_answer_of_another_shape_is_a_failure_too(built: Tools) -> None:
         ("long-poll", {"at_once": True}, "Fetch: answered without a record"),
     ],
 )
-def test_every_answer_about_records_is_looked_at(built: Tools, work: str, answer: dict[str, Any], said: str | None) -> None:
+def test_every_reply_about_records_is_checked(built: Tools, work: str, answer: dict[str, Any], said: str | None) -> None:
     with Topic(**answer) as server:
         arguments = ("-w", work, "-W", "0")
         if said is None:
@@ -152,7 +150,7 @@ def test_a_row_is_chosen_by_its_name_or_how_it_begins() -> None:
         rows.chosen(["commits"])
 
 
-def test_a_disturbed_round_of_either_does_not_show_in_the_ratio_of_the_least() -> None:
+def test_a_disturbed_round_does_not_affect_the_ratio_of_minima() -> None:
     row = next(row for row in rows.LOAD_ROWS if row.name == "commit-1")
     field = dict.fromkeys(KEPT, 1.0)
     samples = {
@@ -161,6 +159,33 @@ def test_a_disturbed_round_of_either_does_not_show_in_the_ratio_of_the_least() -
     }
     (metric,) = compared(row, samples)["metrics"]
     assert metric["ours"]["least"] == 12.0 / 5.0
+
+
+def test_kafka_is_warm_when_two_laps_cost_no_less_than_before() -> None:
+    assert not warm([1.0, 0.9], 100.0)
+    assert not warm([1.0, 0.8, 0.7, 0.6], 100.0)
+    assert not warm([1.0, 0.8, 0.79, 0.8], 10.0)  # too soon
+    assert warm([1.0, 0.8, 0.79, 0.8], 100.0)
+    assert warm([1.0, 0.8, 0.6, 0.4], 1_000.0)  # the time is over
+
+
+def test_both_builds_are_compared_with_kafka_in_one_run() -> None:
+    row = row_named("heartbeat-200")
+    costs = {"floor": 2.0, "ours": 3.5, "compiled": 2.5, "kafka": 6.0}
+    result = {"status": "measured", **compared(row, {name: [sample(cost)] for name, cost in costs.items()})}
+    assert table.missed(report(heartbeat_200=result)) == ["heartbeat-200 CPU, compiled: 0.42 of Kafka's, at most 0.4"]
+    lines = table.beside(report(heartbeat_200=result))
+    assert lines[1].split()[-8:] == ["1.25", "1.5", "ok", "3.00", "0.58", "ok", "0.42", "OVER"]
+    near_floor = {"status": "measured", **compared(row, {name: [sample(cost)] for name, cost in (costs | {"compiled": 2.25, "kafka": 4.0, "ours": 2.2}).items()})}
+    assert table.missed(report(heartbeat_200=near_floor)) == []
+
+
+def test_compiled_produce_and_fetch_have_targets_relative_to_kafka() -> None:
+    row = rows.PRODUCE_SMALL
+    rates = {"ours": 50_000.0, "compiled": 70_000.0, "kafka": 50_000.0}
+    result = summary(row, {name: [{figure.field: rate for figure in row.figures}] for name, rate in rates.items()})
+    assert table.missed(report(produce_small={"status": "measured", **result})) == ["produce-small CPU, compiled: 1.40 times Kafka's, at least 1.5"]
+    assert "OVER" in "\n".join(table.data(report(produce_small={"status": "measured", **result})))
 
 
 def test_ratios_are_taken_round_by_round() -> None:
@@ -197,7 +222,7 @@ def test_a_missed_target_is_marked_and_named() -> None:
     assert "OVER" not in table.text(report(heartbeat_200=fast))
 
 
-def test_a_row_that_is_not_served_has_its_targets_and_no_figure() -> None:
+def test_an_unserved_row_has_targets_but_no_figure() -> None:
     result = {"status": "not served yet", "missing": ["OffsetCommit v8"]}
     shown = table.text(report(commit_10=result))
     line = next(line for line in shown.splitlines() if line.startswith("commit, 10"))
@@ -224,7 +249,7 @@ def test_a_noisy_machine_is_distinguished_from_a_quiet_one(measure: str, figure:
     assert said in shown
 
 
-def test_what_flushing_first_costs_is_held_against_the_same_round_without() -> None:
+def test_the_cost_of_flushing_is_compared_within_a_round() -> None:
     row = row_named("commit-1")
     samples = {"floor": [sample(1.0)] * 2, "ours": [sample(2.0), sample(4.0)], "always": [sample(5.0), sample(6.0)]}
     result = {"status": "measured", **compared(row, samples)}
@@ -237,7 +262,7 @@ def test_what_flushing_first_costs_is_held_against_the_same_round_without() -> N
     assert "always / interval" not in table.text(report(commit_1={"status": "measured", **compared(row, {"floor": [sample(1.0)], "ours": [sample(2.0)]})}))
 
 
-def test_a_row_that_was_never_calm_is_named_and_rounds_left_out_are_counted() -> None:
+def test_rows_without_calm_rounds_are_named_and_skipped_rounds_counted() -> None:
     row = row_named("heartbeat-200")
     result = {"status": "measured", **compared(row, {"floor": [sample(2.0)], "ours": [sample(3.0)]})}
     shown = table.text(report(heartbeat_200=result | {"rounds": {"calm": 5, "taken": 9, "calm_enough": True}}))
@@ -253,7 +278,7 @@ def data_report(**costs: float) -> dict[str, Any]:
     return report(produce_1mb={"status": "measured", **summary(rows.PRODUCE_1MB, samples)})
 
 
-def test_a_figure_of_data_has_a_least_that_it_may_be() -> None:
+def test_a_data_figure_has_a_minimum_target() -> None:
     slow, fast = data_report(floor=5000, ours=250, kafka=500), data_report(floor=5000, ours=350, kafka=500)
     assert table.missed(slow) == ["produce-1mb CPU: 250 MB/CPU s, to be >= 300"]
     assert table.missed(fast) == []
@@ -263,7 +288,7 @@ def test_a_figure_of_data_has_a_least_that_it_may_be() -> None:
     assert "OVER" not in table.text(fast)
 
 
-def test_a_row_of_data_that_is_not_served_has_its_targets_and_no_figure() -> None:
+def test_an_unserved_data_row_has_targets_but_no_figure() -> None:
     result = {"status": "not served yet", "missing": ["Fetch v17"], "figures": []}
     shown = table.text(report(fetch_1mb=result))
     assert next(line for line in shown.splitlines() if line.startswith("fetch of")).split()[-6:] == ["not", "served", "yet", "-", ">=", "600"] or shown

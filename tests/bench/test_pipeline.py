@@ -1,4 +1,4 @@
-"""Rows of the pipeline: every figure is measured, or it is said why not."""
+"""Rows of the pipeline: every figure is measured, or has a reason why not."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 from bench import pipeline_row, rows, table
 from bench.pipeline import measure
 
-pytestmark = pytest.mark.once
-
 
 def test_a_run_without_spark_has_every_figure_of_its_row() -> None:
     found = measure(20_000, 20, 1, None)
@@ -20,11 +18,11 @@ def test_a_run_without_spark_has_every_figure_of_its_row() -> None:
     assert all(len(found[name]) == 1 and found[name][0] > 0 for name in ("bronze", "tables", "all", "loop_cpu"))
 
 
-def test_one_word_chooses_both_rows() -> None:
+def test_the_prefix_pipeline_selects_both_rows() -> None:
     assert rows.chosen(["pipeline"]) == {row.name for row in rows.PIPELINE_ROWS}
 
 
-def test_without_pyspark_the_row_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyspark_the_row_has_that_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline_row, "find_spec", lambda name: None if name == "pyspark" else find_spec(name))
     result = pipeline_row.measured(rows.PIPELINE_SPARK, None)
     assert result == {"status": "not measured", "reason": "pyspark is not installed: make setup-analyze adds it"}
@@ -32,7 +30,7 @@ def test_without_pyspark_the_row_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     assert lines == ["pipeline on Spark, local[1]: not measured: pyspark is not installed: make setup-analyze adds it"]
 
 
-def test_a_missed_target_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missed_pipeline_target_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline_row, "_run", lambda *arguments: rates(0.4, 0.07))
     result = pipeline_row.measured(rows.PIPELINE, None)
     shown = table.pipeline({"rows": {rows.PIPELINE.name: result}})

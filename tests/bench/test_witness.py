@@ -9,11 +9,9 @@ import pytest
 from bench import witness
 from bench.witness import CALM_AT_MOST, WAIT_SECONDS, Sample, Witness, in_turn
 
-pytestmark = pytest.mark.once
 
-
-class Neighbour:
-    """A clock, and how slow the witness is from when on; a measurement takes a second, a look no time."""
+class FakeWitness:
+    """A clock and the slowness of the witness over time; a measurement takes a second, a reading no time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *noise: tuple[float, float]) -> None:
         self.seconds = 0.0
@@ -45,44 +43,44 @@ def numbers(samples: list[Sample]) -> list[int]:
 
 
 def test_a_quiet_machine_is_measured_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    neighbour = Neighbour(monkeypatch)
+    neighbour = FakeWitness(monkeypatch)
     taken = neighbour.take(5, 30.0)
     assert (taken.calm_enough, taken.calm, taken.taken, neighbour.seconds) == (True, 5, 5, 10.0)
     assert {name: numbers(samples) for name, samples in taken.samples.items()} == {"floor": [0, 1, 2, 3, 4], "ours": [0, 1, 2, 3, 4]}
 
 
 def test_a_disturbed_round_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    neighbour = Neighbour(monkeypatch, (2.5, 2.0), (4.0, CALM_AT_MOST))
+    neighbour = FakeWitness(monkeypatch, (2.5, 2.0), (4.0, CALM_AT_MOST))
     taken = neighbour.take(3, 30.0)
     assert (taken.calm_enough, taken.calm, taken.taken) == (True, 3, 4)
     assert numbers(taken.samples["ours"]) == numbers(taken.samples["floor"]) == [0, 2, 3]
 
 
 def test_a_round_does_not_begin_while_another_process_has_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    neighbour = Neighbour(monkeypatch, (0.0, 2.0), (WAIT_SECONDS / 2, 1.0))
+    neighbour = FakeWitness(monkeypatch, (0.0, 2.0), (WAIT_SECONDS / 2, 1.0))
     taken = neighbour.take(3, 30.0)
     assert (taken.calm, taken.taken) == (3, 3)
     assert [slow for _, _, slow in neighbour.measured] == [1.0] * 6
 
 
 @pytest.mark.parametrize(("patience", "tried"), [(0.0, 3), (-1.0, 3), (30.0, 3), (60.0, 5)])
-def test_patience_has_an_end_and_then_everything_counts(monkeypatch: pytest.MonkeyPatch, patience: float, tried: int) -> None:
-    neighbour = Neighbour(monkeypatch, (0.0, 2.0))
+def test_after_the_wait_limit_disturbed_rounds_count_too(monkeypatch: pytest.MonkeyPatch, patience: float, tried: int) -> None:
+    neighbour = FakeWitness(monkeypatch, (0.0, 2.0))
     taken = neighbour.take(3, patience)
     assert (taken.calm_enough, taken.calm, taken.taken) == (False, 0, tried)
     assert len(taken.samples["ours"]) == len(taken.samples["floor"]) == tried
     assert neighbour.seconds <= max(patience, 0) + WAIT_SECONDS + 3 * 2
 
 
-def test_calm_rounds_alone_count_where_there_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    neighbour = Neighbour(monkeypatch, (6.5, 2.0))
+def test_only_calm_rounds_count_if_there_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    neighbour = FakeWitness(monkeypatch, (6.5, 2.0))
     taken = neighbour.take(5, 20.0)
     assert (taken.calm_enough, taken.calm) == (True, 3)
     assert [sample["slow"] for sample in taken.samples["ours"]] == [1.0] * 3
 
 
-def test_one_that_fails_has_no_part_in_later_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    neighbour = Neighbour(monkeypatch)
+def test_a_failed_row_is_not_measured_in_later_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    neighbour = FakeWitness(monkeypatch)
     lost: list[str] = []
 
     def measure(name: str, number: int) -> Sample | None:
@@ -95,7 +93,7 @@ def test_one_that_fails_has_no_part_in_later_rounds(monkeypatch: pytest.MonkeyPa
     assert {name: numbers(samples) for name, samples in taken.samples.items()} == {"floor": [0, 1, 2], "ours": [0, 1, 2]}
 
 
-def test_the_witness_knows_its_best_and_its_worst() -> None:
+def test_the_witness_records_its_fastest_and_slowest_time() -> None:
     found = Witness(None)
     looks = [found.look() for _ in range(20)]
     assert 0 < found.best <= found.worst

@@ -28,12 +28,12 @@ def open_sockets() -> list[socket.socket]:
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    """Close what a client library forgot (kafka-python the sockets of refused connects), else a later test is blamed for it."""
-    before = {id(one) for one in open_sockets()}
+    """Close sockets that a client library forgot (kafka-python those of refused connections), else a later test is blamed for it."""
+    before = {id(open_socket) for open_socket in open_sockets()}
     yield
-    for one in open_sockets():
-        if id(one) not in before:
-            one.close()
+    for open_socket in open_sockets():
+        if id(open_socket) not in before:
+            open_socket.close()
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +44,7 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Popen[str]]:
 
 @pytest.fixture(params=[KafkaPython, Aiokafka, Confluent, Java], ids=["kafka-python", "aiokafka", "confluent-kafka", "java"])
 def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
-    """Connects one kind of client; whatever it connected is closed at the end."""
+    """Connects one kind of client; its connections are closed at the end."""
     client = partial(Java, request.getfixturevalue("jvm")) if request.param is Java else request.param
     with ExitStack() as opened:
 
@@ -57,7 +57,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
 
 
 class Probe(NamedTuple):
-    """What Java members are run from, and the JVM for those that share one."""
+    """The class path of Java members, and the JVM for those that share one."""
 
     jars: Path
     classes: Path

@@ -1,4 +1,4 @@
-"""Real clients behind one small interface, so that a test is written once and told to each of them."""
+"""Real clients behind one small interface, so that a test is written once and run with each of them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class AnyClient(Protocol):
 
 
 class KafkaPython:
-    """kafka-python: KafkaAdminClient, and KafkaConsumer for what makes topics."""
+    """kafka-python: KafkaAdminClient, and KafkaConsumer for topics created on demand."""
 
     def __init__(self, bootstrap: str, seconds: float = SECONDS) -> None:
         timeout_ms = int(seconds * 1000)
@@ -168,7 +168,7 @@ class Aiokafka:
 
 
 class Confluent:
-    """confluent-kafka: AdminClient of librdkafka, and its Producer for what makes topics."""
+    """confluent-kafka: AdminClient of librdkafka, and its Producer for topics created on demand."""
 
     def __init__(self, bootstrap: str, seconds: float = SECONDS) -> None:
         self._seconds = seconds
@@ -218,7 +218,7 @@ class Confluent:
 
 
 class Java:
-    """Kafka's own Admin and KafkaProducer, in a JVM that reads what to do from its standard input."""
+    """Kafka's own Admin and KafkaProducer, in a JVM that reads commands from its standard input."""
 
     def __init__(self, probe: subprocess.Popen[str], bootstrap: str, seconds: float = SECONDS) -> None:
         self._probe = probe
@@ -274,7 +274,7 @@ def raise_for(error: int, message: str) -> None:
 
 @contextmanager
 def java_probe(folder: Path, source: Path = ADMIN_PROBE) -> Iterator[subprocess.Popen[str]]:
-    """A JVM that reads from its standard input what to do, as the one behind `Java`; skips the test where there is none."""
+    """A JVM that reads commands from its standard input, like the one behind `Java`; skips the test without Java."""
     logging = folder / "log4j2.properties"
     logging.write_text("rootLogger.level=off\n")
     command = [*JAVA, "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={logging}", "-cp", f"{kafka_jars()}/*", str(source)]

@@ -30,7 +30,7 @@ from tests.clients.questions import Ids, Question, ask, head, ranges, raw
 COMMIT, FETCH, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE, OFFSET_DELETE = 8, 9, 11, 12, 13, 14, 15, 16, 42, 47
 GROUP_APIS = (COMMIT, FETCH, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE, OFFSET_DELETE)
 
-# A subscription of the consumer protocol to one topic, and the same with nothing in it.
+# A subscription of the consumer protocol to one topic, and an empty one.
 TO_MADE_7 = pack(">hih", 0, 1, 6) + b"made-7" + pack(">i", -1)
 TO_NOTHING = pack(">hii", 0, 0, -1)
 KEEP = "made-7"  # with two partitions
@@ -165,7 +165,7 @@ def groups() -> Iterator[Question]:
 
 
 def lives() -> Iterator[Question]:
-    """One dynamic member from its first JoinGroup to its last, in every version of JoinGroup; other APIs as far as they go."""
+    """One dynamic member from its first JoinGroup to its last, in every version of JoinGroup; other APIs as far as their versions go."""
     for version in ranges(JOIN):
         group = f"life-{version}"
         syncs, beats, leaves = min(version, 5), min(version, 4), min(version, 5)

@@ -49,7 +49,7 @@ class Printed(NamedTuple):
 
 
 class Tools:
-    """One after the other: a tool that hangs takes the JVM, and the tests behind it, along."""
+    """One after the other: a tool that hangs takes down the JVM, and with it the later tests."""
 
     def __init__(self, probe: subprocess.Popen[str]) -> None:
         self._probe = probe

@@ -60,7 +60,7 @@ class LastingKafka:
                 self._output.close()
 
     def said(self) -> str:
-        """What it logged: errors only."""
+        """Its log: errors only."""
         return (self._folder / "output").read_text()
 
     def __enter__(self) -> LastingKafka:

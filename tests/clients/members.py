@@ -22,7 +22,7 @@ from tests.oracle import CACHE, JAVA, make_cache
 from tests.running import environment
 
 MEMBER_PROBE = Path(__file__).parent / "java" / "MemberProbe.java"
-AWAIT_SECONDS = 40.0  # a busy machine starts five interpreters and a JVM meanwhile
+AWAIT_SECONDS = 40.0  # a busy machine starts five interpreters and a JVM in that time
 END_SECONDS = 10.0
 COMPILE_SECONDS = 120
 JAVA_RELEASE = "11"  # the oldest that Kafka's clients run on
@@ -32,12 +32,12 @@ Place = tuple[str, int]  # topic and partition
 
 
 class Kind(NamedTuple):
-    """A client, and what sets it apart."""
+    """A client, and its differences from the others."""
 
     name: str
     program: str  # a module of Python; empty: Java
     cooperative: bool  # has cooperative-sticky
-    fenced: str | None  # what the one of two says that lost its instance id; None: it takes it back
+    fenced: str | None  # the error of the older of two processes with one instance id; None: it takes the seat back
 
     def __str__(self) -> str:
         return self.name
@@ -98,14 +98,14 @@ class Host:
 
 
 class Member:
-    """One life of one member: a restart is another."""
+    """One run of one member: a restart is another."""
 
     def __init__(self, kind: Kind, host: Host, name: str, instance: str | None, owns_host: bool) -> None:
         self.kind = kind
         self.name = name
         self.instance = instance
         self.events: list[Event] = []
-        self.places: set[Place] = set()  # what it was assigned
+        self.places: set[Place] = set()  # its assignment
         self.over = False
         self.steady_from = 0  # which event was the first after its group had settled
         self._closed_from: int | None = None
@@ -136,7 +136,7 @@ class Member:
     def do(self, word: str, **more: object) -> None:
         self._host.write({"do": word, "name": self.name} | more)
 
-    def told(self, word: str) -> None:
+    def confirmed(self, word: str) -> None:
         """Do this, and wait until it is done."""
         since = len(self.events)
         self.do(word)
@@ -195,7 +195,7 @@ class Member:
         self._closed_from = len(self.events)
 
     def end(self) -> None:
-        """Whatever state it is in; for the end of a test."""
+        """In whatever state it is; for the end of a test."""
         if self.over:
             return
         self.over = True

@@ -26,11 +26,11 @@ LOG_SECONDS = 10.0
 HEARD_SECONDS = 5.0
 OLD_HEARTBEAT = 1  # which needs no instance id
 
-Seats = dict[str, tuple[str, frozenset[Place]]]  # by seat: member id, and what it sits on
+Seats = dict[str, tuple[str, frozenset[Place]]]  # by seat: member id, and its partitions
 
 
 class Feed:
-    """A producer that goes on whatever happens to the broker; what it sent is sent once."""
+    """A producer that continues whatever happens to the broker; `sent` has its acknowledged messages."""
 
     def __init__(self, bootstrap: str, partitions: int) -> None:
         self.sent: dict[str, Place] = {}  # by value
@@ -49,9 +49,9 @@ class Feed:
             self._one()
         self._flush()
 
-    def begin(self) -> None:
+    def begin(self, pause_seconds: float = FEED_SECONDS) -> None:
         self._enough.clear()
-        self._running = threading.Thread(target=self._run, daemon=True)
+        self._running = threading.Thread(target=self._run, args=(pause_seconds,), daemon=True)
         self._running.start()
 
     def end(self) -> None:
@@ -62,15 +62,15 @@ class Feed:
             self._flush()
 
     def close(self) -> None:
-        """What was not sent will not be."""
+        """Unsent messages are dropped."""
         self._enough.set()
         if self._running is not None:
             self._running.join()
         self._producer.purge()
         self._producer.flush(1)
 
-    def _run(self) -> None:
-        while not self._enough.wait(FEED_SECONDS):
+    def _run(self, pause_seconds: float) -> None:
+        while not self._enough.wait(pause_seconds):
             self._one()
             self._producer.poll(0)
 
@@ -137,7 +137,7 @@ class Group:
     # Its members.
 
     def start(self, kind: Kind, instance: str | None = None, alone: bool = False, **settings: object) -> Member:
-        life = sum(1 for one in self.members if one.instance == instance)
+        life = sum(1 for member in self.members if member.instance == instance)
         name = f"{instance or kind.name}-{life}"
         shared = kind is JAVA_CLIENT and not alone
         if kind is JAVA_CLIENT:
@@ -156,10 +156,10 @@ class Group:
         """Its state, and where each member sits as the coordinator has it."""
         found = described(self.port, self.name)
         seats: Seats = {}
-        for one in found.members:
-            given = read_assignment(bytes(one.member_assignment)).assigned_partitions if one.member_assignment else ()
+        for member in found.members:
+            given = read_assignment(bytes(member.member_assignment)).assigned_partitions if member.member_assignment else ()
             places = frozenset((topic.topic, partition) for topic in given for partition in topic.partitions)
-            seats[one.group_instance_id or one.client_id] = (one.member_id, places)
+            seats[member.group_instance_id or member.client_id] = (member.member_id, places)
         return found.group_state, seats
 
     def settled(self, *members: Member) -> None:
@@ -174,24 +174,24 @@ class Group:
                 since = time.monotonic()
             elif time.monotonic() > since + QUIET_SECONDS:
                 break
-            assert time.monotonic() < until, (state, seats, members, [one.events[-5:] for one in members], self.story()[-5:])
+            assert time.monotonic() < until, (state, seats, members, [member.events[-5:] for member in members], self.story()[-5:])
             self.check_alive()
             time.sleep(0.02)
         self._log_told_all()
-        for one in members:
-            one.steady_from = len(one.events)
+        for member in members:
+            member.steady_from = len(member.events)
 
     def _in_their_seats(self, state: str, seats: Seats, members: tuple[Member, ...]) -> bool:
-        if state != "Stable" or seats.keys() != {one.seat for one in members}:
+        if state != "Stable" or seats.keys() != {member.seat for member in members}:
             return False
         given = Counter(place for _, places in seats.values() for place in places)
-        return given == Counter(self.places) and all(one.places == seats[one.seat][1] for one in members)
+        return given == Counter(self.places) and all(member.places == seats[member.seat][1] for member in members)
 
     def check_alive(self) -> None:
-        for one in self.members:
-            one.check_alive()
+        for member in self.members:
+            member.check_alive()
 
-    # What happened to it.
+    # Events.
 
     def story(self) -> list[dict[str, Any]]:
         """Every change of its state that a broker has logged, over all of their lives."""
@@ -211,7 +211,7 @@ class Group:
         return self._log_told_all()
 
     def _log_told_all(self) -> int:
-        """The log is written behind the replies: a moment later it is where the members are."""
+        """The log is written after the replies: a moment later."""
         until = time.monotonic() + LOG_SECONDS
         _, seats = self.describe()
         with Client(self.port) as client:
@@ -224,7 +224,7 @@ class Group:
                 assert time.monotonic() < until, (number, codes, seats)
                 time.sleep(0.02)
 
-    # What became of the messages.
+    # The fate of the messages.
 
     def consumed(self) -> None:
         """Once everything that was sent has been seen, and committed."""
@@ -235,10 +235,10 @@ class Group:
             if all(committed.get(place) == end for place, end in ends.items()):
                 break
             missing = {place: (committed.get(place), end) for place, end in ends.items() if committed.get(place) != end}
-            assert time.monotonic() < until, (missing, self.members, [one.events[-4:] for one in self.members])
+            assert time.monotonic() < until, (missing, self.members, [member.events[-4:] for member in self.members])
             self.check_alive()
             time.sleep(0.05)
-        # What members say of it comes through a pipe, and may be read a moment later.
+        # Output of members comes through a pipe, and may be read later.
         until = time.monotonic() + HEARD_SECONDS
         while self.lost() and time.monotonic() < until:
             time.sleep(0.02)
@@ -257,8 +257,8 @@ class Group:
         old one of two has read that was refused when it came to commit."""
         happened: list[Event] = []
         for member in self.members:
-            told = member.of("records", "committed", "commit_refused")
-            happened += [one for one, then in zip_longest(told, told[1:]) if then is None or then["event"] != "commit_refused"]
+            events = member.of("records", "committed", "commit_refused")
+            happened += [one for one, then in zip_longest(events, events[1:]) if then is None or then["event"] != "commit_refused"]
         committed: dict[Place, int] = {}
         wrong: set[str] = set()
         for event in sorted(happened, key=lambda event: event["at"]):

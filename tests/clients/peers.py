@@ -55,9 +55,9 @@ class Peer:
         else:
             self.learn(reply)
         if question.key == CREATE_TOPICS and not decoded(question, self.ids).validate_only:
-            self.await_topics([one.name for one in reply.topics if one.error_code == 0])
+            self.await_topics([topic.name for topic in reply.topics if topic.error_code == 0])
         if question.key == METADATA:
-            self.await_topics([one.name for one in reply.topics if one.error_code in (3, 5) and "to be created" in question.name])
+            self.await_topics([topic.name for topic in reply.topics if topic.error_code in (3, 5) and "to be created" in question.name])
         ordered = question.key in ORDERED and not question.name.startswith("fetch all")
         return {"version": version} | self.plain(reply, ordered=ordered)
 
@@ -87,7 +87,7 @@ class Peer:
         while names:
             reply = self.client.ask(MetadataRequest(None), 12)
             self.learn(reply)
-            led = {one.name for one in reply.topics if all(part.leader_id >= 0 for part in one.partitions)}
+            led = {topic.name for topic in reply.topics if all(part.leader_id >= 0 for part in topic.partitions)}
             if led.issuperset(names):
                 return
             assert time.monotonic() < until, f"{names} did not appear"

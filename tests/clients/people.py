@@ -29,7 +29,7 @@ class People:
         return [*self.statics, *self.dynamics, *self.mixed]
 
     def move(self, port: int) -> None:
-        """Their coordinator has moved; they know who they are."""
+        """Their coordinator has moved; they keep their identities."""
         self.port = port
         for actor in self.everybody:
             actor.port = port
@@ -65,7 +65,7 @@ class People:
         leaver.close()
 
     def keep_their_seats(self) -> None:
-        """Each goes on where it was: no code but 0, the same assignment, another commit; a restart under the same instance too."""
+        """Each continues in its place: no code but 0, the same assignment, another commit; also a restart under the same instance."""
         for actor in self.everybody:
             assert actor.beat() == 0
             assert actor.sync().assignment == assignment_of(actor)
@@ -85,7 +85,7 @@ class People:
         request = OffsetCommitRequest(group, retention_time_ms=retention_ms, topics=[OffsetCommitRequestTopic("orders", parts)])
         with Client(self.port) as client:
             reply = client.ask(request, version)
-        return [one.error_code for one in reply.topics[0].partitions]
+        return [partition.error_code for partition in reply.topics[0].partitions]
 
     def delete(self, group: str) -> None:
         with Client(self.port) as client:

@@ -35,7 +35,7 @@ class Question(NamedTuple):
     name: str
     key: int
     version: int  # of the request; the reply has version 0 when an ApiVersions request is newer than the broker
-    frame: Callable[[Ids], bytes]  # topic ids differ, so a frame is made for whom it is sent to
+    frame: Callable[[Ids], bytes]  # topic ids differ, so a frame is built for each server
 
 
 def ranges(key: int) -> range:
@@ -251,7 +251,7 @@ def mixed(name: str, version: int) -> Question:
 
 
 def metadata_frame(version: int, topics: list[tuple[bytes, str | None]]) -> bytes:
-    """By hand: our encoder refuses what these versions do not allow."""
+    """By hand: our encoder refuses fields that these versions do not allow."""
     body = compact(len(topics))
     for id, name in topics:
         body += id + (b"\0" if name is None else compact(len(name.encode())) + name.encode()) + b"\0"

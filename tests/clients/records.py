@@ -1,4 +1,4 @@
-"""Producers and consumers of real clients behind one small interface: what is sent, and what is read from where."""
+"""Producers and consumers of real clients behind one small interface."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RecordClient(Protocol):
         """Of `count` records: how many come while the partition is paused, and how many once it is not any more."""
 
     def after_end(self, topic: str, value: bytes) -> Read:
-        """What comes first to a consumer at the end, when this is sent then."""
+        """The first record that a consumer at the end gets, when this is sent afterwards."""
 
     def close(self) -> None: ...
 
@@ -77,7 +77,7 @@ class KafkaPython:
             max_request_size=MESSAGE_BYTES_MAX,
         )
         try:
-            sent = [producer.send(topic, one.value, partition=0, timestamp_ms=one.timestamp if one.timestamp >= 0 else None) for one in records]
+            sent = [producer.send(topic, record.value, partition=0, timestamp_ms=record.timestamp if record.timestamp >= 0 else None) for record in records]
             return [future.get(SECONDS).offset for future in sent]
         finally:
             producer.close(SECONDS)
@@ -163,8 +163,8 @@ class Aiokafka:
         )
         await producer.start()
         try:
-            stamps = [one.timestamp if one.timestamp >= 0 else None for one in records]
-            sent = [await producer.send(topic, one.value, partition=0, timestamp_ms=stamp) for one, stamp in zip(records, stamps, strict=True)]
+            stamps = [record.timestamp if record.timestamp >= 0 else None for record in records]
+            sent = [await producer.send(topic, record.value, partition=0, timestamp_ms=stamp) for record, stamp in zip(records, stamps, strict=True)]
             return [(await future).offset for future in sent]
         finally:
             await producer.stop()
@@ -258,9 +258,9 @@ class Confluent:
         producer = confluent_kafka.Producer(
             self._settings | {"compression.type": compression, "enable.idempotence": idempotent, "acks": "all", "linger.ms": 5}
         )
-        for one in records:
-            stamp: dict[str, Any] = {"timestamp": one.timestamp} if one.timestamp >= 0 else {}
-            producer.produce(topic, one.value, partition=0, on_delivery=delivered, **stamp)
+        for record in records:
+            stamp: dict[str, Any] = {"timestamp": record.timestamp} if record.timestamp >= 0 else {}
+            producer.produce(topic, record.value, partition=0, on_delivery=delivered, **stamp)
         assert producer.flush(SECONDS) == 0
         return offsets
 
@@ -306,7 +306,7 @@ class Confluent:
 
 
 class Java:
-    """Kafka's own KafkaProducer and KafkaConsumer, in a JVM that reads what to do from its standard input."""
+    """Kafka's own KafkaProducer and KafkaConsumer, in a JVM that reads commands from its standard input."""
 
     def __init__(self, probe: subprocess.Popen[str], bootstrap: str) -> None:
         self._probe = probe
@@ -323,11 +323,11 @@ class Java:
         return line.rstrip("\n").split("\t")[1:]
 
     def produce(self, topic: str, records: Sequence[Sent], compression: str = "none", idempotent: bool = False) -> list[int]:
-        """Values go as a word and how often: a large one would be a long line."""
+        """Values are passed as a word and a count: a large one would be a long line."""
         words: list[object] = []
-        for one in records:
-            word = one.value[: len(one.value) // self._times(one.value)]
-            words += [word.decode(), self._times(one.value), one.timestamp]
+        for record in records:
+            word = record.value[: len(record.value) // self._times(record.value)]
+            words += [word.decode(), self._times(record.value), record.timestamp]
         return list(map(int, self._do("produce", topic, compression, str(idempotent).lower(), *words)))
 
     @staticmethod

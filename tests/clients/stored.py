@@ -1,4 +1,4 @@
-"""What a coordinator has stored, as clients can ask for it: to compare before and after, and one broker with another."""
+"""All state stored by a coordinator that clients can read: compared before and after, and between brokers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def listed_groups(port: int) -> dict[str, tuple[str, str]]:
     with Client(port) as client:
         reply = client.ask(ListGroupsRequest(), 4)
     assert reply.error_code == 0, reply
-    return {one.group_id: (one.protocol_type, one.group_state) for one in reply.groups}
+    return {group.group_id: (group.protocol_type, group.group_state) for group in reply.groups}
 
 
 def everything_stored(port: int) -> dict[str, Any]:
@@ -42,8 +42,8 @@ def everything_stored(port: int) -> dict[str, Any]:
             found = client.ask(DescribeGroupsRequest([group]), 5).groups[0]
         assert found.error_code == 0, found
         members = {
-            one.member_id: (one.group_instance_id, one.client_id, one.client_host, one.member_metadata, one.member_assignment)
-            for one in found.members
+            member.member_id: (member.group_instance_id, member.client_id, member.client_host, member.member_metadata, member.member_assignment)
+            for member in found.members
         }
         stored[group] = (found.group_state, found.protocol_type, found.protocol_data, members, stored_offsets(port, group))
     return stored

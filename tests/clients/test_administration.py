@@ -1,4 +1,4 @@
-"""What administrators do with topics, by the admin classes of three clients: make, describe, alter, grow, delete; records and settings."""
+"""Administration of topics by the admin classes of three clients: create, describe, alter, add partitions, delete; records and settings."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_aiokafka_administers_topics(bootstrap: str) -> None:
             kind = aiokafka.admin.config_resource.ConfigResourceType.TOPIC
             resource = aiokafka.admin.config_resource.ConfigResource(kind, "ai", {"retention.ms": "5000"})
             (altered,) = await admin.alter_configs([resource])
-            assert [one[0] for one in altered.resources] == [0]
+            assert [resource[0] for resource in altered.resources] == [0]
             resource = aiokafka.admin.config_resource.ConfigResource(kind, "ai")
             (found,) = await admin.describe_configs([resource])
             settings = {one[0]: one[1] for one in found.resources[0][4]}

@@ -47,10 +47,10 @@ DEVIATIONS = [
         "no features are announced, because there is no cluster of brokers that must agree on them",
         r"\[\]|-1",
     ),
-    Deviation(r"versions, newer and empty v\d", "", "a client that is newer than this broker is answered whatever its request holds"),
+    Deviation(r"versions, newer and empty v\d", "", "an ApiVersions of a newer version is answered whatever its content is"),
     Deviation("versions, newer.* v-", "", "a negative version of ApiVersions closes the connection", "closed"),
     Deviation("client id of length -2", "", "a client id of a length below -1 closes the connection, where Kafka reads null", "closed"),
-    Deviation("create", r"topics.*\.topic_id", "a topic that was only validated has no id, where Kafka makes one up", "no id"),
+    Deviation("create", r"topics.*\.topic_id", "a topic that was only validated has no id, where Kafka generates one", "no id"),
     Deviation("create", r".*\[min.insync.replicas\].config_source", "min.insync.replicas is shown as a default, not as set for the cluster", "5"),
     Deviation("create, 1 partitions, 2 replicas", r".*\.error_message", "there is one broker, and the message about replicas says so"),
     Deviation("create, 10000 partitions", r"topics\[counts\].*", "10,000 partitions in one request are possible, where Kafka ends at 9,999"),
@@ -59,7 +59,7 @@ DEVIATIONS = [
     Deviation(
         "metadata, missing ones, to be created|metadata, a missing one v[0-3]",
         r"topics\[(auto|missing)-.*",
-        "the reply waits for a topic that it creates, where Kafka answers error 3 and creates behind it",
+        "Metadata that creates a topic is answered when the topic is durable, where Kafka answers error 3 and creates it afterwards",
     ),
     Deviation(
         "metadata by id, neither id nor name v1[23]",
@@ -67,13 +67,13 @@ DEVIATIONS = [
         "a topic with neither name nor id is an unknown id, where Kafka fails with error -1",
     ),
     Deviation(
-        "(metadata of a name|coordinator of a key) that grows", "", "a reply that cannot be written closes the connection, where Kafka keeps silent", "closed"
+        "(metadata of a name|coordinator of a key) that grows", "", "a reply that cannot be written closes the connection, where Kafka never answers", "closed"
     ),
-    Deviation("coordinator, (kind|share)", r".*error_message", "standard texts of errors are in words of our own"),
+    Deviation("coordinator, (kind|share)", r".*error_message", "the standard texts of errors differ from Kafka's"),
     Deviation(
         "coordinator, transaction",
         r"(coordinators\[t?\]\.)?(error_code|error_message|node_id|host|port)",
-        "there are no transactions, and that is a final error",
+        "there are no transactions: FindCoordinator answers the final error 53",
         "53|transactions are not served by this broker|-1|",
     ),
     Deviation("coordinator, share 'g:AAAAAAA' v6", ".*error_code", "there are no share groups", "42"),
@@ -103,6 +103,6 @@ def test_every_reply_is_kafkas_but_for_the_listed_deviations() -> None:
 
 
 def test_every_deviation_is_documented() -> None:
-    told = " ".join((ROOT / "docs" / "differences.md").read_text().split())
-    missing = [one.why for one in DEVIATIONS if one.why not in told]
+    documented = " ".join((ROOT / "docs" / "differences.md").read_text().split())
+    missing = [one.why for one in DEVIATIONS if one.why not in documented]
     assert not missing

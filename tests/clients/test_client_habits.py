@@ -1,4 +1,4 @@
-"""What single clients do in their own way: old versions, consumers that look for topics, versions guessed, Kafka's own tool."""
+"""Peculiarities of single clients: old versions, consumers that look for topics, guessed versions, Kafka's own tool."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_kafka_python_configured_for_an_older_or_newer_broker_works(bootstrap: s
 
 
 def test_kafka_python_reads_the_whole_table_as_4_0(bootstrap: str) -> None:
-    """It guesses a version from what is offered; what it then allows its user follows from that."""
+    """It guesses a broker version from the offered APIs, which decides what it allows its user."""
     whole = {key: api.advertised for key, api in APIS.items()}
     assert kafka.protocol.broker_version_data.BrokerVersionData(api_versions=whole).broker_version == (4, 0)
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap)

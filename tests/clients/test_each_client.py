@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from tests.clients.each import AnyClient, Cluster, Found, NameRefused, NotReached, TopicExists
 from tests.kafka_process import free_ports
 from tests.running import Broker, broker
+from tests.support.peers import has_ipv6
 
 # kafka-python forgets the sockets of attempts to connect that were refused.
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -44,14 +44,6 @@ def more_listeners(running: Broker, count: int) -> dict[str, int]:
     return {name: int(address.rpartition(":")[2]) for _, name, address in map(str.split, lines)}
 
 
-def has_ipv6() -> bool:
-    try:
-        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-    except OSError:
-        return False
-    return True
-
-
 def test_a_topic_is_made_once_and_found_after_a_restart_and_after_kill_9(connect: Connect, tmp_path: Path) -> None:
     (port,) = free_ports(1)
     arguments = ("--listen", f"127.0.0.1:{port}", "--data", str(tmp_path))
@@ -79,14 +71,14 @@ def test_a_topic_is_made_once_and_found_after_a_restart_and_after_kill_9(connect
         assert without_ids(topics) == {"__consumer_offsets": 50, "orders": 3, "payments": 2}
 
 
-def test_asking_for_a_missing_topic_makes_it_as_producers_expect(connect: Connect) -> None:
+def test_requesting_a_missing_topic_creates_it_for_producers(connect: Connect) -> None:
     with broker("--profile", "test", "--set", "num.partitions=4") as running:
         client = connect(f"127.0.0.1:{running.port}")
         assert client.partitions("automatic") == 4
         assert without_ids(client.topics())["automatic"] == 4
 
 
-def test_a_client_is_sent_on_to_the_address_of_the_listener_that_it_asked(connect: Connect) -> None:
+def test_a_client_gets_the_address_of_its_listener(connect: Connect) -> None:
     if not has_ipv6():
         pytest.skip("this machine has no ::1")
     listeners = "listeners=V4://127.0.0.1:0,V6://[::1]:0,NAMED://localhost:0"
@@ -105,7 +97,7 @@ def test_a_client_is_sent_on_to_the_address_of_the_listener_that_it_asked(connec
             assert clients[name].partitions("shared") == 2
 
 
-def test_a_broker_that_is_not_there_is_an_error_of_the_client_in_time(connect: Connect) -> None:
+def test_an_unreachable_broker_is_a_timely_client_error(connect: Connect) -> None:
     (port,) = free_ports(1)
     begin = time.monotonic()
     with pytest.raises(NotReached):

@@ -27,7 +27,7 @@ def client(port: int) -> Iterator[Client]:
         yield connected
 
 
-def test_no_time_is_a_time_out_for_every_entry_whatever_else_is_wrong_with_it(client: Client) -> None:
+def test_a_timeout_of_zero_times_out_every_entry(client: Client) -> None:
     wanted = [topic("a b"), topic("twice"), topic("twice")]
     found = client.ask(CreateTopicsRequest(wanted, 0), 7).topics
     assert [(one.name, one.error_code, one.error_message) for one in found] == [
@@ -40,7 +40,7 @@ def test_a_created_topic_comes_without_a_message(client: Client) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 7])
-def test_a_message_that_repeats_what_is_too_long_is_cut(client: Client, version: int) -> None:
+def test_an_error_message_quoting_a_long_value_is_cut(client: Client, version: int) -> None:
     wanted = [topic("long", settings=[("s" * 32_767, "1")]), topic("n" * 32_767)]
     found = client.ask(CreateTopicsRequest(wanted, 5000), version).topics
     assert [one.error_code for one in found] == [ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_TOPIC_EXCEPTION]
@@ -48,7 +48,7 @@ def test_a_message_that_repeats_what_is_too_long_is_cut(client: Client, version:
 
 
 @pytest.mark.parametrize("version", [10, 11])
-def test_asking_by_id_before_it_was_possible_is_refused_in_kafkas_shape(client: Client, version: int) -> None:
+def test_topic_ids_in_versions_without_them_are_refused_as_by_kafka(client: Client, version: int) -> None:
     id = client.ask(CreateTopicsRequest([topic(f"v{version}")], 5000), 7).topics[0].topic_id
     client.send_frame(metadata_frame(version, [(id, None), (bytes(16), f"v{version}")]))
     reply = client.receive(MetadataRequest, version)
@@ -59,7 +59,7 @@ def test_asking_by_id_before_it_was_possible_is_refused_in_kafkas_shape(client: 
     ]
 
 
-def test_where_ids_are_asked_for_names_count_for_nothing(client: Client) -> None:
+def test_topic_names_beside_ids_are_ignored(client: Client) -> None:
     id = client.ask(CreateTopicsRequest([topic("by-id")], 5000), 7).topics[0].topic_id
     asked = [(id, "another"), (bytes(16), "missing"), (id, None)]
     request = MetadataRequest([MetadataRequestTopic(topic_id=id, name=name) for id, name in asked], allow_auto_topic_creation=True)

@@ -1,4 +1,4 @@
-"""The phases of a rebalance in which the coordinator dies, played to Apache Kafka: what is asserted of ours is what Kafka does."""
+"""The phases of a rebalance with a kill of the coordinator, run against Apache Kafka: our assertions hold for Kafka."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ pytestmark = pytest.mark.kafka
 
 
 def test_apache_kafka_ends_each_phase_in_the_same_way(tmp_path: Path) -> None:
-    # The delay holds the one group that is killed while it begins.
+    # The delay concerns only the group that is killed while it is formed.
     with LastingKafka(tmp_path / "kafka", group_initial_rebalance_delay_ms="300") as kafka:
         kafka.start()
         await_coordinator(kafka.port)
-        # Kafka counts sessions while it does not serve yet, so that a short one may be over before anybody can ask.
+        # Kafka's sessions run before it serves, so that a short one may end before the first request.
         played = [phase for phase in PHASES if phase is not Left]
-        phases = [phase(kafka.port, safe=False) for phase in reversed(played)]  # the first of them is that one, and now the last
+        phases = [phase(kafka.port, safe=False) for phase in reversed(played)]  # the first of them is that group, and now the last
         try:
             for phase in phases:
                 phase.begin()

@@ -1,4 +1,4 @@
-"""The quick one of the Python clients: it subscribes, consumes and commits. All the rest is in `make clients-test`, Java's too, which is compiled first."""
+"""The quick test of a Python client: it subscribes, consumes and commits. All others are in `make clients-test`, also those of Java, which must be compiled first."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def admin(served: Served) -> Iterator[Admin]:
 
 
 def until(attempt: Callable[[], bool]) -> None:
-    """What a cluster takes a moment to know everywhere."""
+    """For state that takes a moment to be known in the whole cluster."""
     end = time.monotonic() + 20
     while not attempt():
         assert time.monotonic() < end
@@ -172,12 +172,12 @@ def test_a_static_console_consumer_stays_in_its_seat_when_it_ends(run: Run, grou
         assert header[:7] == ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "CURRENT-EPOCH"]
         members.append(member)
         assert member[0:1] + member[2:7] + member[7:8] == [group, "seat-1", "/127.0.0.1", "console-consumer", "3", "-", f"{topic}:0,1,2"]
-    assert members[0][1] != members[1][1]  # another process has taken the seat: the id of the member is new
+    assert members[0][1] != members[1][1]  # another process has taken the seat: the member id is new
     state = groups("--describe", "--group", group, "--state").rows[1]
     assert (state[0], state[-2:]) == (group, ["Stable", "1"])
 
 
-def test_the_verifiable_clients_tell_every_record(run: Run, topic: str, served: Served) -> None:
+def test_the_verifiable_clients_report_every_record(run: Run, topic: str, served: Served) -> None:
     # The producer sends its last records when its JVM ends: it gets a separate JVM.
     sent = run_java(CLASSES["kafka-verifiable-producer"], "--bootstrap-server", served.address, "--topic", topic, "--max-messages", "20", "--acks", "-1")
     events = [json.loads(line) for line in sent.splitlines()]
@@ -343,8 +343,8 @@ def test_the_cluster_reports_its_id_and_api_versions(run: Run, served: Served) -
 
 
 def test_the_cluster_tool_shows_id_and_endpoints(tools: Tools, served: Served) -> None:
-    told = tools.run("kafka-cluster", "cluster-id", "--bootstrap-server", served.address)
-    assert (told.code, told.out.startswith("Cluster ID: "), len(told.out.split()[-1])) == (0, True, 22)
+    output = tools.run("kafka-cluster", "cluster-id", "--bootstrap-server", served.address)
+    assert (output.code, output.out.startswith("Cluster ID: "), len(output.out.split()[-1])) == (0, True, 22)
     endpoints = tools.run("kafka-cluster", "list-endpoints", "--bootstrap-server", served.address).rows
     assert endpoints[1][:3] == ["1", "127.0.0.1", str(served.port)]
 
@@ -354,13 +354,13 @@ def test_replicas_stay_where_they_are(run: Run, topic: str) -> None:
     run("kafka-leader-election", "--election-type", "preferred", "--topic", topic, "--partition", 0)
 
 
-def test_a_tool_as_its_script_starts_it(served: Served, topic: str) -> None:
+def test_a_tool_works_when_started_by_its_script(served: Served, topic: str) -> None:
     """In a separate process, without any state of other tests."""
     printed = run_java(CLASSES["kafka-get-offsets"], "--bootstrap-server", served.address, "--topic", topic)
     assert printed.split() == [f"{topic}:0:10", f"{topic}:1:10", f"{topic}:2:0"]
 
 
-# What this broker does not serve
+# Tools that this broker does not support
 
 
 LACKING = [
@@ -371,7 +371,7 @@ LACKING = [
 
 
 @pytest.mark.parametrize(("line", "api"), LACKING, ids=[line for line, _ in LACKING])
-def test_what_is_not_served_is_named_at_once(line: str, api: str, run: Run, served: Served) -> None:
+def test_unsupported_tools_fail_at_once_with_the_reason(line: str, api: str, run: Run, served: Served) -> None:
     if served.name != "tenure":
         pytest.skip("Apache Kafka serves it")
     script, *arguments = line.split()

@@ -40,7 +40,7 @@ def kcat(*arguments: str, stdin: str = "", code: int = 0) -> subprocess.Complete
 
 
 class Member:
-    """A kcat in a group; `seats` is what it was told of its partitions, one after the other, `values` what it has read."""
+    """A kcat in a group; `seats` has its assignments, one after the other, `values` its records."""
 
     def __init__(self, address: str, group: str, topic: str, instance: str) -> None:
         settings = [f"group.instance.id={instance}", "session.timeout.ms=30000", "auto.offset.reset=earliest", "partition.assignment.strategy=range"]
@@ -61,8 +61,8 @@ class Member:
     def _read_seats(self) -> None:
         assert self._process.stderr
         for line in self._process.stderr:
-            if told := re.match(r"% Group .* assigned: (.*)", line):
-                self.seats.append([int(number) for number in re.findall(r"\[(\d+)\]", told[1])])
+            if seats_before := re.match(r"% Group .* assigned: (.*)", line):
+                self.seats.append([int(number) for number in re.findall(r"\[(\d+)\]", seats_before[1])])
 
     def end(self, how: signal.Signals) -> None:
         self._process.send_signal(how)
@@ -107,7 +107,7 @@ def test_the_cluster_is_listed(address: str) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_what_is_produced_is_consumed(codec: str, address: str) -> None:
+def test_kcat_consumes_the_produced_records(codec: str, address: str) -> None:
     topic = f"passed.{codec}"
     lines = [f"key-{number}:{'value ' * 50}{number}" for number in range(200)]
     kcat("-b", address, "-P", "-t", topic, "-K:", "-z", codec, "-H", "from=here", stdin="\n".join(lines) + "\n")
@@ -118,7 +118,7 @@ def test_what_is_produced_is_consumed(codec: str, address: str) -> None:
 
 
 def test_a_batch_is_stored_as_it_was_compressed(address: str) -> None:
-    """librdkafka before 2.1 compresses only for who offers Produce from version 0."""
+    """librdkafka before 2.1 compresses only for brokers that offer Produce from version 0."""
     for codec in ("none", "snappy"):
         kcat("-b", address, "-P", "-t", f"sized.{codec}", "-z", codec, stdin="again and again " * 1000 + "\n")
     with Admin(int(address.rpartition(":")[2])) as admin:
@@ -153,18 +153,18 @@ def test_static_members_keep_their_seats_when_they_are_restarted(join: Callable[
     two = join("seated", "seats", "two")
     until(lambda: two.seats and len(one.seats) > 1, lambda: (one.seats, two.seats))
     assert (one.seats[-1], two.seats) == ([0], [[1]])
-    told = len(one.seats)
+    seats_before = len(one.seats)
     for how in (signal.SIGTERM, signal.SIGKILL):
         two.end(how)
         two = join("seated", "seats", "two")
         until(partial(bool, two.seats), partial(list, two.seats))
         assert two.seats == [[1]]
-    assert len(one.seats) == told  # there was no rebalance
+    assert len(one.seats) == seats_before  # there was no rebalance
     kcat("-b", address, "-P", "-t", "seats", "-p", "1", stdin="after all\n")
     until(lambda: "after all" in two.values, lambda: two.values)
 
 
-def test_a_group_goes_on_behind_what_it_has_committed(address: str) -> None:
+def test_a_group_continues_after_its_committed_offsets(address: str) -> None:
     with Admin(int(address.rpartition(":")[2])) as admin:
         admin.topic("gone.on", (3,), {})
         group = ["-G", "going", "-X", "group.instance.id=one", "-X", "auto.offset.reset=earliest", "-e", "-q", "gone.on"]

@@ -1,4 +1,4 @@
-"""Groups of real clients, each kind by itself: static members restart without a rebalance, and what happens where they do not return."""
+"""Groups of real clients, each kind by itself: static members restart without a rebalance, and members that do not return."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_static_member_that_is_killed_and_returns_costs_no_rebalance(kind: Kin
     assert (group.lost(), group.seen_twice_without_need(), group.disturbances()) == (set(), set(), {})
 
 
-def test_of_two_with_one_instance_id_the_newer_has_the_seat(kind: Kind, group: Group) -> None:
+def test_of_two_processes_with_one_instance_id_the_newer_keeps_the_seat(kind: Kind, group: Group) -> None:
     other, first = seats(group, kind, 2)
     story, generation = group.story(), group.generation()
     places = set(first.places)
@@ -78,7 +78,7 @@ def test_of_two_with_one_instance_id_the_newer_has_the_seat(kind: Kind, group: G
     contested = len(first.events)
     second = group.start(kind, first.instance)
     if kind.fenced is None:
-        # Each takes the instance id from the other, until a SyncGroup tells one that it is fenced, which ends it. Other members do not notice.
+        # Each takes the instance id from the other, until a SyncGroup fences one of them, which ends it. Other members do not notice.
         first.await_event(lambda event: event["event"] in ("commit_refused", "revoked", "error"), contested)
         first.close()
         second.close()
@@ -109,7 +109,7 @@ def remove(group: Group, kind: Kind, *instances: str) -> None:
         admin.close()
 
 
-def test_what_an_administrator_removes_is_shared_out_at_once(kind: Kind, group: Group) -> None:
+def test_partitions_of_a_removed_member_are_reassigned_at_once(kind: Kind, group: Group) -> None:
     members = seats(group, kind, 3)
     before = group.rebalances()
     members[2].close()
@@ -121,7 +121,7 @@ def test_what_an_administrator_removes_is_shared_out_at_once(kind: Kind, group: 
     assert group.rebalances() == [*before, "admin_removed"]
 
 
-def test_all_members_are_removed_when_none_is_named(group: Group) -> None:
+def test_a_removal_without_names_removes_all_members(group: Group) -> None:
     """As Kafka's Admin does it: it describes the group, and then removes each."""
     members = [group.start(JAVA_CLIENT, "seat"), group.start(AIOKAFKA, "other")]
     group.settled(*members)
@@ -149,7 +149,7 @@ def test_only_librdkafka_gives_up_a_static_seat_when_it_unsubscribes(kind: Kind,
         assert group.story() == story
 
 
-def test_a_running_member_that_is_removed_comes_back_by_itself(kind: Kind, group: Group) -> None:
+def test_a_removed_running_member_rejoins_by_itself(kind: Kind, group: Group) -> None:
     members = seats(group, kind, 2)
     before = group.rebalances()
     group.feed.begin()
@@ -166,7 +166,7 @@ def test_a_running_member_that_is_removed_comes_back_by_itself(kind: Kind, group
     assert [member.of("error") for member in members] == [[], []]
 
 
-def test_a_static_member_that_stays_away_is_missed_after_its_session_and_not_before(kind: Kind, group: Group) -> None:
+def test_an_absent_static_member_is_removed_exactly_after_its_session(kind: Kind, group: Group) -> None:
     stays, leaves = seats(group, kind, 2, session_ms=SHORT_MS)
     before = group.rebalances()
     leaves.close()
@@ -193,7 +193,7 @@ def test_dynamic_members_come_and_go_beside_static_ones(kind: Kind, group: Group
     static.await_progress()
     assert group.rebalances() == before
     assert dynamic.disturbances() == []
-    dynamic.close()  # says so, other than the static one
+    dynamic.close()  # reports it, unlike the static one
     group.settled(static)
     assert group.rebalances() == [*before, "member_left"]
     newcomer = group.start(kind)
@@ -218,7 +218,7 @@ def test_a_member_that_does_not_poll_loses_its_partitions_until_it_polls_again(k
     group.feed.some(60)
     group.consumed()
     before = group.rebalances()
-    busy.told("pause")
+    busy.confirmed("pause")
     wait_until(lambda: other.places == group.places, 20, state=lambda: (other, group.rebalances()))
     assert group.rebalances()[len(before) :][0] in ("member_left", "session_expired")
     busy.do("resume")

@@ -1,4 +1,4 @@
-"""Members of every kind of client in one group, and cooperative-sticky of those that have it."""
+"""Members of every kind of client in one group, and cooperative-sticky for those that support it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COOPERATIVE = [kind for kind in KINDS if kind.cooperative]
 
 
 def test_members_of_every_kind_come_and_go_and_each_kind_leads_once(group: Group) -> None:
-    """Who joined first leads, and computes what all of them get. Kinds leave in that order, so each is the oldest at some time."""
+    """The first member leads, and computes all assignments. Kinds leave in that order, so each is the oldest at some time."""
     present: list[Member] = []
     group.feed.begin()
     for kind in KINDS:
@@ -73,7 +73,7 @@ def revoked(member: Member, since: int) -> set[Place]:
 
 
 def test_cooperative_members_keep_what_they_need_not_give_away(cooperative_kinds: tuple[Kind, Kind, Kind], group: Group) -> None:
-    """Three of six partitions move to the second, one of each to the third, and nothing else does; a static restart moves nothing at all."""
+    """Three of six partitions move to the second member, one of each to the third, and no others; a static restart moves none."""
     first_kind, second_kind, third_kind = cooperative_kinds
     group.feed.begin()
     first = group.start(first_kind, "first", assignor="cooperative-sticky")

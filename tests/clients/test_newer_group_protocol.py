@@ -1,4 +1,4 @@
-"""What docs/testing.md says of a consumer that is set to the newer group protocol (KIP-848), which the broker does not offer."""
+"""docs/testing.md on a consumer configured for the newer group protocol (KIP-848), which the broker does not offer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.once]
 
 
 @pytest.mark.parametrize(("protocol", "received"), [("consumer", False), ("classic", True)])
-def test_librdkafka_says_nothing_of_the_protocol_that_is_missing(protocol: str, received: bool) -> None:
+def test_librdkafka_reports_nothing_about_the_missing_group_protocol(protocol: str, received: bool) -> None:
     errors: list[KafkaError] = []
     with broker("--profile", "test") as started:
         address = f"127.0.0.1:{started.port}"

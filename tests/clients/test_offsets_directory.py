@@ -1,4 +1,4 @@
-"""The offsets log changes hands: what a real Kafka wrote we serve, what we wrote a real Kafka serves, and its own tool reads."""
+"""Exchanging the offsets log: we serve a directory of Kafka, Kafka serves ours, and its tool reads it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,26 @@ from pathlib import Path
 
 import pytest
 
+from protocol.messages import incremental_alter_configs
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from tests.clients.lasting_kafka import LastingKafka
 from tests.clients.people import People
 from tests.clients.stored import await_coordinator, everything_stored
 from tests.oracle import run_java
-from tests.running import Client
-from tests.support.lasting import LastingBroker
+from tests.running import Client, wait_until
+from tests.support.lasting import Actor, LastingBroker, settle
 
 pytestmark = pytest.mark.kafka
 
+GROUP = 32  # the resource type
+SET = 0
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
+CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+FORMATTERS = ("GroupMetadataMessageFormatter", "OffsetsMessageFormatter")
 OFFSETS = "__consumer_offsets-*"
-# What says how far logs were flushed and replicated: it is of the logs that are exchanged for others.
+# Checkpoints of flushed and replicated offsets: they belong to the exchanged logs.
 CHECKPOINTS = (
     "recovery-point-offset-checkpoint",
     "replication-offset-checkpoint",
@@ -86,7 +93,7 @@ def test_a_directory_that_kafka_wrote_is_served_and_goes_back_to_kafka(tmp_path:
         assert not [line for line in kafka.said().splitlines() if line.startswith(("ERROR", "FATAL"))]
 
 
-def test_a_kafka_serves_what_we_wrote_until_we_were_killed(tmp_path: Path) -> None:
+def test_kafka_serves_a_directory_of_a_killed_tenure(tmp_path: Path) -> None:
     with LastingBroker(tmp_path / "data", "offsets.topic.segment.bytes=3000") as ours:
         people = People(ours.port)
         people.settle()
@@ -108,6 +115,71 @@ def test_a_kafka_serves_what_we_wrote_until_we_were_killed(tmp_path: Path) -> No
         assert not [line for line in kafka.said().splitlines() if line.startswith(("ERROR", "FATAL"))]
 
 
+def test_a_kafka_opens_a_directory_with_policies_and_its_tools_skip_their_records(tmp_path: Path) -> None:
+    with LastingBroker(tmp_path / "data", "offsets.topic.segment.bytes=3000") as ours:
+        people = People(ours.port)
+        people.settle()
+        for group in ("absent", "later"):
+            set_policies(ours.port, group, registration_timeout_ms="60000", rebalance_request="tried")
+        absent = Actor(ours.port, "absent", "i", session_ms=6_000)
+        settle(absent)
+        wait_until(lambda: has_absent_member(ours.port, "absent"))
+        active, standby = (Actor(ours.port, "standby", name, protocol_type="consumer") for name in "ab")
+        set_policies(ours.port, "standby", target_group_size="1")
+        settle(active)
+        assert standby.join().error_code == 0
+        assert standby.sync().assignment == bytes.fromhex("0000 00000000 ffffffff")
+        stored = everything_stored(ours.port)
+        for formatter in FORMATTERS:
+            check_console(ours.port, formatter)
+        for actor in (absent, active, standby):
+            actor.close()
+        ours.kill()
+    segments = sorted((tmp_path / "data").glob(f"{OFFSETS}/*.log"))
+    printed = run_java(DUMP, "--offsets-decoder", "--files", ",".join(map(str, segments)))
+    assert "isvalid: false" not in printed
+    assert not re.search(r"exception|could not|corrupt|unable", printed, re.IGNORECASE), printed
+    assert {int(kind) for kind in re.findall(r"Unknown record type (\d+) at offset \d+, skipping", printed)} == {30_000, 30_001, 30_002}
+    with LastingKafka(tmp_path / "kafka") as kafka:
+        kafka.start()
+        await_coordinator(kafka.port)
+        kafka.stop()
+        exchange(tmp_path / "data", kafka.data)
+        kafka.start()
+        people.move(kafka.port)
+        await_groups(kafka.port, stored)
+        found = everything_stored(kafka.port)
+        assert {group: found[group] for group in stored} == stored
+        people.create_topics()
+        people.keep_their_seats()
+        people.close()
+        for formatter in FORMATTERS:
+            check_console(kafka.port, formatter)
+        assert not [line for line in kafka.said().splitlines() if line.startswith(("ERROR", "FATAL"))]
+
+
+def check_console(port: int, formatter: str) -> None:
+    """Read the whole topic with one of Kafka's formatters, which fails at a record that it cannot skip."""
+    printed = run_java(
+        CONSOLE, "--bootstrap-server", f"127.0.0.1:{port}", "--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", "4000",
+        "--formatter", f"org.apache.kafka.tools.consumer.{formatter}",
+    )  # fmt: skip
+    assert '"group":"statics"' in printed or '"group":"mixed"' in printed
+
+
+def set_policies(port: int, group: str, **policies: str) -> None:
+    settings = [incremental_alter_configs.AlterableConfig(name.replace("_", "."), SET, value) for name, value in policies.items()]
+    with Client(port) as client:
+        reply = client.ask(IncrementalAlterConfigsRequest([incremental_alter_configs.AlterConfigsResource(GROUP, group, settings)]), 1)
+    assert [response.error_code for response in reply.responses] == [0], reply
+
+
+def has_absent_member(port: int, group: str) -> bool:
+    with Client(port) as client:
+        reply = client.ask(DescribeConfigsRequest([DescribeConfigsResource(GROUP, group, ["status.away"])]), 4)
+    return bool(reply.results[0].configs)
+
+
 def exchange(source: Path, kafka: Path) -> None:
     """Segments of the offsets log from `source` into the folders of a stopped Kafka, which keep the id of their topic."""
     for folder in kafka.glob(OFFSETS):
@@ -126,4 +198,4 @@ def await_groups(port: int, groups: object) -> None:
         await_coordinator(port, group)
     with Client(port) as client:
         found = client.ask(FindCoordinatorRequest(coordinator_keys=list(groups)), 4)
-    assert {one.port for one in found.coordinators} == {port}
+    assert {coordinator.port for coordinator in found.coordinators} == {port}

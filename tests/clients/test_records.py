@@ -1,4 +1,4 @@
-"""kafka-python, aiokafka, confluent-kafka and Kafka's Java clients, unmodified: what they send is what they read."""
+"""kafka-python, aiokafka, confluent-kafka and Kafka's Java clients, unmodified: they read the records that they sent."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def make_topic(port: int, **settings: str) -> str:
     return name
 
 
-def test_what_is_sent_is_read_with_every_codec_and_with_sequences(client: RecordClient, serving: Broker) -> None:
+def test_produced_records_are_read_with_every_codec_and_with_sequences(client: RecordClient, serving: Broker) -> None:
     topic = make_topic(serving.port)
     values: list[bytes] = []
     for codec, idempotent in (("none", False), ("gzip", False), ("snappy", True), ("lz4", False), ("zstd", True)):
@@ -92,19 +92,19 @@ def test_a_record_is_found_by_its_time(client: RecordClient, serving: Broker) ->
     assert found == [0, 0, 1, 1, 19, 19, None]
 
 
-def test_a_consumer_at_the_end_reads_what_comes_then(client: RecordClient, serving: Broker) -> None:
+def test_a_consumer_at_the_end_reads_later_records(client: RecordClient, serving: Broker) -> None:
     topic = make_topic(serving.port)
     client.produce(topic, [Sent(b"early"), Sent(b"earlier")])
     assert client.after_end(topic, b"late") == (2, b"late")
 
 
-def test_what_is_paused_does_not_come_until_it_is_resumed(client: RecordClient, serving: Broker) -> None:
+def test_a_paused_partition_delivers_no_records_until_resumed(client: RecordClient, serving: Broker) -> None:
     topic = make_topic(serving.port)
     client.produce(topic, [Sent(str(number).encode()) for number in range(20)])
     assert client.pausing(topic, 20) == (0, 20)
 
 
-def test_through_a_restart_and_a_kill(connect: Open, tmp_path: Path) -> None:
+def test_producers_and_consumers_survive_a_restart_and_a_kill(connect: Open, tmp_path: Path) -> None:
     (port,) = free_ports(1)
     arguments = ("--profile", "test", "--listen", f"127.0.0.1:{port}", "--data", str(tmp_path))
     with broker(*arguments) as first:

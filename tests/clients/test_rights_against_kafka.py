@@ -1,4 +1,4 @@
-"""Replies to those who may not: the handlers with an authorizer that refuses, and Apache Kafka with one that refuses the same."""
+"""Replies to unauthorized requests: the handlers with a refusing authorizer, and Apache Kafka with the same rules."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_an_unauthorized_request_is_refused_as_by_kafka(tmp_path: Path) -> None:
         theirs = Peer(port)
         await_coordinator(theirs)
         created = theirs.client.ask(CreateTopicsRequest([CreatableTopic(name, count, 1, [], []) for name, count in TOPICS.items()], 5000), 7)
-        assert {one.error_code for one in created.topics} == {0}
+        assert {topic.error_code for topic in created.topics} == {0}
         theirs.await_topics([name for name in TOPICS if "describe" not in name])
         ours = DeskPeer(group_desk.Desk(Denying(), topics=TOPICS))
         for question in questions():

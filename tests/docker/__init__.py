@@ -1,4 +1,4 @@
-"""The image, and what the pages say about containers."""
+"""The image, and the pages about containers."""
 
 import pytest
 

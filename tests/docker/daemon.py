@@ -1,4 +1,4 @@
-"""A Docker daemon and its Compose, where there are any."""
+"""A Docker daemon and its Compose, if there are any."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def docker(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[
 
 @functools.cache
 def missing() -> str:
-    """Why no image can be built here; "" where one can."""
+    """Why no image can be built here; "" if it can."""
     try:
         answer = docker("version", "--format", "{{.Server.Version}}", timeout=20)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -41,7 +41,7 @@ def missing() -> str:
 
 @functools.cache
 def compose() -> list[str]:
-    """The newer one, or the older; none: []."""
+    """The newer Compose, or the older; none: []."""
     if shutil.which("docker") and docker("compose", "version").returncode == 0:
         return ["docker", "compose"]
     return ["docker-compose"] if shutil.which("docker-compose") else []
@@ -81,7 +81,7 @@ class InDocker:
         return int(docker("inspect", "--format", "{{.State.ExitCode}}", self.container(service)).stdout)
 
     def container(self, service: str) -> str:
-        """Its id. Containers are found by Compose's labels, since a stopped one is not listed by every Compose."""
+        """Its id. Containers are found by Compose's labels, as not every Compose lists stopped containers."""
         labels = [f"--filter=label=com.docker.compose.{what}" for what in (f"project={self.project}", f"service={service}")]
         (found,) = docker("ps", "--all", "--quiet", *labels).stdout.split()
         return found
@@ -104,7 +104,7 @@ def build(name: str) -> None:
 
 
 def port_of(container: str, port: int = 9092) -> int:
-    """The port of this machine that leads to a container's."""
+    """The port of this machine mapped to a container's."""
     found = re.search(r":(\d+)$", docker("port", container, f"{port}/tcp").stdout, re.MULTILINE)
     assert found
     return int(found[1])

@@ -1,4 +1,4 @@
-"""What the Dockerfiles and the compose files say, as data."""
+"""Dockerfiles and compose files, parsed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ TESTS = FOLDER / "compose.test.yaml"
 
 
 class Dockerfile:
-    """Its last stage counts, and of each instruction the last."""
+    """The last stage counts, and the last of each instruction."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.text = path.read_text()
-        # What a backslash continues is one line; comments between such lines are no part of it.
+        # Lines continued by a backslash are joined; comments between such lines are removed.
         self._lines = re.sub(r"\\\n", " ", re.sub(r"^#.*\n", "", self.text, flags=re.MULTILINE)).splitlines()
 
     def all(self, instruction: str) -> list[str]:
@@ -33,7 +33,7 @@ class Dockerfile:
         return self.all(instruction)[-1]
 
     def words(self, instruction: str) -> list[str]:
-        """Of an instruction in exec form. In the other form a shell would stand between SIGTERM and the process."""
+        """The words of an instruction in exec form. In the other form a shell would stand between SIGTERM and the process."""
         found: list[str] = json.loads(re.sub(r"^[^\[]*", "", self.last(instruction)))
         return found
 
@@ -48,7 +48,7 @@ class Dockerfile:
 
 
 def compose_file(path: Path, variables: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """As Compose reads it: ${NAME:-default} by the variables."""
+    """As Compose reads it: ${NAME:-default} is replaced by the variables."""
     given = variables or {}
     text = re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: given.get(found[1]) or found[2], path.read_text())
     assert "$" not in text, "another form of a variable: teach it to this function"

@@ -1,7 +1,7 @@
-"""A compose file without Docker: its services as processes of this machine, each with the command, the environment and the files that
-its image would give it, and every address of theirs on the loopback.
+"""A compose file without Docker: its services as processes of this machine, each with the command, environment and files of its
+image, and all addresses on the loopback.
 
-`python -m tests.docker.standing_in compose -f FILE up --exit-code-from SERVICE` is what a CI job calls as `docker` where there is none.
+`python -m tests.docker.standing_in compose -f FILE up --exit-code-from SERVICE` stands in for `docker` in a CI job without it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tests.kafka_process import free_ports
 from tests.running import ROOT, environment
 
 HEALTHY_SECONDS = 30
-STOP_SECONDS = 10  # Docker's patience
+STOP_SECONDS = 10  # Docker's stop timeout
 BROKER = Dockerfile(FOLDER / "Dockerfile")
 
 
 class Here:
-    """The services of one compose file; `folder` takes their files and what they say."""
+    """The services of one compose file; `folder` takes their files and output."""
 
     def __init__(self, file: Path, folder: Path, **more: str) -> None:
         self.services: dict[str, dict[str, Any]] = compose_file(file)["services"]
@@ -36,10 +36,10 @@ class Here:
         self.folder = folder
         self._more = more  # variables for all
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._ports: dict[str, int] = {}  # a port of a container -> the one of this machine
+        self._ports: dict[str, int] = {}  # a port of a container -> the port of this machine
 
     def up(self, service: str, *, with_others: bool = True) -> None:
-        """Start it, after what it depends on serves."""
+        """Start it, after the services it depends on."""
         for other, how in self.services[service].get("depends_on", {}).items() if with_others else ():
             if other not in self._processes:
                 self.up(other)
@@ -51,7 +51,7 @@ class Here:
             )
 
     def stop(self, service: str) -> int:
-        """SIGTERM, and Docker's patience; the exit code."""
+        """SIGTERM, then wait for Docker's stop timeout; returns the exit code."""
         process = self._processes[service]
         process.send_signal(signal.SIGTERM)
         return process.wait(STOP_SECONDS)
@@ -64,7 +64,7 @@ class Here:
         return self._processes[service].wait()
 
     def lines(self, service: str) -> list[str]:
-        """What it has said since it was started first."""
+        """Its output since its first start."""
         return (self.folder / f"{service}.log").read_text().splitlines()
 
     def down(self) -> None:
@@ -73,7 +73,7 @@ class Here:
             process.wait()
 
     def address(self, text: str) -> str:
-        """Every HOST:PORT in the text as one of this machine: by its number a port is the same for all."""
+        """Every HOST:PORT in the text as an address of this machine, with one mapping of ports for all."""
         hosts = "|".join(["0.0.0.0", "localhost", "127.0.0.1", *map(re.escape, self.services)])
 
         def here(found: re.Match[str]) -> str:
@@ -83,7 +83,7 @@ class Here:
         return re.sub(rf"\b({hosts}):(\d+)\b", here, text)
 
     def _dockerfile(self, service: str) -> Dockerfile:
-        """What its image is built by; a service without a build uses the image of the broker by name."""
+        """The Dockerfile of its image; a service without a build uses the image of the broker by name."""
         build = self.services[service].get("build")
         if build is None:
             assert self.services[service]["image"] == "tenure"
@@ -101,7 +101,7 @@ class Here:
         return [sys.executable, *(arguments if program == "python3" else ["-m", program, *arguments])]
 
     def _environment(self, service: str) -> dict[str, str]:
-        """Of the image, then of the file. The path is this machine's, and so are the places of the broker's data."""
+        """The environment of the image, then of the file. PATH and the broker's data folders are this machine's."""
         said = self._dockerfile(service).environment() | self.services[service].get("environment", {})
         del said["PATH"]
         data = self.folder / f"{service}-data"
@@ -109,7 +109,7 @@ class Here:
         return environment(PYTHONWARNINGS="", **mapped, **self._more)
 
     def _files(self, service: str) -> Path:
-        """The working directory, with what the Dockerfile copies there."""
+        """The working directory, with the files that the Dockerfile copies there."""
         folder = self.folder / f"{service}-files"
         if not folder.exists():
             folder.mkdir()
@@ -131,7 +131,7 @@ class Here:
 
 
 def copy(source: Path, folder: Path) -> None:
-    """As COPY does it: of a folder that which is in it."""
+    """Like COPY: of a folder, its contents."""
     if source.is_dir():
         shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     elif source.exists():

@@ -1,4 +1,4 @@
-"""The compose files are what docker-compose 1.29 and its successors accept, and name only what is there."""
+"""The compose files are accepted by docker-compose 1.29 and later, and name only existing files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def valid() -> Callable[[dict[str, Any]], object]:
 def test_a_compose_file_is_one_for_old_and_new_compose(path: Path, valid: Callable[[dict[str, Any]], object]) -> None:
     document = compose_file(path)
     valid(document)
-    assert document["version"] == "3.8"  # 1.29 takes a file without a version for one of 2014
+    assert document["version"] == "3.8"  # 1.29 takes a file without a version for the format of 2014
 
 
 def spoilt(document: dict[str, Any], how: str) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def test_the_schema_refuses(how: str, valid: Callable[[dict[str, Any]], object])
 
 
 @FILES
-def test_what_a_compose_file_builds_and_waits_for_is_there(path: Path) -> None:
+def test_builds_and_dependencies_of_a_compose_file_exist(path: Path) -> None:
     services = compose_file(path)["services"]
     for service in services.values():
         if build := service.get("build"):
@@ -78,7 +78,7 @@ def test_a_port_of_a_compose_file_is_opened_on_this_machine_only(path: Path) -> 
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 
-def test_another_port_is_published_and_advertised_alike() -> None:
+def test_a_changed_port_is_both_published_and_advertised() -> None:
     tenure = compose_file(EXAMPLE, {"KAFKA_PORT": "29092"})["services"]["tenure"]
     assert tenure["ports"] == ["127.0.0.1:29092:9092"]
     assert "HOST://127.0.0.1:29092," in tenure["environment"]["TENURE_ADVERTISED_LISTENERS"]
@@ -101,7 +101,7 @@ def test_the_clients_image_takes_everything_from_the_lock_and_everything_that_it
 
 @FILES
 @pytest.mark.once
-def test_the_compose_that_is_here_accepts_a_file(path: Path) -> None:
+def test_the_installed_compose_accepts_a_file(path: Path) -> None:
     if not daemon.compose():
         pytest.skip("needs Compose: Debian's docker-compose, or Docker's compose plugin")
     read = subprocess.run([*daemon.compose(), "--file", str(path), "config"], capture_output=True, text=True, timeout=60, check=False)

@@ -1,6 +1,6 @@
-"""docker/compose.yaml is what it says: its consumers keep their partitions through restarts of their own and of the broker.
+"""docker/compose.yaml works: its consumers keep their partitions through their own restarts and the broker's.
 
-In containers where a Docker daemon answers; and always as processes of this machine that run what the containers would.
+In containers if a Docker daemon answers; and always as processes of this machine that run the containers' commands.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def found(pattern: re.Pattern[str], example: Example, service: str, after: int =
 
 
 def seats(example: Example) -> list[Seat]:
-    """Who has which partitions; [] while some have none, or another generation than the others."""
+    """The partitions of each consumer; [] while some have none, or a different generation."""
     last = [Seat(*match.groups()) for consumer in CONSUMERS for match in found(ASSIGNED, example, consumer)[-1:]]
     held = sorted(partition for seat in last for partition in seat.partitions.split(", "))
     all_held = held == [f"orders-{number}" for number in range(4)]
@@ -72,13 +72,13 @@ def seats(example: Example) -> list[Seat]:
 
 
 def await_orders(example: Example) -> None:
-    """Until each consumer has had two more."""
+    """Wait until each consumer has had two more."""
     said = {consumer: len(example.lines(consumer)) for consumer in CONSUMERS}
     eventually(lambda: all(len(found(ORDER, example, consumer, said[consumer])) > 1 for consumer in CONSUMERS), example)
 
 
 def settled(example: Example) -> list[Seat]:
-    """The seats once they stay: the leader asks for another generation when it learns of the topic's partitions."""
+    """The seats once they are stable: the leader begins another rebalance when it learns of the topic's partitions."""
     while True:
         eventually(lambda: seats(example), example)
         before = seats(example)
@@ -87,7 +87,7 @@ def settled(example: Example) -> list[Seat]:
             return before
 
 
-def test_consumers_keep_their_partitions_whatever_restarts_and_no_order_is_lost_or_seen_twice(example: Example) -> None:
+def test_consumers_keep_their_partitions_over_restarts_and_no_record_is_lost_or_repeated(example: Example) -> None:
     before = settled(example)
     begun = {consumer: len(example.lines(consumer)) for consumer in CONSUMERS}
 
@@ -113,7 +113,7 @@ def test_consumers_keep_their_partitions_whatever_restarts_and_no_order_is_lost_
     assert not found(ASSIGNED, example, "consumer-2", begun["consumer-2"])
 
 
-def test_it_is_reached_from_this_machine_and_from_containers_as_it_is_advertised_to_each() -> None:
+def test_the_broker_is_reachable_from_this_machine_and_from_containers() -> None:
     (port,) = free_ports(1)
     example = InDocker(EXAMPLE, KAFKA_PORT=str(port))
     example.up("tenure", "producer")

@@ -1,6 +1,6 @@
-"""The image: what docker/Dockerfile promises, run in this environment; and the image itself where a Docker daemon answers.
+"""The image: the steps of docker/Dockerfile, run in this environment; and the image itself if a Docker daemon answers.
 
-`DOCKER_BASE=NAME` builds on another base than the Dockerfile's. On a network with a certificate authority of its own the build
+`DOCKER_BASE=NAME` builds on another base than the Dockerfile's. On a network with its own certificate authority the build
 needs docker/certificates.pem (docker/README.md).
 """
 
@@ -78,10 +78,14 @@ def test_the_entry_point_is_the_projects_command() -> None:
     assert Path(entry_point).name in scripts
 
 
-def test_what_builds_the_wheel_comes_from_the_lock_with_its_hashes() -> None:
-    (script,) = re.findall(r"sed -n '([^']+)'", DOCKERFILE.text)
-    cut = subprocess.run(["sed", "-n", script, str(DEVELOPMENT)], capture_output=True, text=True, check=True).stdout
-    assert re.fullmatch(r"setuptools==\S+ \\\n(    --hash=sha256:[0-9a-f]{64} \\\n)*    --hash=sha256:[0-9a-f]{64}\n", cut)
+def test_the_build_tools_of_the_wheel_are_locked_with_hashes() -> None:
+    (loop,) = re.findall(r"(for name in .*? done) >building.txt", re.sub(r"\\\n", " ", DOCKERFILE.text))
+    command = loop.replace("development.txt", str(DEVELOPMENT))
+    cut = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout
+    pinned = r"([a-z-]+)==\S+ \\\n(?:    --hash=sha256:[0-9a-f]{64} \\\n)*    --hash=sha256:[0-9a-f]{64}\n(?:    #.*\n)*"
+    assert re.fullmatch(f"(?:{pinned})*", cut)
+    assert [*re.findall(pinned, cut)][:2] == ["setuptools", "mypy"]
+    assert len(re.findall(pinned, cut)) == len(loop.partition(" in ")[2].partition(";")[0].split())
 
 
 def test_the_build_gets_every_file_that_the_wheel_is_made_of() -> None:
@@ -94,7 +98,7 @@ def test_the_build_gets_every_file_that_the_wheel_is_made_of() -> None:
 
 @pytest.fixture
 def volume(image: str) -> Iterator[str]:
-    """The name of a volume, which goes once the containers are gone."""
+    """The name of a volume that is removed after the containers."""
     name = f"{image}-data"
     yield name
     docker("volume", "rm", name)
@@ -102,7 +106,7 @@ def volume(image: str) -> Iterator[str]:
 
 @pytest.fixture
 def run(image: str, volume: str) -> Iterator[Run]:
-    """Starts a container of the image in the background, checked for health every second; its name."""
+    """Start a container of the image in the background, with a health check every second; returns its name."""
     names: list[str] = []
 
     def start(*options: str) -> str:
@@ -121,7 +125,7 @@ def inspect(container: str, what: str) -> str:
 
 
 def healthy(container: str) -> int:
-    """Waits until Docker calls it healthy; the port of this machine that leads to it."""
+    """Wait until Docker reports it healthy; returns its port on this machine."""
     until = time.monotonic() + HEALTHY_SECONDS
     while (state := inspect(container, ".State.Health.Status")) != "healthy":
         assert time.monotonic() < until, f"{state}: {docker('logs', container)}"
@@ -161,7 +165,7 @@ def test_a_container_becomes_healthy_stops_in_order_and_its_volume_keeps_the_top
 @pytest.mark.parametrize(
     "options", ["--user=12345:54321", "--read-only", "--user=12345 --read-only --cap-drop=ALL --security-opt=no-new-privileges"]
 )
-def test_it_serves_as_any_user_and_with_a_read_only_root(run: Run, options: str) -> None:
+def test_the_image_serves_as_any_user_and_with_a_read_only_root(run: Run, options: str) -> None:
     container = run(*options.split())
     assert create(healthy(container), "orders") == 0
     stop(container)
@@ -190,7 +194,7 @@ def test_a_read_only_volume_is_one_line_too(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.clients
-def test_another_address_and_another_setting_come_as_variables(run: Run) -> None:
+def test_address_and_settings_are_set_by_variables(run: Run) -> None:
     container = run("--env", "TENURE_ADVERTISED_LISTENERS=PLAINTEXT://kafka.example.com:19092", "--env", "TENURE_NUM_PARTITIONS=3")
     port = healthy(container)
     assert advertised(port) == ("kafka.example.com", 19092)
@@ -201,7 +205,7 @@ def test_another_address_and_another_setting_come_as_variables(run: Run) -> None
 
 @pytest.mark.clients
 def test_a_container_alone_serves_a_client_on_this_machine(image: str) -> None:
-    """`docker run -p 9092:9092 IMAGE`, on whatever port is free: the client is told the address that it came by."""
+    """`docker run -p 9092:9092 IMAGE`, on a free port: the client gets the address that it connected to."""
     (port,) = free_ports(1)
     name = f"{image}-alone"
     address = f"TENURE_ADVERTISED_LISTENERS=PLAINTEXT://127.0.0.1:{port}"

@@ -21,7 +21,7 @@ from tests.running import ROOT, environment
 
 PAGE = ROOT / "docs" / "testing.md"
 LINES_MAX = 30
-# Which broker each test had, as the page's tests do not say it themselves.
+# Records the broker of each test, as the page's tests do not print it.
 ADDRESSES = """
 
 
@@ -29,7 +29,7 @@ def test_whose_broker_this_is(kafka, worker_id, tmp_path_factory):
     (tmp_path_factory.getbasetemp().parent / f"broker-of-{worker_id}").write_text(kafka)
 """
 STANDING_IN = '#!/bin/sh\nPYTHONPATH={root} exec {python} -P -m tests.docker.standing_in "$@"\n'
-# What this machine has under other names: Compose of 2021, and a base image that need not be Docker Hub's.
+# Programs that this machine has under other names: Compose of 2021, and a base image that need not be Docker Hub's.
 REAL = """#!/bin/sh
 case $1 in
   build) shift; exec {docker} build --build-arg "BASE=$BASE" "$@" ;;
@@ -39,7 +39,7 @@ exec {docker} "$@"
 """
 
 
-def test_the_page_shows_the_very_files_that_docker_has() -> None:
+def test_the_page_shows_the_files_of_the_docker_folder() -> None:
     for file in sorted((FOLDER / "tests").glob("*.py")):
         assert named(PAGE, file.name) == file.read_text()
 
@@ -50,7 +50,7 @@ def test_the_fixture_has_at_most_thirty_lines() -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Another project's tests, as the page says to write them."""
+    """A project with tests written as on the page."""
     folder = tmp_path / "project"
     (folder / "tests").mkdir(parents=True)
     for name in ("conftest.py", "test_orders.py"):
@@ -59,7 +59,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def run_tests(project: Path, *options: str, path: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Its tests in a process of their own, with the temporary files of brokers in `brokers`."""
+    """Run its tests in a child process, with the temporary files of brokers in `brokers`."""
     (project / "brokers").mkdir()
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={project / 'temporary'}", *options, "tests"]
     plain = environment(PYTHONWARNINGS="", PATH=path, TMPDIR=str(project / "brokers"), **more)
@@ -71,7 +71,7 @@ def with_tenure() -> str:
 
 
 @pytest.mark.clients
-def test_every_xdist_worker_has_its_broker_and_none_is_left(project: Path) -> None:
+def test_every_xdist_worker_has_its_broker_and_all_are_stopped(project: Path) -> None:
     for number in range(2):
         (project / "tests" / f"test_{number}.py").write_text(ADDRESSES)
     done = run_tests(project, "-n", "2", "--dist", "loadfile", path=with_tenure())
@@ -83,7 +83,7 @@ def test_every_xdist_worker_has_its_broker_and_none_is_left(project: Path) -> No
 
 
 @pytest.mark.clients
-def test_a_test_that_fails_is_shown_with_what_the_broker_said(project: Path) -> None:
+def test_a_failing_test_is_shown_with_the_brokers_log(project: Path) -> None:
     (project / "tests" / "test_orders.py").write_text("def test_that_fails(kafka):\n    assert kafka == 'elsewhere'\n")
     done = run_tests(project, path=with_tenure())
     assert done.returncode == 1
@@ -99,10 +99,10 @@ def test_without_a_broker_the_run_ends_with_one_line(project: Path) -> None:
 
 @pytest.fixture
 def checkout(project: Path) -> Path:
-    """The other project as its CI checks it out: its compose file, and Tenure beside it."""
+    """The project as its CI checks it out: its compose file, and Tenure beside it."""
     (project / "tenure").symlink_to(ROOT)
     other: dict[str, Any] = compose_file(TESTS, {"BASE": daemon.BASE})
-    # A project writes `build: .`; its tests are here those of docker/tests.
+    # The page's project writes `build: .`; its tests are those of docker/tests here.
     other["services"]["tests"]["build"]["context"] = "tenure"
     (project / "compose.test.yaml").write_text(yaml.safe_dump(other))
     return project
@@ -121,7 +121,7 @@ def test_each_step_of_the_ci_job_does_one_thing() -> None:
 
 
 def run_job(checkout: Path, docker: str) -> tuple[int, list[str], str]:
-    """The first exit code that is not 0, the steps that ran, and what they said: `if` as GitHub reads it."""
+    """The first exit code that is not 0, the steps that ran, and their output: `if` as GitHub evaluates it."""
     shims = checkout / "bin"
     shims.mkdir()
     (shims / "docker").write_text(docker)
@@ -140,15 +140,15 @@ def run_job(checkout: Path, docker: str) -> tuple[int, list[str], str]:
 
 @pytest.fixture(params=["here", "in Docker"])
 def docker(request: pytest.FixtureRequest) -> Iterator[str]:
-    """What the job finds under this name."""
+    """The program that the job finds under this name."""
     if request.param == "here":
         yield STANDING_IN.format(root=ROOT, python=sys.executable)
         return
     program, *words = daemon.compose_or_skip()
-    compose = " ".join([shutil.which(program) or program, *words])  # by its path: `docker` will be this very script
+    compose = " ".join([shutil.which(program) or program, *words])  # by its path: `docker` will be this script
     project = f"tenure-job-{os.getpid()}"
     yield REAL.format(docker=shutil.which("docker"), compose=compose, project=project)
-    for joined in "_-":  # as the older and the newer Compose name what they build
+    for joined in "_-":  # the image names of the older and the newer Compose
         daemon.remove(f"{project}{joined}tests")
 
 

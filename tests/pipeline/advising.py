@@ -21,8 +21,8 @@ def folded(world: World, *, notes: bool = True, until_ms: int | None = None) -> 
     memory = world.recorder
     assert isinstance(memory, Memory)
     now = world.now if until_ms is None else until_ms
-    told = [one for one in memory.told() if one.at_ms <= now] if notes else []
-    return fold(told, [one for one in memory.images(GROUP) if one.at_ms <= now], now_ms=now)
+    notes_until_now = [note_record for note_record in memory.note_records() if note_record.at_ms <= now] if notes else []
+    return fold(notes_until_now, [image for image in memory.images(GROUP) if image.at_ms <= now], now_ms=now)
 
 
 def advised(world: World, *, notes: bool = True, until_ms: int | None = None, options: Options | None = None) -> AdviceTables:
@@ -37,7 +37,7 @@ def script_of(world: World) -> tuple[Restarts, Script, list[Episode]]:
 
 
 def counted(episodes: Sequence[Episode], verdict: str) -> int:
-    return sum(one.avoidable == verdict for one in episodes)
+    return sum(episode.avoidable == verdict for episode in episodes)
 
 
 def played(script: Callable[[World], None], more_ms: int = 2 * HOUR_MS) -> World:
@@ -48,7 +48,7 @@ def played(script: Callable[[World], None], more_ms: int = 2 * HOUR_MS) -> World
 
 
 def by_chance(seed: int, apart_ms: Sequence[int], steps: int = 20, static: bool = False) -> Callable[[World], None]:
-    """`apart_ms`: how long it is from one step to the next. Who is away is away for less than a rebalance may take."""
+    """`apart_ms`: the time between steps. A member is away for less than a rebalance may take."""
 
     def script(world: World) -> None:
         random = Random(seed)

@@ -28,7 +28,7 @@ def find() -> str | None:
 
 
 class Page:
-    """One page; `events` is all that the browser said of it."""
+    """One page; `events` has all events of the browser about it."""
 
     def __init__(self, to: int, back: int) -> None:
         self._to, self._back = to, back
@@ -86,7 +86,7 @@ class Page:
 
     @property
     def complaints(self) -> list[str]:
-        """Whatever was said on the console, by the page or about it."""
+        """All console messages of the page or about it."""
         said = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded", "Page.javascriptDialogOpening")
         return [json.dumps(event["params"]) for event in self.events if event["method"] in said]
 

@@ -16,7 +16,7 @@ from pipeline.warehouse import Warehouse
 
 QUIET = Progress()
 RUNNER = Sequential(QUIET)
-# How the logs were sliced shows in what is said of files; everything else is the same.
+# The slicing of the logs shows only in the rows about files; everything else is equal.
 SLICED = ("segments", "coverage")
 
 

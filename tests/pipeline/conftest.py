@@ -1,4 +1,4 @@
-"""One JVM for all tests that run a Spark in this process, and a session of it for those that do not care which."""
+"""One JVM for all tests that run Spark in this process, and a shared session of it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from tests.history.conftest import play as play
 
 
 @pytest.fixture(scope="session")

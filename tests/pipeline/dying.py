@@ -25,12 +25,12 @@ from pipeline import warehouse as disk
 from pipeline.rows import TABLES
 from pipeline.warehouse import Warehouse
 
-BETWEEN = 4  # about that many of the steps that are not about publishing
+BETWEEN = 3  # about that many of the steps that are not about publishing
 USED = (pipeline.build, pipeline.ingest, pipeline.samples, command)  # imported once
 
 
 class Steps:
-    """What a run does to the disk, in order; at the last one that it may begin, it dies."""
+    """The disk operations of a run, in order; it is killed at the last allowed one."""
 
     def __init__(self, last: int | None = None) -> None:
         self.names: list[str] = []

@@ -1,4 +1,4 @@
-"""End offsets of the topics of `logs.anything`, made up, and what is to be read from them, slowly."""
+"""Made-up end offsets of the topics of `logs.anything`, and the expected lookups, computed slowly."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from pipeline.rows import EndOffset
 from pipeline.series import AHEAD_MS, HOLD_MS, ORIGINS
-from tests.pipeline.logs import Said
+from tests.pipeline.logs import DecodedRecord
 
 
-def ends_of(said: Sequence[Said], seed: int) -> list[EndOffset]:
-    """Of most partitions, from one origin or two, ahead of what is committed by this and that, now and then behind."""
+def ends_of(said: Sequence[DecodedRecord], seed: int) -> list[EndOffset]:
+    """For most partitions, from one origin or two, ahead of the commits by a random amount, sometimes behind."""
     draw = random.Random(seed)
     out: dict[tuple[str, int, int, str], EndOffset] = {}
     keys = sorted({(line.topic, line.partition) for line in said if line.topic is not None})

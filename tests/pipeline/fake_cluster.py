@@ -1,4 +1,4 @@
-"""Brokers that keep one log and go wrong as a test says: they speak just what the pipeline's client asks."""
+"""Brokers that keep one log and fail as a test says: they support exactly the requests of the pipeline's client."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOT_YET = {
 
 
 class FakeCluster:
-    """`trouble`: called with the broker's number and each request; what it returns is an error code, or None to close the connection."""
+    """`trouble`: called with the broker's number and each request; returns an error code, or None to close the connection."""
 
     def __init__(self, batches: list[bytes], brokers: int = 2) -> None:
         self.batches = batches
@@ -100,7 +100,7 @@ class FakeCluster:
         code = code or (0 if number == self.leader else int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         if not code and not self.start <= offset <= self.end:
             code = int(ErrorCode.OFFSET_OUT_OF_RANGE)
-        found = [one for one in self.batches if next_offset(one) > max(offset, self.start)][:FETCH_BATCHES]
+        found = [batch for batch in self.batches if next_offset(batch) > max(offset, self.start)][:FETCH_BATCHES]
         aborted = [AbortedTransaction(producer, first) for producer, first in self.aborted]
         part = PartitionData(0, code, self.end, self.end, aborted_transactions=aborted, records=b"" if code else b"".join(found))
         return FetchResponse(responses=[FetchableTopicResponse(topic=TOPIC, topic_id=ID, partitions=[part])])
@@ -133,6 +133,6 @@ def commit_offsets(port: int, turn: int) -> None:
             request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name="orders", partitions=partitions)])
             request.generation_id_or_member_epoch = -1
             until = time.monotonic() + 60
-            while codes := {one.error_code for one in client.ask(request, 8).topics[0].partitions} - {0}:
+            while codes := {partition.error_code for partition in client.ask(request, 8).topics[0].partitions} - {0}:
                 assert codes <= NOT_YET, codes
                 assert time.monotonic() < until, codes

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from history import Image
+from history import GroupRecord
 from pipeline.advice import AdviceTables, advise
 from pipeline.rows import GroupTables
 from pipeline.virtual import Client, Memory, TrueEpisode, World
@@ -36,7 +36,7 @@ class Lived(NamedTuple):
 
     @property
     def settled(self) -> list[TrueEpisode]:
-        """What records tell of: a rebalance that was interrupted left none."""
+        """The rebalances that left a group record: an interrupted one leaves none."""
         return [one for one in self.truth if one.end in ("stable", "empty")]
 
     @property
@@ -52,13 +52,13 @@ def live(seed: int, steps: int = 30, *, alike: bool = True) -> Lived:
     world = World(BEGIN_MS, recorder=memory, seed=seed)
     Everything(world, seed, alike).play(steps)
     world.run(2 * HOUR_MS)
-    images: list[Image] = memory.images(GROUP)
+    images: list[GroupRecord] = memory.images(GROUP)
     edges = edges_of(images, commits_of((*one.fact, one.at_ms) for one in memory.records[0]))
-    noted = fold(memory.told(), images, edges, now_ms=world.now)
-    return Lived(world, told(noted, world), told(fold([], images, edges, now_ms=world.now), world))
+    noted = fold(memory.note_records(), images, edges, now_ms=world.now)
+    return Lived(world, truth_of(noted, world), truth_of(fold([], images, edges, now_ms=world.now), world))
 
 
-def told(tables: GroupTables, world: World) -> Told:
+def truth_of(tables: GroupTables, world: World) -> Told:
     return Told(tables, advise(CLUSTER, GROUP, tables, world.now))
 
 
@@ -111,7 +111,7 @@ class Everything:
         self.running.append(self.new())
         return self.running[-1]
 
-    # What may happen to one of them, or all.
+    # Events of one member, or of all.
 
     def restart(self, some: Client) -> None:
         some.restart(self.random.choice([500, 4_000, 8_000, 25_000, 70_000, 400_000]), graceful=self.random.random() < 0.6)
@@ -135,7 +135,7 @@ class Everything:
         some.change_topics({"t": 12, f"u{self.random.randrange(3)}": self.random.randrange(1, 5)})
 
     def surge(self, _: Client) -> None:
-        """A deploy that brings each new process before it takes the old one away."""
+        """A deploy that starts each new process before it stops the old one."""
         for one in [one for one in self.running if one.alive and one.instance is None]:
             self.running.append(self.new(static=False))
             self.wait(1_000, 15_000)

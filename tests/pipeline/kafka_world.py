@@ -97,7 +97,7 @@ def kafka_at_work(target: Path) -> Iterator[Work]:
 
 
 def copy(data: Path, target: Path) -> None:
-    """From under a broker: again, where a file was exchanged meanwhile."""
+    """Copy from a running broker: again, if a file was swapped in between."""
     until = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -206,7 +206,7 @@ def rolling(bootstrap: str, group: str, static: bool) -> None:
 
 
 def settle(members: list[Any]) -> None:
-    """Until each has its share. What is read meanwhile is committed."""
+    """Wait until each has its share. Records read in the meantime are committed."""
     until = time.monotonic() + PATIENCE_S
     while {len(member.assignment()) for member in members} != {PARTITIONS // len(members)}:
         assert time.monotonic() < until, [member.assignment() for member in members]
@@ -217,7 +217,7 @@ def settle(members: list[Any]) -> None:
 
 
 def crash(bootstrap: str) -> None:
-    """One of two is killed; the other one is given its partitions when the session has expired."""
+    """One of two is killed; the other gets its partitions when the session has expired."""
     stays = consumer(bootstrap, "crashing", client_id="pod-a", session_timeout_ms=2_000, heartbeat_interval_ms=500)
     killed = subprocess.Popen([sys.executable, "-c", CRASHING, bootstrap], stdout=subprocess.PIPE)
     try:
@@ -281,7 +281,7 @@ if __name__ == "__main__":
 
 
 def compare(rows: list[Row], segment: Path) -> int:
-    """How many records of this segment both show alike."""
+    """The number of records of this segment that both print equally."""
     printed = run_java(DUMP, "--files", segment, "--offsets-decoder").splitlines()
     theirs = [match.groups() for line in printed if (match := RECORD.match(line))]
     name = f"{segment.parent.name}/{segment.name}"
@@ -306,6 +306,6 @@ def compare(rows: list[Row], segment: Path) -> int:
             assert row.value_raw is not None
             stored = read_record(GroupMetadataValue, row.value_raw)
             assert (stored.generation, stored.leader, stored.protocol) == (data["generation"], data["leader"], data["protocol"])
-            members = [(one.member_id, one.group_instance_id, one.client_id, one.client_host) for one in stored.members]
+            members = [(member.member_id, member.group_instance_id, member.client_id, member.client_host) for member in stored.members]
             assert members == [(one["memberId"], one["groupInstanceId"], one["clientId"], one["clientHost"]) for one in data["members"]]
     return len(theirs)

@@ -1,4 +1,4 @@
-"""Bronze records of one partition of __consumer_offsets, made up."""
+"""Made-up bronze records of one partition of __consumer_offsets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.rows import EndOffset, Record
 from pipeline.schema import table_of
 
 
-class Said(NamedTuple):
+class DecodedRecord(NamedTuple):
     """One record: a commit, a removal (committed None), or of the group alone (topic None)."""
 
     at: int
@@ -23,11 +23,11 @@ class Said(NamedTuple):
     committed: int | None = None
 
 
-def records(said: Iterable[Said], first_offset: int = 0) -> pa.Table:
+def records(said: Iterable[DecodedRecord], first_offset: int = 0) -> pa.Table:
     return table_of("records", [record(offset, line) for offset, line in enumerate(said, first_offset)])
 
 
-def record(offset: int, said: Said) -> Record:
+def record(offset: int, said: DecodedRecord) -> Record:
     commit = said.topic is not None
     removed = commit and said.committed is None
     return Record(
@@ -59,7 +59,7 @@ def record(offset: int, said: Said) -> Record:
     )
 
 
-def anything(seed: int, count: int, groups: int = 3, topics: int = 2, partitions: int = 3) -> list[Said]:
+def anything(seed: int, count: int, groups: int = 3, topics: int = 2, partitions: int = 3) -> list[DecodedRecord]:
     """Commits with rewinds, removals, silences of days and clocks that go back, between group metadata records."""
     draw = random.Random(seed)
     at = 1_700_000_000_000
@@ -71,15 +71,15 @@ def anything(seed: int, count: int, groups: int = 3, topics: int = 2, partitions
             at += draw.choice([25 * 3_600_000, -2 * 3_600_000])
         group = f"g{draw.randrange(groups)}"
         if draw.random() < 0.1:
-            said.append(Said(at, group))
+            said.append(DecodedRecord(at, group))
             continue
         key = group, f"t-{draw.randrange(topics)}", draw.choice([*range(partitions), 11])
         if draw.random() < 0.04:
             ends.pop(key, None)
-            said.append(Said(at, *key, committed=None))
+            said.append(DecodedRecord(at, *key, committed=None))
             continue
         ends[key] = max(0, ends.get(key, 0) + draw.choice([0, 1, 10, 100, -5]))
-        said.append(Said(at, *key, committed=ends[key]))
+        said.append(DecodedRecord(at, *key, committed=ends[key]))
     return said
 
 
@@ -90,7 +90,7 @@ def cuts(seed: int, count: int, most: int = 5) -> list[tuple[int, int]]:
     return list(zip([0, *inner], [*inner, count], strict=True))
 
 
-def commits_of(said: list[Said]) -> pa.Table:
+def commits_of(said: list[DecodedRecord]) -> pa.Table:
     return step(records(said), State.new()).commits
 
 

@@ -24,14 +24,14 @@ def main() -> None:
     write_rows = ingesting.write_rows
 
     def losing(task: Any) -> Any:
-        """After it has written its rows, the first one's worker is killed, the second one's whole executor."""
+        """After its rows are written, the first task's worker is killed, and the second one's whole executor."""
         wrote = write_rows(task)
         process = os.getpid()
         for whom in ("worker", "executor"):
             try:
                 os.close(os.open(f"{marks}/{whom}", os.O_CREAT | os.O_EXCL))
             except FileExistsError:
-                for _ in range(2):  # a worker is a child of a daemon, and that is one of the executor
+                for _ in range(2):  # a worker is a child of a daemon, which is a child of the executor
                     process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
                 continue
             os.kill(process, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A partition's status at one moment, as one reads the rules: the reference for `pipeline/status.py`."""
+"""A partition's status at one moment, written directly from the rules: the reference for `pipeline/status.py`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Verdict = tuple[str, str]  # status and rule
 
 
 class Stored(NamedTuple):
-    """One commit of a window, with the lag that it had."""
+    """One commit of a window, with its lag."""
 
     committed: int
     at_ms: int
@@ -35,7 +35,7 @@ class Stored(NamedTuple):
 
 
 def burrow(window: Sequence[Stored], lag: int, now_ms: int) -> Verdict:
-    """`window`: the last ten commits, one at least, of which the lag is known. `lag`: of the last one, now."""
+    """`window`: the last ten commits with known lag, at least one. `lag`: of the last one, now."""
     first, last = window[0], window[-1]
     now_ms -= now_ms % 1_000  # Burrow's clock has seconds
     if lag == 0:
@@ -54,7 +54,7 @@ def burrow(window: Sequence[Stored], lag: int, now_ms: int) -> Verdict:
 
 
 class View(NamedTuple):
-    """What there is to be known of a partition at one moment."""
+    """Everything known about a partition at one moment."""
 
     window: Sequence[Stored]
     committed: int

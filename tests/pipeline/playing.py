@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from history import Image, NoteRecord
+from history import GroupRecord, NoteRecord
 from pipeline.episodes import fold_group
 from pipeline.events import Events, Noted
 from pipeline.rows import Coverage, Edge, GroupTables
@@ -19,30 +19,30 @@ LATER_MS = 3_600_000
 NONE = -1
 
 
-def noted(told: Sequence[NoteRecord]) -> list[Noted]:
-    return [Noted(0, number, one) for number, one in enumerate(told)]
+def noted(note_records: Sequence[NoteRecord]) -> list[Noted]:
+    return [Noted(0, number, note_record) for number, note_record in enumerate(note_records)]
 
 
 def fold(
     notes: Sequence[NoteRecord],
-    images: Sequence[Image],
+    images: Sequence[GroupRecord],
     edges: dict[int, Edge] | None = None,
     coverage: Sequence[Coverage] = (),
     now_ms: int | None = None,
 ) -> GroupTables:
-    newest = max([one.at_ms for one in notes] + [one.at_ms for one in images], default=0) + LATER_MS
+    newest = max([note.at_ms for note in notes] + [image.at_ms for image in images], default=0) + LATER_MS
     return fold_group(CLUSTER, GROUP, Events(noted(notes), list(images)), edges or {}, coverage, newest if now_ms is None else now_ms)
 
 
 def with_notes(play: NotedPlay) -> GroupTables:
-    return fold(play.told, play.images)
+    return fold(play.note_records, play.images)
 
 
 def without_notes(play: NotedPlay, edges: dict[int, Edge] | None = None) -> GroupTables:
     return fold([], play.images, edges)
 
 
-def edges_of(images: Sequence[Image], commits: dict[str, list[int]]) -> dict[int, Edge]:
+def edges_of(images: Sequence[GroupRecord], commits: dict[str, list[int]]) -> dict[int, Edge]:
     """`commits`: by `topic-partition`, when each was made, in order."""
     found = {}
     for image in images:

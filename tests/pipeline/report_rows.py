@@ -1,4 +1,4 @@
-"""A warehouse with rows made by hand: a group to change, a stuck one, and one whose names are hostile."""
+"""A warehouse with hand-made rows: a group to change, a stuck group, and one with hostile names."""
 
 from __future__ import annotations
 

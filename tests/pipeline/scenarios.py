@@ -1,7 +1,7 @@
 """Scripted histories with their truth: what a reader of the logs has to find.
 
     played = play("rolling restart of dynamic members")           # in memory
-    played.told, played.images                                    # what the fold reads
+    played.note_records, played.images                            # what the fold reads
     played.scenario.episodes, .avoidable, .saved                  # the truth, written by hand
     write("rolling restart of dynamic members", directory)        # the same as a data directory (`notes=False`: as a Kafka leaves it)
 
@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from coordinator.facts import offset_key, offset_key_prefix, offset_value
-from history import Image, NoteRecord
+from history import GroupRecord, NoteRecord
 from pipeline.demo.directory import Directory
 from pipeline.virtual import Client, Memory, Recorder, World
 from protocol.batch import Record, build
@@ -61,11 +61,11 @@ class Played(NamedTuple):
     memory: Memory
 
     @property
-    def told(self) -> list[NoteRecord]:
-        return self.memory.told()
+    def note_records(self) -> list[NoteRecord]:
+        return self.memory.note_records()
 
     @property
-    def images(self) -> list[Image]:
+    def images(self) -> list[GroupRecord]:
         return self.memory.images(GROUP)
 
 
@@ -107,7 +107,7 @@ def scenario(
     return put
 
 
-# What scripts do.
+# Actions of scripts.
 
 
 def pod(world: World, number: int, static: bool = False, **settings: object) -> Client:
@@ -313,7 +313,7 @@ def slow_poll(world: World) -> None:
 )
 def evicted(world: World) -> None:
     running = pods(world, 3, rebalance_ms=MINUTE_MS)
-    running[1].rebalance_ms = 10 * MINUTE_MS  # it believes to have more time than it told
+    running[1].rebalance_ms = 10 * MINUTE_MS  # it believes to have more time than its JoinGroup said
     running[1].busy(3 * MINUTE_MS)
     running[0].stop()
 
@@ -484,7 +484,7 @@ def two_deploys(world: World) -> None:
     avoidable=1,
 )
 def crash_within_a_departure(world: World) -> None:
-    """The one that crashed does not come back: of both rebalances the return of the other alone could have been spared."""
+    """The crashed member does not come back: only the return of the other could have been saved in both rebalances."""
     running = pods(world, 3)
     running[1].crash()
     world.run(1_000)
@@ -534,7 +534,7 @@ def _something(world: World, random: Random, some: Client, running: list[Client]
             world.partition(GROUP).loses_notes = random.random() < 0.3
 
 
-# What our coordinator does not write and Apache Kafka does: offsets that are part of transactions.
+# Records that our coordinator does not write and Apache Kafka does: offsets that are part of transactions.
 
 
 def write_transactions(directory: Path) -> dict[tuple[str, int], int]:

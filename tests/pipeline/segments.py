@@ -1,4 +1,4 @@
-"""Segment files for tests: random coordinator records of every version, and what the scalar reference reads in a folder."""
+"""Segment files for tests: random coordinator records of every version, and the reading of a folder by the scalar reference."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def seal(batch: bytearray) -> bytes:
 
 
 def mutated(batch: bytes, at: int, byte: int) -> bytes:
-    """One byte is another, and the checksum right."""
+    """One byte is changed, under a valid checksum."""
     changed = bytearray(batch)
     changed[at] = byte
     return seal(changed)
@@ -123,7 +123,7 @@ def write_segment(folder: Path, batches: Sequence[bytes] | bytes, base: int | No
 
 
 def rows_of_spark(frame: Any) -> list[Row]:
-    """What a query of Spark brought, in the order of the logs."""
+    """The rows of a Spark query, in the order of the logs."""
     rows = [Row._make(bytes(value) if isinstance(value, bytearray) else value for value in row) for row in frame.collect()]
     return sorted(rows, key=lambda row: (row.log, row.partition, row.offset))
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 START_SECONDS = 120.0  # the machine may be busy
 STOP_SECONDS = 20.0
-LISTED = ("numpy", "pyarrow", "cramjam", "google-crc32c")  # what docs/analyze.md asks of a worker
-DRIVERS = ("jinja2", "markupsafe")  # what a driver needs besides that Spark does not bring
+LISTED = ("numpy", "pyarrow", "cramjam", "google-crc32c")  # the requirements of docs/analyze.md for a worker
+DRIVERS = ("jinja2", "markupsafe")  # packages that a driver needs besides Spark's
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"  # quick to start, not to run long
 
 

@@ -12,7 +12,7 @@ from pipeline.rows import EndOffset, Generation, Member, Status
 from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
 from pipeline.series import connect, views_of
 from pipeline.status import QUIET_BACK_MS, begin, stretches
-from tests.pipeline.logs import Said, commits_of, ends_table
+from tests.pipeline.logs import DecodedRecord, commits_of, ends_table
 
 Ranges = Mapping[str, Sequence[tuple[int, int]]]
 
@@ -22,7 +22,7 @@ def no_rows(name: str) -> pa.Table:
 
 
 def statuses(
-    said: list[Said],
+    said: list[DecodedRecord],
     ends: list[EndOffset],
     now: int,
     generations: Sequence[Generation] = (),
@@ -36,7 +36,7 @@ def statuses(
 def stretched(
     commits: pa.Table, ends: pa.Table, generations: pa.Table, members: pa.Table, graces: Ranges, previous: pa.Table, since_ms: int, now_ms: int
 ) -> pa.Table:
-    """What was made before, as far as it stays, and what is new."""
+    """The unchanged part of earlier rows, and the new rows."""
     since_ms = begin(previous, since_ms)
     until = previous["to_ms"].to_numpy()
     reaching = previous.filter(pa.array((until >= since_ms) & (previous["from_ms"].to_numpy() < since_ms)))

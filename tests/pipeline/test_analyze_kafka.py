@@ -1,4 +1,4 @@
-"""`tenure analyze run` on what a real Kafka leaves and on one that runs: its numbers are those of Kafka's own tools, and its report makes sense."""
+"""`tenure analyze run` on a directory of Kafka and on a running Kafka: its numbers equal those of Kafka's tools, and its report is complete."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def compare_all(analysed: Analysed, data: Path) -> int:
 
 
 def look(analysed: Analysed, name: str) -> None:
-    """In a browser, where there is one: nothing on its console, and nothing beyond the edge."""
+    """In a browser, if there is one: no console message, and nothing wider than the page."""
     program = browser.find()
     if program is None:
         return
@@ -72,7 +72,7 @@ def look(analysed: Analysed, name: str) -> None:
             assert page.value("document.documentElement.scrollWidth") <= width
 
 
-def test_a_directory_that_was_copied_from_under_a_running_kafka(work: Work, tmp_path: Path) -> None:
+def test_a_directory_copied_from_a_running_kafka_is_analyzed(work: Work, tmp_path: Path) -> None:
     found = Analysed(work.whole, tmp_path / "whole")
     assert compare_all(found, work.whole) > 800
     assert all(one.complete for one in found.table("coverage", Coverage))
@@ -100,11 +100,11 @@ def test_a_directory_that_was_copied_from_under_a_running_kafka(work: Work, tmp_
     look(found, "whole")
 
 
-def test_a_directory_that_was_compacted_says_what_is_gone_and_how_to_see_it(work: Work, tmp_path: Path) -> None:
+def test_a_compacted_directory_reports_missing_history_and_the_remedy(work: Work, tmp_path: Path) -> None:
     found = Analysed(work.compacted, tmp_path / "compacted")
     assert compare_all(found, work.compacted) > 20
     stretches = found.table("coverage", Coverage)
-    assert {one.partition for one in stretches if one.why == "compacted"} == set(range(LOGS))
+    assert {stretch.partition for stretch in stretches if stretch.why == "compacted"} == set(range(LOGS))
     assert found.group("paid")["lag"] == 110
     text = found.html.read_text()
     assert "Nothing that these logs still show" in text
@@ -112,8 +112,8 @@ def test_a_directory_that_was_compacted_says_what_is_gone_and_how_to_see_it(work
     look(found, "compacted")
 
 
-def test_a_kafka_that_runs_over_the_wire_and_in_its_directory(work: Work, tmp_path: Path) -> None:
-    """It may compact meanwhile: then each of both has read what was there."""
+def test_a_running_kafka_is_analyzed_over_the_wire_and_from_its_directory(work: Work, tmp_path: Path) -> None:
+    """It may compact in between: then each of the two has read the records present."""
     here = Analysed(work.data, tmp_path / "here")
     live = Analysed(f"kafka://127.0.0.1:{work.port}", tmp_path / "live")
     both = {row[:4]: row for row in here.table("records", Row)}

@@ -1,4 +1,4 @@
-"""Histories by chance with their truth: with notes the answers are the truth, without they hold it within what they state."""
+"""Random histories with their truth: with notes the answers equal it, without notes their bounds contain it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.pipeline.truths import actual, actual_members, counted, stated
 pytestmark = pytest.mark.once
 
 SEEDS = range(1_000, 1_020)
-EXACT_AT_LEAST = 0.99  # of what is said to be avoidable with notes, and of what was
-FOUND_AT_LEAST = 0.95  # without notes: of what was avoidable so much is said to be so, or not denied
-RIGHT_AT_LEAST = 0.95  # without notes: of what is said to be avoidable so much was; members removed by an administrator look as if their sessions had ended
+EXACT_AT_LEAST = 0.99  # with notes: share of reported avoidable rebalances that are, and of avoidable ones that are reported
+FOUND_AT_LEAST = 0.95  # without notes: share of avoidable rebalances that are reported, or not denied
+RIGHT_AT_LEAST = 0.95  # without notes: share of reported avoidable rebalances that are; members removed by an administrator look like expired ones
 
 
 @cache
@@ -52,11 +52,11 @@ def test_kept_seats_and_what_they_saved(seed: int) -> None:
     assert sorted((row.at_ms, row.new_member_id) for row in life.noted.folded.replacements if row.verdict == "saved") == truth
     assert {(row.at_ms, row.new_member_id) for row in life.plain.folded.replacements if row.verdict == "saved"} <= set(truth)
     instances = [client.instance for client in life.world.clients[GROUP] if client.instance is not None]
-    if len(instances) == len(set(instances)):  # of two processes with one id none need have been away
+    if len(instances) == len(set(instances)):  # of two processes with one id neither need have been away
         assert least <= exact <= most
 
 
-def test_what_is_avoidable_is_found_with_notes() -> None:
+def test_avoidable_rebalances_are_found_with_notes() -> None:
     found = Counter(
         (row.avoidable, row.start_lo_ms in life.avoidable) for seed in SEEDS for life in [live(seed)] for row in life.noted.advised.episodes
     )
@@ -66,7 +66,7 @@ def test_what_is_avoidable_is_found_with_notes() -> None:
     assert min(precision, recall) >= EXACT_AT_LEAST
 
 
-def test_what_is_avoidable_is_found_without_notes() -> None:
+def test_avoidable_rebalances_are_found_without_notes() -> None:
     found: Counter[tuple[str, bool]] = Counter()
     for seed in SEEDS:
         life = live(seed)
@@ -89,8 +89,8 @@ def test_without_notes_the_truth_is_in_the_intervals(seed: int) -> None:
         assert row.start_lo_ms is not None
         assert row.start_hi_ms is not None
         assert row.start_lo_ms <= truth.start_ms <= row.start_hi_ms
-        told = row.end_ms, row.end, row.from_generation, row.to_generation, row.rounds, row.members_before, row.members_after
-        assert told == (truth.end_ms, truth.end, truth.from_generation, truth.to_generation, truth.rounds, truth.members_before, truth.members_after)
+        answer = row.end_ms, row.end, row.from_generation, row.to_generation, row.rounds, row.members_before, row.members_after
+        assert answer == (truth.end_ms, truth.end, truth.from_generation, truth.to_generation, truth.rounds, truth.members_before, truth.members_after)
 
 
 def test_causes_are_as_sure_as_they_say() -> None:

@@ -10,7 +10,7 @@ from pipeline.virtual import World
 from tests.pipeline.advising import MINUTE_MS, advised, by_chance, counted, played
 from tests.pipeline.scenarios import HOUR_MS, SCENARIOS, play, pod, pods
 
-pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 # A process need not end to go and come back: with an instance id, and a session long enough, these would have kept their seats too.
 NOT_RESTARTED = {"a poll that takes too long": 2, "a member that stands still, and wakes": 2, "a member that does not rejoin in time": 1}
@@ -22,30 +22,30 @@ def expected(name: str) -> int:
 
 
 @pytest.mark.parametrize("name", TOLD)
-def test_with_notes_what_was_avoidable_is_known(name: str) -> None:
+def test_with_notes_avoidable_rebalances_are_exact(name: str) -> None:
     tables = advised(play(name).world)
     assert counted(tables.episodes, YES) == expected(name)
     assert counted(tables.episodes, UNKNOWN) == 0
-    assert sum(one.verdict == "saved" for one in tables.replacements) == SCENARIOS[name].saved
+    assert sum(replacement.verdict == "saved" for replacement in tables.replacements) == SCENARIOS[name].saved
 
 
 @pytest.mark.parametrize("name", list(SCENARIOS))
-def test_without_notes_it_lies_between_what_is_sure_and_what_may_be(name: str) -> None:
+def test_without_notes_avoidable_rebalances_have_bounds(name: str) -> None:
     tables = advised(play(name).world, notes=False)
     sure = counted(tables.episodes, YES)
     assert sure <= expected(name) <= sure + counted(tables.episodes, UNKNOWN)
-    assert sum(one.verdict == "saved" for one in tables.replacements) == SCENARIOS[name].saved
+    assert sum(replacement.verdict == "saved" for replacement in tables.replacements) == SCENARIOS[name].saved
 
 
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if "notes are lost" in name])
-def test_where_notes_are_lost_too(name: str) -> None:
+def test_with_lost_notes_avoidable_rebalances_have_bounds(name: str) -> None:
     tables = advised(play(name).world)
     sure = counted(tables.episodes, YES)
     assert sure <= expected(name) <= sure + counted(tables.episodes, UNKNOWN)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_without_notes_nothing_is_claimed_that_notes_deny(seed: int) -> None:
+def test_claims_without_notes_are_not_contradicted_by_notes(seed: int) -> None:
     """Where notes and records tell the same rebalances."""
     world = played(by_chance(seed, [3_000, 20_000, 10 * MINUTE_MS]))
     exact, inferred = advised(world).episodes, advised(world, notes=False).episodes
@@ -57,48 +57,48 @@ def test_without_notes_nothing_is_claimed_that_notes_deny(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_restarts_alone_are_avoidable_and_nothing_else_is(seed: int) -> None:
+def test_only_restarts_are_avoidable(seed: int) -> None:
     """As the world saw it that made them."""
     world = played(by_chance(seed, [3_000, 20_000, 10 * MINUTE_MS]))
     truth = {one.start_ms for one in world.avoidable("g")}
-    found = {one.start_lo_ms for one in advised(world).episodes if one.avoidable == YES}
-    changed = {one.start_lo_ms for one in advised(world).episodes if one.subscription_change}
+    found = {episode.start_lo_ms for episode in advised(world).episodes if episode.avoidable == YES}
+    changed = {episode.start_lo_ms for episode in advised(world).episodes if episode.subscription_change}
     assert found == truth - changed
 
 
-def test_the_timeout_that_would_have_done_it_is_just_above_the_absence() -> None:
+def test_the_sufficient_timeout_is_just_above_the_absence() -> None:
     def script(world: World) -> None:
         pods(world, 3)[1].restart(20_000)
 
     world = played(script)
-    gaps = {one.gap_ms for one in world.restarts}
+    gaps = {restart.gap_ms for restart in world.restarts}
     episodes = advised(world).episodes[1:]
-    assert [one.avoidable for one in episodes] == [YES, YES]
-    assert {one.avoidable_by_ms for one in episodes} == {gap + 1 for gap in gaps}
+    assert [episode.avoidable for episode in episodes] == [YES, YES]
+    assert {episode.avoidable_by_ms for episode in episodes} == {gap + 1 for gap in gaps}
 
 
-def test_a_restart_among_newcomers_is_not_avoidable_where_they_come_together() -> None:
+def test_a_restart_together_with_newcomers_is_not_avoidable() -> None:
     def script(world: World) -> None:
         pods(world, 3)[1].restart(20_000)
         world.run(20_000)
         pod(world, 7)
 
-    assert [one.avoidable for one in advised(played(script)).episodes] == [NO, YES, NO]
+    assert [episode.avoidable for episode in advised(played(script)).episodes] == [NO, YES, NO]
 
 
-def test_the_second_half_of_a_cooperative_rebalance_shares_its_fate() -> None:
+def test_the_second_step_of_a_cooperative_rebalance_has_the_verdict_of_the_first() -> None:
     def script(world: World) -> None:
         pods(world, 3, assignors=("cooperative-sticky",))[1].restart(20_000)
         world.run(5 * MINUTE_MS)
         pod(world, 3, assignors=("cooperative-sticky",))
 
     episodes = advised(played(script)).episodes
-    told = [(one.cause, one.avoidable) for one in episodes[1:]]
-    assert told[:3] == [("member_left", YES), ("new_member", YES), ("member_metadata_changed", YES)]
-    assert told[3:] == [("new_member", NO), ("member_metadata_changed", NO)]
+    causes = [(episode.cause, episode.avoidable) for episode in episodes[1:]]
+    assert causes[:3] == [("member_left", YES), ("new_member", YES), ("member_metadata_changed", YES)]
+    assert causes[3:] == [("new_member", NO), ("member_metadata_changed", NO)]
 
 
-def test_a_member_that_may_still_come_back_is_not_judged() -> None:
+def test_a_member_that_may_still_return_is_not_judged() -> None:
     def script(world: World) -> None:
         pods(world, 3)[1].stop()
 
@@ -108,7 +108,7 @@ def test_a_member_that_may_still_come_back_is_not_judged() -> None:
     assert advised(world).episodes[1].avoidable == NO
 
 
-def test_a_return_that_the_coordinator_lost_is_one_return() -> None:
+def test_a_return_lost_by_the_coordinator_counts_once() -> None:
     """It was killed before it had stored that the member was back, and the member joined again."""
 
     def script(world: World) -> None:
@@ -117,7 +117,7 @@ def test_a_return_that_the_coordinator_lost_is_one_return() -> None:
 
     world = played(script)
     tables = advised(world)
-    assert [(one.cause, one.end, one.avoidable) for one in tables.episodes[1:]] == [
+    assert [(episode.cause, episode.end, episode.avoidable) for episode in tables.episodes[1:]] == [
         ("member_left", "stable", YES),
         ("new_member", "interrupted", YES),
         ("new_member", "stable", YES),
@@ -129,12 +129,12 @@ def test_a_return_that_the_coordinator_lost_is_one_return() -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("notes", [True, False])
-def test_what_is_final_stays_as_it_is(seed: int, notes: bool) -> None:
+def test_final_verdicts_do_not_change(seed: int, notes: bool) -> None:
     world = played(by_chance(seed, [3_000, 20_000, 25 * MINUTE_MS], steps=40), SETTLED_AFTER_MS)
-    whole = {one.episode: one for one in advised(world, notes=notes).episodes}
+    whole = {episode.episode: episode for episode in advised(world, notes=notes).episodes}
     final: dict[int, Episode] = {}
     for until in range(world.start_ms + 2 * HOUR_MS, world.now, 37 * MINUTE_MS):
-        final |= {one.episode: one for one in advised(world, notes=notes, until_ms=until).episodes if one.final}
+        final |= {episode.episode: episode for episode in advised(world, notes=notes, until_ms=until).episodes if episode.final}
     assert final
     for number, one in final.items():
         assert (one.avoidable, one.avoidable_by_ms, one.deploy) == (whole[number].avoidable, whole[number].avoidable_by_ms, whole[number].deploy)

@@ -1,4 +1,4 @@
-"""A build in any slices makes the tables of one build of everything."""
+"""A build in any slices makes the tables of a single build."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.ingest import Inputs, ingest
 from tests.pipeline.building import QUIET, RUNNER, analyzed, difference, tables
 from tests.pipeline.scenarios import random_script, write_script
 
-pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def at_once(world: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_slices_make_no_difference(world: Path, at_once: dict[str, pa.Table], tmp_path: Path, seed: int) -> None:
+def test_building_in_slices_gives_the_same_tables(world: Path, at_once: dict[str, pa.Table], tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     partitions = [int(path.name.rpartition("-")[2]) for path in world.glob("__consumer_offsets-*")]
     ends = {number: 1 + max(at_once["commits"]["offset"].to_pylist(), default=0) for number in partitions}
@@ -50,7 +50,7 @@ def test_a_second_run_finds_nothing_new(world: Path, tmp_path: Path) -> None:
     assert warehouse.current() == before
 
 
-def test_everything_built_again_is_the_same(world: Path, at_once: dict[str, pa.Table], tmp_path: Path) -> None:
+def test_a_rebuild_gives_the_same_tables(world: Path, at_once: dict[str, pa.Table], tmp_path: Path) -> None:
     warehouse = analyzed(tmp_path / "out", world, [])
     with warehouse.locked():
         build(warehouse, RUNNER, full=True)

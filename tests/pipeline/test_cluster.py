@@ -63,7 +63,7 @@ def check(done: subprocess.CompletedProcess[str], out: Path, wanted: dict[str, p
     assert (out.parent / "report.html").stat().st_size > 100_000
 
 
-def test_the_command_with_a_master_sends_its_code_along(cluster: str, data: Path, wanted: dict[str, pa.Table], tmp_path: Path) -> None:
+def test_the_command_ships_its_code_to_a_spark_master(cluster: str, data: Path, wanted: dict[str, pa.Table], tmp_path: Path) -> None:
     python = standalone.bare_python(tmp_path / "python", *standalone.LISTED)
     assert "No module named 'protocol'" in subprocess.run([python, "-I", "-c", "import protocol"], capture_output=True, text=True, check=False).stderr
     command = [sys.executable, "-P", "-m", "tenure", *arguments(data, tmp_path / "out"), "--master", cluster]
@@ -97,4 +97,4 @@ def test_a_worker_and_an_executor_that_are_killed_change_nothing(cluster: str, d
     assert [name for name in wanted if not found[name].equals(wanted[name])] == []
     warehouse = Warehouse.open(tmp_path / "out")
     named = {warehouse.folder / file.path for file in warehouse.current().files}
-    assert set(warehouse.folder.rglob("*.parquet")) - named  # what the killed ones had written counts for nothing
+    assert set(warehouse.folder.rglob("*.parquet")) - named  # files written by the killed ones do not count

@@ -14,19 +14,19 @@ from pipeline.minutes import commit_rate
 from pipeline.rows import Commit, CommitMinute, Edge
 from pipeline.schema import in_order, joined, rows_of, schema_of
 from pipeline.series import connect
-from tests.pipeline.logs import Said, anything, cuts, records
+from tests.pipeline.logs import DecodedRecord, anything, cuts, records
 
 pytestmark = pytest.mark.once
 
 Key = tuple[str, str, int]
 
 
-def all_at_once(said: list[Said]) -> Step:
+def all_at_once(said: list[DecodedRecord]) -> Step:
     return step(records(said), State.new())
 
 
-def in_slices(said: list[Said], seed: int) -> tuple[pa.Table, pa.Table]:
-    """Its commits and edges; between steps the state goes to tables and back, and forgets what it may."""
+def in_slices(said: list[DecodedRecord], seed: int) -> tuple[pa.Table, pa.Table]:
+    """Its commits and edges; between steps the state is saved to tables and loaded again, and pruned."""
     state = State.new()
     commits, settled, open_edges = [], [], joined("edges", [])
     for low, high in cuts(seed, len(said)):
@@ -39,8 +39,8 @@ def in_slices(said: list[Said], seed: int) -> tuple[pa.Table, pa.Table]:
     return in_order("commits", joined("commits", commits)), in_order("edges", joined("edges", [*settled, open_edges]))
 
 
-def naive_commits(said: list[Said]) -> list[Commit]:
-    before: dict[Key, Said] = {}
+def naive_commits(said: list[DecodedRecord]) -> list[Commit]:
+    before: dict[Key, DecodedRecord] = {}
     out = []
     for offset, line in enumerate(said):
         if line.topic is None:
@@ -61,7 +61,7 @@ def naive_commits(said: list[Said]) -> list[Commit]:
     return sorted(out, key=lambda row: (row.group, row.topic, row.topic_partition, row.offset))
 
 
-def naive_edges(said: list[Said]) -> list[Edge]:
+def naive_edges(said: list[DecodedRecord]) -> list[Edge]:
     out = []
     for offset, image in enumerate(said):
         if image.topic is not None:
@@ -72,7 +72,7 @@ def naive_edges(said: list[Said]) -> list[Edge]:
         lines = []
         for key in keys:
             sequence = [(o, line) for o, line in enumerate(said) if (line.group, line.topic, line.partition) == (image.group, *key)]
-            past: list[Said] = []
+            past: list[DecodedRecord] = []
             for o, line in sequence:
                 if o < offset:
                     past = [] if line.committed is None else [*past, line]
@@ -95,7 +95,7 @@ def naive_edges(said: list[Said]) -> list[Edge]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_each_commit_stands_beside_the_one_before_it(seed: int) -> None:
+def test_each_commit_is_paired_with_its_predecessor(seed: int) -> None:
     said = anything(seed, 400)
     assert rows_of(Commit, all_at_once(said).commits) == naive_commits(said)
 
@@ -108,7 +108,7 @@ def test_edges_hold_the_commits_around_each_group_metadata_record(seed: int) -> 
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_any_slicing_gives_the_same(seed: int) -> None:
+def test_any_slicing_gives_the_same_result(seed: int) -> None:
     said = anything(seed, 400)
     done = all_at_once(said)
     commits, edges = in_slices(said, seed)
@@ -116,7 +116,7 @@ def test_any_slicing_gives_the_same(seed: int) -> None:
     assert edges.equals(in_order("edges", joined("edges", [done.edges, done.open_edges])))
 
 
-def test_a_settled_edge_is_never_given_again() -> None:
+def test_a_settled_edge_is_emitted_once() -> None:
     said = anything(5, 500)
     state, settled = State.new(), []
     for low in range(0, len(said), 50):
@@ -128,19 +128,19 @@ def test_a_settled_edge_is_never_given_again() -> None:
 
 
 def test_a_group_is_folded_again_when_an_edge_of_its_changes() -> None:
-    first = step(records([Said(1_000, "a", "t", 0, 5), Said(2_000, "a"), Said(2_500, "b")]), State.new())
+    first = step(records([DecodedRecord(1_000, "a", "t", 0, 5), DecodedRecord(2_000, "a"), DecodedRecord(2_500, "b")]), State.new())
     assert first.refold == ["a", "b"]
-    second = step(records([Said(9_000, "a", "t", 0, 6)], 3), first.state)
+    second = step(records([DecodedRecord(9_000, "a", "t", 0, 6)], 3), first.state)
     assert second.refold == ["a"]
     assert rows_of(Edge, second.open_edges)[0] == Edge("c", "a", 1, ["t-0"], [1_000], [9_000], [-1])
-    third = step(records([Said(12_000, "a", "t", 0, 7)], 4), second.state)
+    third = step(records([DecodedRecord(12_000, "a", "t", 0, 7)], 4), second.state)
     assert third.refold == []
     assert rows_of(Edge, third.open_edges)[0] == Edge("c", "a", 1, ["t-0"], [1_000], [9_000], [-1])
 
 
 def test_tails_keep_ten_commits_and_the_last_hour() -> None:
     hour = 3_600_000
-    old = [Said(minute * 60_000, "g", "t", 0, minute) for minute in range(600)]
+    old = [DecodedRecord(minute * 60_000, "g", "t", 0, minute) for minute in range(600)]
     state = step(records(old), State.new()).state
     assert len(state.tails) == 600
     assert state.kept_from_ms == BEGINNING
@@ -149,7 +149,7 @@ def test_tails_keep_ten_commits_and_the_last_hour() -> None:
     much_later = state.trimmed(600 * 60_000 + 5 * hour)
     # A commit a minute: the thin hour has them all.
     assert [row.committed for row in rows_of(Commit, much_later.tails)] == list(range(539, 600))
-    removed = step(records([Said(601 * 60_000, "g", "t", 0, None)], 600), much_later).state
+    removed = step(records([DecodedRecord(601 * 60_000, "g", "t", 0, None)], 600), much_later).state
     assert len(removed.trimmed(610 * 60_000).tails) == 62
     assert len(removed.trimmed(610 * 60_000 + 5 * hour).tails) == 0
 
@@ -173,7 +173,7 @@ def test_minutes_count_commits(seed: int) -> None:
 
 
 def test_a_step_without_records_changes_nothing() -> None:
-    done = step(records([Said(1_000, "a", "t", 0, 5), Said(2_000, "a")]), State.new())
+    done = step(records([DecodedRecord(1_000, "a", "t", 0, 5), DecodedRecord(2_000, "a")]), State.new())
     again = step(records([]), done.state)
     assert (len(again.commits), len(again.edges), again.refold) == (0, 0, [])
     assert again.open_edges.equals(done.open_edges)
@@ -182,7 +182,7 @@ def test_a_step_without_records_changes_nothing() -> None:
 
 def test_names_of_any_kind_are_distinguished() -> None:
     names = ["", "a", "a-1", "\x00", "😀", "ü", "￿", "<script>"]
-    said = [Said(1_000 + i, group, topic, 0, i) for i, (group, topic) in enumerate((g, t) for g in names for t in names)]
+    said = [DecodedRecord(1_000 + i, group, topic, 0, i) for i, (group, topic) in enumerate((g, t) for g in names for t in names)]
     rows = rows_of(Commit, all_at_once([*said, *said]).commits)
     assert [(row.group, row.topic) for row in rows[::2]] == sorted((g, t) for g in names for t in names)
     assert sum(row.delta == 0 for row in rows) == len(said)

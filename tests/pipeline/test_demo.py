@@ -1,8 +1,9 @@
-"""The made-up week is a sound data directory, and what it says is what happened."""
+"""The made-up week is a sound data directory, and its records match its events."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,9 @@ def batches(directory: Path, log: str) -> list[tuple[int, int, int, tuple[bytes,
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Monday, until the afternoon."""
+    """Its first day until the afternoon, which was yesterday: a broker deletes nothing of it."""
     directory = tmp_path_factory.mktemp("world")
-    write_world(directory / "data", days=0.7)
+    write_world(directory / "data", days=0.7, start_ms=int(time.time() * 1000) - DAY_MS)
     return directory
 
 
@@ -60,19 +61,19 @@ def truth(world: Path) -> dict[str, Any]:
     return known
 
 
-def test_a_reader_of_the_logs_finds_what_happened(world: Path, truth: dict[str, Any]) -> None:
+def test_the_logs_of_the_demo_have_its_events(world: Path, truth: dict[str, Any]) -> None:
     for group, known in truth["groups"].items():
         records = batches(world / "data", f"__consumer_offsets-{known['partition']}")
         noted = [read_note_record(*fact) for _, _, _, fact in batches(world / "data", f"__coordinator_notes-{known['partition']}")]
-        notes = [told for told in noted if told is not None]
+        notes = [note for note in noted if note is not None]
         images = [image for offset, at, epoch, fact in records if (image := read_image(group, offset, at, epoch, *fact)) is not None]
         story = story_of(group, notes, images)
         assert not [one for one in story if isinstance(one, (Missing, Lost))]
-        told = [(one.began_ms, one.to_generation) for one in story if isinstance(one, Rebalance)]
-        assert told == [(one["start_ms"], one["to_generation"]) for one in known["episodes"]]
+        rebalances = [(one.began_ms, one.to_generation) for one in story if isinstance(one, Rebalance)]
+        assert rebalances == [(one["start_ms"], one["to_generation"]) for one in known["episodes"]]
 
 
-def test_what_would_have_been_is_known(truth: dict[str, Any]) -> None:
+def test_the_demo_knows_its_avoidable_rebalances(truth: dict[str, Any]) -> None:
     hostile = truth["groups"][HOSTILE_GROUP]
     assert (len(hostile["episodes"]), hostile["avoidable"], hostile["rebalances_if_static"]) == (5, 4, 1)
     (deploy,) = [one for one in truth["deploys"] if one["group"] == "search-indexer"]
@@ -85,7 +86,7 @@ def test_end_offsets_are_noted_and_are_where_the_logs_end(world: Path, truth: di
     for _, _, _, (_, value) in batches(world / "data", "__coordinator_notes-*"):
         body = read_note(value or b"")[1]
         if isinstance(body, EndOffsets):
-            noted.setdefault(body.topic, {}).update({one.partition: one.end for one in body.partitions})
+            noted.setdefault(body.topic, {}).update({partition.partition: partition.end for partition in body.partitions})
     assert set(noted) == set(truth["topics"])
     for (topic, partition), end in read_offsets(OsDisk(), str(world / "data" / RECOVERY_POINTS)).items():
         if not topic.startswith("__"):
@@ -107,14 +108,14 @@ def test_a_directory_of_kafka_has_no_notes(tmp_path: Path, command: Command) -> 
     assert "replication-offset-checkpoint" in names
 
 
-def test_a_broker_serves_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_world(tmp_path / "data", days=0.7, start_ms=int(time.time() * 1000) - DAY_MS)
+def test_a_broker_serves_it(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(world / "data", tmp_path / "data")
     with broker("--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")) as started:
         assert cli.main(["group", "history", "search-indexer", "--bootstrap", f"127.0.0.1:{started.port}", "--limit", "0"]) == 0
-        told = capsys.readouterr().out
+        history = capsys.readouterr().out
         assert cli.main(["group", "list", "--bootstrap", f"127.0.0.1:{started.port}", "--json"]) == 0
         listed = {one["group"] for one in json.loads(capsys.readouterr().out)["groups"]}
-    assert told.count("rebalance, generation") == 17
+    assert history.count("rebalance, generation") == 17
     assert {HOSTILE_GROUP, "checkout", "payments"} <= listed
 
 
@@ -122,7 +123,7 @@ def test_commits_made_of_templates_are_sound(tmp_path: Path, command: Command) -
     data = command.folder / "data"
     written = write_commits(data, records=1_000, groups=7, per_batch=3, partitions=2)
     code, problems, summary = command.problems()
-    assert (code, [one["problem"] for one in problems]) == (0, ["meta-missing"])
+    assert (code, [problem["problem"] for problem in problems]) == (0, ["meta-missing"])
     assert summary["records"] == written >= 1_000
     commits = [(key, read_offset(value)) for _, _, _, (key, value) in batches(data, "__consumer_offsets-*") if key[:2] == b"\0\1" and value is not None]
     assert len(set(commits)) == written - 7  # all are different

@@ -1,4 +1,4 @@
-"""Notes of end offsets, read thousands at once, say what the message's own code reads of each."""
+"""Notes of end offsets, decoded thousands at once, equal the decoder of the message."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from protocol.errors import ProtocolError
 from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, PartitionEnds
 from protocol.records import read_note, write_note
 
-pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 def note(draw: random.Random) -> bytes:
-    """Of one topic, or of some other kind."""
+    """A note of one topic, or of some other kind."""
     kind = draw.choice([Kind.END_OFFSETS] * 5 + [Kind.COORDINATOR, 99])
     header = NoteHeader(kind, draw.randrange(1 << 42), 5, 1, 2, 3, 7, 0, *draw.choice([(-1, -1), (4, 9)]))
     topic = draw.choice(["t", "ü" * 40, "x" * 126, "x" * 127, "x" * 200, ""])
@@ -55,7 +55,7 @@ def reference(values: list[bytes]) -> tuple[list[EndOffset], list[bool]]:
         found = body if isinstance(body, EndOffsets) else EndOffsets()
         others.append(not found.partitions)
         held = None if found.unchanged_ms < 0 else found.unchanged_ms
-        rows += [EndOffset("c", found.topic, one.partition, header.ts, one.end, one.log_start, "notes", held) for one in found.partitions]
+        rows += [EndOffset("c", found.topic, partition.partition, header.ts, partition.end, partition.log_start, "notes", held) for partition in found.partitions]
     return rows, others
 
 
@@ -73,7 +73,7 @@ def test_samples_are_those_of_the_reference(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_not_odd_can_be_read(seed: int) -> None:
+def test_notes_accepted_by_the_vectorised_reader_are_decodable(seed: int) -> None:
     draw = random.Random(seed)
     values = [damaged(draw, note(draw)) for _ in range(60)]
     sizes = np.array([len(value) for value in values])
@@ -83,6 +83,6 @@ def test_what_is_not_odd_can_be_read(seed: int) -> None:
     assert not walked.odd.all()
 
 
-def test_no_notes_say_nothing() -> None:
+def test_no_notes_give_no_samples() -> None:
     none = pa.table({"cluster": pa.array([], pa.string()), "value_raw": pa.array([], pa.binary())})
     assert [len(table) for table in from_notes(none)] == [0, 0]

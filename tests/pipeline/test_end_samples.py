@@ -12,7 +12,7 @@ from protocol.batch import Record, build
 from storage.checkpoints import LOG_STARTS, write_offsets
 from storage.disk import OsDisk
 
-pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 T0 = 1_700_000_000_000
 MTIME = T0 + 500_000
@@ -39,7 +39,7 @@ def sample(at: int, end: int, start: int | None = None, origin: str = "segments"
     return EndOffset("c", "orders", 0, at, end, start, origin, None)
 
 
-def test_time_indexes_and_the_last_batch_say_where_a_log_ended(tmp_path: Path) -> None:
+def test_end_samples_come_from_time_indexes_and_the_last_batch(tmp_path: Path) -> None:
     segment(tmp_path / "orders-0", 100, [T0 + n * SAMPLE_MS for n in range(4)])
     segment(tmp_path / "orders-0", 104, [T0 + (4 + n) * SAMPLE_MS for n in range(3)])
     segment(tmp_path / "others-0", 0, [T0])
@@ -47,14 +47,14 @@ def test_time_indexes_and_the_last_batch_say_where_a_log_ended(tmp_path: Path) -
     assert rows == [sample(T0 + n * SAMPLE_MS, 101 + n) for n in (1, 2, 3, 5, 6)] + [sample(MTIME, 107, 100)]
 
 
-def test_without_indexes_the_end_is_known_all_the_same(tmp_path: Path) -> None:
+def test_without_indexes_the_end_comes_from_the_batches(tmp_path: Path) -> None:
     segment(tmp_path / "orders-0", 5, [T0, T0 + 7, T0 + 9], index=False)
     for name in ("index", "timeindex"):
         (tmp_path / "orders-0" / f"{5:020d}.{name}").unlink()
     assert from_directory("c", str(tmp_path), {"orders"}) == [sample(T0 + 9, 8), sample(MTIME, 8, 5)]
 
 
-def test_an_index_that_leads_nowhere_and_a_torn_end(tmp_path: Path) -> None:
+def test_a_wrong_index_and_a_torn_end_are_survived(tmp_path: Path) -> None:
     segment(tmp_path / "orders-0", 5, [T0, T0 + 7, T0 + 9])
     log = tmp_path / "orders-0" / f"{5:020d}.log"
     log.write_bytes(log.read_bytes()[:-3])
@@ -63,7 +63,7 @@ def test_an_index_that_leads_nowhere_and_a_torn_end(tmp_path: Path) -> None:
     assert from_directory("c", str(tmp_path), {"orders"})[-1] == sample(MTIME, 7, 5)
 
 
-def test_checkpoints_count_for_the_moment_at_which_they_were_written(tmp_path: Path) -> None:
+def test_checkpoint_samples_have_the_time_of_the_checkpoint(tmp_path: Path) -> None:
     write_offsets(OsDisk(), str(tmp_path / "replication-offset-checkpoint"), {("orders", 0): 44, ("others", 0): 3})
     write_offsets(OsDisk(), str(tmp_path / LOG_STARTS), {("orders", 0): 7})
     os.utime(tmp_path / "replication-offset-checkpoint", ns=(MTIME * 1_000_000, MTIME * 1_000_000))
@@ -72,7 +72,7 @@ def test_checkpoints_count_for_the_moment_at_which_they_were_written(tmp_path: P
     assert from_directory("c", str(tmp_path), {"orders"})[-2:] == [sample(T0 + 8, 7, 7), sample(MTIME, 44, 7, "checkpoint")]
 
 
-def test_nothing_there_and_nonsense(tmp_path: Path) -> None:
+def test_missing_and_malformed_files_give_no_samples(tmp_path: Path) -> None:
     (tmp_path / "orders-0").mkdir()
     (tmp_path / "orders-1").write_text("no folder")
     (tmp_path / "orders-2").mkdir()
@@ -81,5 +81,5 @@ def test_nothing_there_and_nonsense(tmp_path: Path) -> None:
     assert [(row.topic_partition, row.end_offset) for row in from_directory("c", str(tmp_path), {"orders"})] == [(2, 0)]
 
 
-def test_what_a_broker_answered() -> None:
+def test_end_samples_of_broker_replies() -> None:
     assert answered("c", T0, {("orders", 0): (None, 9)}) == [sample(T0, 9, None, "live")]

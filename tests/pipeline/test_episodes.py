@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from pipeline.rows import Episode, GroupTables
@@ -11,14 +9,7 @@ from tests.coordinator.playbook import T0_T1
 from tests.history.conftest import NotedPlay
 from tests.pipeline.playing import with_notes, without_notes
 
-pytestmark = pytest.mark.once  # pure rules: one Python says it for all
-
-
-@pytest.fixture
-def play() -> Iterator[NotedPlay]:
-    playing = NotedPlay()
-    yield playing
-    playing.close()
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 def both(play: NotedPlay) -> tuple[GroupTables, GroupTables]:
@@ -31,7 +22,7 @@ def last(play: NotedPlay) -> tuple[Episode, Episode]:
 
 
 def holds(inferred: Episode, exact: Episode) -> None:
-    """What is told without notes is so."""
+    """Statements made without notes are true."""
     assert inferred.start_lo_ms is not None
     assert exact.start_lo_ms is not None
     assert exact.start_lo_ms == exact.start_hi_ms
@@ -76,7 +67,7 @@ def test_a_newcomer_is_named_with_and_without_notes(play: NotedPlay) -> None:
     assert exact.laggards == ["c-b"]
 
 
-def test_a_newcomer_is_no_certain_cause_where_another_member_changed_its_mind(play: NotedPlay) -> None:
+def test_a_newcomer_is_no_certain_cause_beside_a_changed_subscription(play: NotedPlay) -> None:
     play.d2()
     play.after(700)
     play.join("b", metadata=T0_T1)
@@ -105,7 +96,7 @@ def test_an_aborted_round_is_counted(play: NotedPlay) -> None:
     assert (exact.rounds, exact.rounds_aborted, exact.contributing) == (2, 1, ["member_left"])
     assert (inferred.rounds_aborted, inferred.cause, inferred.confidence) == (1, "leader_or_member_rejoin", "weak")
     assert (exact.joined, exact.left) == (["c-c"], ["c-c"])  # of that no record says anything
-    assert [one.rounds_aborted for one in without_notes(play).generations] == [None, 0, 1]
+    assert [generation.rounds_aborted for generation in without_notes(play).generations] == [None, 0, 1]
 
 
 def test_a_static_restart_saves_two_rebalances(play: NotedPlay) -> None:
@@ -133,7 +124,7 @@ def test_a_static_member_that_comes_back_with_another_offer_saves_nothing(play: 
     play.after(10)
     play.sync("a'", {"a'": b""})
     exact, inferred = both(play)
-    assert [one.verdict for one in exact.replacements] == [one.verdict for one in inferred.replacements] == ["not_saved_protocol"]
+    assert [replacement.verdict for replacement in exact.replacements] == [replacement.verdict for replacement in inferred.replacements] == ["not_saved_protocol"]
     assert exact.episodes[-1].cause == "static_protocol_changed"
     assert inferred.episodes[-1].protocol_change
     assert inferred.episodes[-1].rejoined == exact.episodes[-1].rejoined == ["ia"]
@@ -151,7 +142,7 @@ def test_an_expired_static_member_that_returns_was_away_longer_than_its_session(
     exact, _ = both(play)
     (back,) = exact.replacements
     assert (back.verdict, back.gap_lo_ms, back.gap_hi_ms, back.caused_rebalance) == ("not_saved_expired", 13_100, 13_100, True)
-    assert [one.end_kind for one in exact.spells if one.instance_id == "ib"] == ["expired", "open"]
+    assert [spell.end_kind for spell in exact.spells if spell.instance_id == "ib"] == ["expired", "open"]
     assert exact.episodes[-2].expired == ["ib"]
 
 
@@ -173,5 +164,5 @@ def test_a_recreated_group_has_a_new_history(play: NotedPlay) -> None:
     play.after(1_000)
     play.settled("b")
     for tables in both(play):
-        assert [(one.from_generation, one.to_generation, one.cause) for one in tables.episodes][-1] == (0, 1, "formation")
-        assert [one.tombstone for one in tables.generations] == [False, False, False, True, False, False]
+        assert [(episode.from_generation, episode.to_generation, episode.cause) for episode in tables.episodes][-1] == (0, 1, "formation")
+        assert [generation.tombstone for generation in tables.generations] == [False, False, False, True, False, False]

@@ -42,7 +42,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def analyzed(out: Path, world: Path, runner: Runner, cuts: Sequence[float] = ()) -> Warehouse:
-    """In so many runs, each up to such a share of the offsets; the last one of everything."""
+    """In several runs, each up to a share of the offsets; the last one of everything."""
     warehouse = Warehouse.open(out, create=True)
     ends = {} if not cuts else ends_of(world)
     for until in [*({number: int(end * cut) for number, end in ends.items()} for cut in cuts), {}]:

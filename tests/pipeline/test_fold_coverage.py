@@ -1,4 +1,4 @@
-"""Logs of which something is missing: a history begins where nothing is, and what was lost in between is a line that says so."""
+"""Logs with missing records: a history begins after the gap at the start, and gaps in between are rows of their own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocol.records import with_version, write_note
 from tests.pipeline.playing import CLUSTER, GROUP, fold
 from tests.pipeline.scenarios import Played, play
 
-pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 def cover(first: int, last: int, why: str = "") -> Coverage:
@@ -28,21 +28,21 @@ def rolling() -> Played:
     return play("rolling restart of dynamic members")
 
 
-def test_what_compaction_left_of_a_group_is_how_it_was_and_no_rebalance() -> None:
+def test_the_first_record_left_by_compaction_is_no_rebalance() -> None:
     images = rolling().images
     whole = fold([], images)
-    kept = images[3:]  # compaction keeps the newest record behind which it has not been
+    kept = images[3:]  # compaction keeps the newest record of the part that it has processed
     first = kept[0].offset
     tables = fold([], kept, coverage=[cover(0, first + 1, "compacted"), cover(first + 2, 10_000)])
     assert [row.to_generation for row in tables.episodes] == [row.to_generation for row in whole.episodes if (row.to_generation or 0) > kept[0].generation]
     assert causes(tables.episodes) == causes(whole.episodes)[-len(tables.episodes) :]
     assert all(row.missing == 0 for row in tables.episodes)
-    # Between the one that was kept and the next one records of others are missing: nothing is certain.
+    # Between the kept record and the next one records of others are missing: nothing is certain.
     assert tables.episodes[0].confidence == "weak"
     assert [row.rounds_aborted for row in tables.generations[:3]] == [None, None, 0]
 
 
-def test_records_that_were_lost_in_the_middle_are_a_line_of_any_number() -> None:
+def test_lost_records_are_a_row_with_an_unknown_number_of_rebalances() -> None:
     images = rolling().images
     before, after = images[2], images[5]
     tables = fold([], [*images[:3], *images[5:]], coverage=[cover(0, before.offset), cover(before.offset + 1, after.offset - 1, "damaged"), cover(after.offset, 10_000)])
@@ -54,7 +54,7 @@ def test_records_that_were_lost_in_the_middle_are_a_line_of_any_number() -> None
     assert tables.episodes[-1]._replace(episode=0, storm=None) == whole[-1]._replace(episode=0, storm=None)
 
 
-def test_a_hole_in_which_nothing_happened_to_the_group_is_no_line() -> None:
+def test_a_gap_without_events_of_the_group_is_no_row() -> None:
     played = play("rolling restart of static members")
     images = played.images
     a, b = images[-2], images[-1]
@@ -62,7 +62,7 @@ def test_a_hole_in_which_nothing_happened_to_the_group_is_no_line() -> None:
     assert not [row for row in tables.episodes if row.missing]
 
 
-def test_a_log_that_begins_late_says_nothing_of_what_was_before() -> None:
+def test_a_late_log_start_gives_no_rows_before_it() -> None:
     images = rolling().images[2:]
     tables = fold([], images, coverage=[cover(images[0].offset, 10_000)])
     assert tables.episodes[0].from_generation == images[0].generation
@@ -72,18 +72,18 @@ def test_a_log_that_begins_late_says_nothing_of_what_was_before() -> None:
 def test_bronze_becomes_events_group_by_group() -> None:
     played = play("the coordinator is restarted")
     rows = [Raw("offsets", 0, one.offset, one.at_ms, one.epoch, *one.fact) for one in played.memory.records[0]]
-    for number, told in enumerate(played.told):
-        rows.append(Raw("notes", 0, number, told.at_ms, 0, with_version(NoteKey(told.group), 0), write_note(told.header, told.body)))
+    for number, record in enumerate(played.note_records):
+        rows.append(Raw("notes", 0, number, record.at_ms, 0, with_version(NoteKey(record.group), 0), write_note(record.header, record.body)))
     rows.append(Raw("notes", 0, len(rows), 0, 0, b"\0", b""))  # no note
     events = events_of(rows)
     assert sorted(events) == ["", GROUP]
     assert events[GROUP].images == played.images
-    assert [noted.told for noted in events[GROUP].notes] == played.told
-    assert [noted.told.group for noted in events[""].notes] == ["", ""]
-    assert fold([noted.told for noted in events[GROUP].notes], events[GROUP].images) == fold(played.told, played.images)
+    assert [noted.record for noted in events[GROUP].notes] == played.note_records
+    assert [noted.record.group for noted in events[""].notes] == ["", ""]
+    assert fold([noted.record for noted in events[GROUP].notes], events[GROUP].images) == fold(played.note_records, played.images)
 
 
-def test_a_record_that_cannot_be_read_is_a_hole() -> None:
+def test_an_unreadable_record_is_a_gap() -> None:
     images = rolling().images
     events = events_of([Raw("offsets", 0, 7, 0, 0, with_version(GroupMetadataKey(GROUP), 2), b"\0\3\0")])
     assert list(events[GROUP].unreadable) == [7]
@@ -93,24 +93,24 @@ def test_a_record_that_cannot_be_read_is_a_hole() -> None:
 
 def test_notes_are_rows_with_their_bodies() -> None:
     played = rolling()
-    rows = fold(played.told, played.images).notes
-    assert len(rows) == len([told for told in played.told if told.group == GROUP])
+    rows = fold(played.note_records, played.images).notes
+    assert len(rows) == len([record for record in played.note_records if record.group == GROUP])
     assert rows[0].name == "member_join"
     assert '"client_id":"p0"' in rows[0].body
 
 
 def test_rebalances_close_to_each_other_are_a_storm() -> None:
-    looping = fold(play("a crash loop").told, play("a crash loop").images).episodes
+    looping = fold(play("a crash loop").note_records, play("a crash loop").images).episodes
     assert {row.storm for row in looping[1:]} == {1}
     assert looping[0].storm is None
-    calm = fold(rolling().told, rolling().images, None).episodes
-    assert {row.storm for row in fold(play("scale out and in").told, play("scale out and in").images).episodes} == {None}
+    calm = fold(rolling().note_records, rolling().images, None).episodes
+    assert {row.storm for row in fold(play("scale out and in").note_records, play("scale out and in").images).episodes} == {None}
     assert {row.storm for row in calm[1:]} == {1}
 
 
-def test_a_cooperative_rebalance_stops_what_moves_and_no_more() -> None:
+def test_a_cooperative_rebalance_stops_only_moving_partitions() -> None:
     played = play("cooperative members")
-    for notes in (played.told, []):
+    for notes in (played.note_records, []):
         formed, revoked, given = fold(notes, played.images).episodes
         assert formed.cooperative
         assert (revoked.moved_partitions, given.moved_partitions) == (4, 4)
@@ -122,7 +122,7 @@ def test_a_cooperative_rebalance_stops_what_moves_and_no_more() -> None:
 
 
 def test_a_storm_is_measured_by_the_timeouts_of_its_members() -> None:
-    """What members of later times have asked for changes nothing."""
+    """Settings of later members do not matter."""
     close = [Stretch(0, 10, 5_000), Stretch(2_000, 2_010, 5_000), Stretch(4_000, 4_010, 5_000)]
     assert storms([*close, Stretch(20_000, 20_010, 60_000)]) == [0, 0, 0, 0]
     assert storms([*close, Stretch(20_000, 20_010, 5_000)]) == [0, 0, 0, None]

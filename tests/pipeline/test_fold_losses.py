@@ -1,41 +1,34 @@
-"""Notes lost and records compacted, at random: what rows say is so, and exact is only what is."""
+"""Notes lost and records compacted, at random: rows are true, and only exact values are marked as exact."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
-from history import End, Image, Rebalance, story_of
+from history import End, GroupRecord, Rebalance, story_of
 from history.inferred import STANDS_FOR
 from pipeline.rows import Coverage, Episode
 from tests.history.conftest import NotedPlay
 from tests.history.lives import Life, folds
 from tests.pipeline.playing import CLUSTER, fold
 
-pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 EVERY = 7  # of the losses; a number that three does not divide takes all kinds of them
 END = 1_000_000
 
 
-@pytest.fixture
-def play() -> Iterator[NotedPlay]:
-    playing = NotedPlay()
-    yield playing
-    playing.close()
-
-
-def left_by_compaction(records: Sequence[Image]) -> list[Coverage]:
+def left_by_compaction(records: Sequence[GroupRecord]) -> list[Coverage]:
     first = records[0].offset
     return [Coverage(CLUSTER, "offsets", 0, 0, first, None, None, False, "compacted"), Coverage(CLUSTER, "offsets", 0, first + 1, END, None, None, True, "")]
 
 
 @pytest.mark.parametrize("seed", range(200, 208))
-def test_rows_tell_nothing_that_is_not_so(play: NotedPlay, seed: int) -> None:
+def test_rows_are_true_when_records_are_lost(play: NotedPlay, seed: int) -> None:
     life = Life(play, seed)
     life.lead(40)
-    truth = [one for one in story_of("g", play.told, play.images, whole=True, recorded=True) if isinstance(one, Rebalance)]
+    truth = [one for one in story_of("g", play.note_records, play.images, whole=True, recorded=True) if isinstance(one, Rebalance)]
     strong: list[bool] = []
     for number, lost in enumerate(folds(life, seed)):
         if number % EVERY or not lost.records:
@@ -49,7 +42,7 @@ def test_rows_tell_nothing_that_is_not_so(play: NotedPlay, seed: int) -> None:
 
 
 def holds(row: Episode, truth: Sequence[Rebalance]) -> bool | None:
-    """Whether its cause is right, if that is said to be strong."""
+    """Whether its cause is right, if it is marked as certain."""
     same = [one for one in truth if (one.ended_ms, one.to_generation) == (row.end_ms, row.to_generation) and one.end in (End.STABLE, End.EMPTY)]
     assert same, row
     assert row.start_hi_ms is not None

@@ -1,4 +1,4 @@
-"""Random histories without notes: what is stated contains the truth, and what is said to be certain is so."""
+"""Random histories without notes: intervals contain the truth, and certain statements are true."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from history import Image
+from history import GroupRecord
 from history.inferred import STANDS_FOR
 from pipeline.rows import Coverage, Edge, GroupTables
 from pipeline.virtual import Memory, TrueEpisode, World
@@ -19,13 +19,13 @@ from tests.pipeline.scenarios import BEGIN_MS, GROUP, HOUR_MS, random_script
 pytestmark = pytest.mark.once
 
 SEEDS = (*range(100, 116), 60, 159)  # in the last two a seat is stored as the first of two rounds ends
-SURE = 0.98  # of causes that are said to be strong so many are right at least
+SURE = 0.98  # the minimum share of right causes among those marked as certain
 
 
 class Lived(NamedTuple):
     world: World
     memory: Memory
-    images: list[Image]
+    images: list[GroupRecord]
     plain: GroupTables
     noted: GroupTables
 
@@ -35,7 +35,7 @@ class Lived(NamedTuple):
 
     @property
     def settled(self) -> list[TrueEpisode]:
-        """What records tell of: a rebalance that was interrupted left none."""
+        """The rebalances that left a group record: an interrupted one leaves none."""
         return [one for one in self.truth if one.end in ("stable", "empty")]
 
 
@@ -47,15 +47,15 @@ def lived(seed: int) -> Lived:
     world.run(HOUR_MS)
     images = memory.images(GROUP)
     edges = edges_until(memory, images)
-    return Lived(world, memory, images, fold([], images, edges), fold(memory.told(), images, edges))
+    return Lived(world, memory, images, fold([], images, edges), fold(memory.note_records(), images, edges))
 
 
-def edges_until(memory: Memory, images: Sequence[Image], offset: int = 1 << 62) -> dict[int, Edge]:
+def edges_until(memory: Memory, images: Sequence[GroupRecord], offset: int = 1 << 62) -> dict[int, Edge]:
     return edges_of(images, commits_of((*one.fact, one.at_ms) for one in memory.records[0] if one.offset < offset))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_stored_rebalance_is_found_once_with_the_truth_in_its_intervals(seed: int) -> None:
+def test_every_stored_rebalance_is_found_once_with_correct_intervals(seed: int) -> None:
     life = lived(seed)
     assert len(life.plain.episodes) == len(life.settled)
     for row, truth in zip(life.plain.episodes, life.settled, strict=True):
@@ -68,7 +68,7 @@ def test_every_stored_rebalance_is_found_once_with_the_truth_in_its_intervals(se
         assert row.missing == 0
 
 
-def test_causes_that_are_strong_are_right() -> None:
+def test_certain_causes_are_right() -> None:
     found: Counter[tuple[str, str, bool]] = Counter()
     for seed in SEEDS:
         life = lived(seed)
@@ -86,7 +86,7 @@ def test_causes_that_are_strong_are_right() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_kept_seats_are_those_that_were_kept_with_and_without_notes(seed: int) -> None:
+def test_kept_seats_are_right_with_and_without_notes(seed: int) -> None:
     life = lived(seed)
     truth = sorted((one.at_ms, one.member_id) for one in life.world.saved(GROUP))
     for tables in (life.plain, life.noted):
@@ -94,12 +94,12 @@ def test_kept_seats_are_those_that_were_kept_with_and_without_notes(seed: int) -
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_members_came_and_went_within_the_intervals_of_their_spells(seed: int) -> None:
+def test_arrivals_and_departures_lie_within_the_spell_intervals(seed: int) -> None:
     life = lived(seed)
     changes = life.world.partition(GROUP).watched(GROUP).changes
-    came = {one.member_id: one.at_ms for one in reversed(changes) if one.what in ("joined", "replaced")}
-    # Who left while a coordinator died is in the group again, for the next one.
-    went = [(one.member_id, one.at_ms) for one in changes if one.what not in ("joined", "replaced")]
+    came = {change.member_id: change.at_ms for change in reversed(changes) if change.what in ("joined", "replaced")}
+    # A member that left while a coordinator died is in the group again, for the next one.
+    went = [(change.member_id, change.at_ms) for change in changes if change.what not in ("joined", "replaced")]
     for tables in (life.plain, life.noted):
         for spell in tables.spells:
             assert spell.joined_hi_ms is not None
@@ -114,7 +114,7 @@ def test_members_came_and_went_within_the_intervals_of_their_spells(seed: int) -
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_gap_without_notes_holds_the_one_that_notes_tell(seed: int) -> None:
+def test_a_gap_without_notes_contains_the_gap_of_the_notes(seed: int) -> None:
     life = lived(seed)
     exact = {(row.old_member_id, row.new_member_id): row for row in life.noted.replacements if row.confidence == "exact"}
     for row in life.plain.replacements:
@@ -125,7 +125,7 @@ def test_a_gap_without_notes_holds_the_one_that_notes_tell(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_with_notes_what_is_exact_is_the_truth(seed: int) -> None:
+def test_exact_values_with_notes_are_true(seed: int) -> None:
     """Some of the notes of these histories are lost."""
     life = lived(seed)
     truth = {one.start_ms: one for one in life.truth}
@@ -144,7 +144,7 @@ def test_with_notes_what_is_exact_is_the_truth(seed: int) -> None:
             assert row.start_lo_ms <= held.start_ms <= row.start_hi_ms
 
 
-def test_most_is_exact_though_notes_are_lost() -> None:
+def test_most_values_are_exact_with_lost_notes() -> None:
     confidences = Counter(row.confidence for seed in SEEDS for row in lived(seed).noted.episodes)
     assert confidences["exact"] > 0.7 * confidences.total()
 
@@ -168,10 +168,10 @@ def test_the_stall_that_commits_bound_is_rarely_shorter_than_the_rebalance() -> 
 
 @pytest.mark.parametrize("seed", range(100, 108))
 @pytest.mark.parametrize("noted", [True, False])
-def test_what_is_final_stays(seed: int, noted: bool) -> None:
-    """However far each of the logs was read: a row that is final is told the same when everything is there."""
+def test_final_rows_do_not_change(seed: int, noted: bool) -> None:
+    """However far each of the logs was read: a final row stays the same when everything is there."""
     life = lived(seed)
-    told = life.memory.told() if noted else []
+    note_records = life.memory.note_records() if noted else []
     whole = life.noted if noted else life.plain
     episodes = {(row.end_ms, row.start_hi_ms): row for row in whole.episodes}
     spells = {(row.member_id, row.joined_hi_ms): row for row in whole.spells}
@@ -179,7 +179,7 @@ def test_what_is_final_stays(seed: int, noted: bool) -> None:
     final = 0
     for step in range(1, 12):
         end = log[len(log) * step // 12]
-        notes = told[: len(told) * ((step * 5) % 11 + 1) // 12]
+        notes = note_records[: len(note_records) * ((step * 5) % 11 + 1) // 12]
         images = [image for image in life.images if image.offset < end.offset]
         coverage = [Coverage("c", "offsets", 0, 0, end.offset, BEGIN_MS, end.at_ms, True, "")]
         if noted:

@@ -1,4 +1,4 @@
-"""Scripted histories with their truth: the fold finds it, exactly with notes, within what it states without."""
+"""Scripted histories with their truth: the fold finds it, exactly with notes, within its bounds without."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.pipeline.playing import fold
 from tests.pipeline.scenarios import SCENARIOS, Played, play
 from tests.pipeline.truths import actual, actual_members, counted, stated
 
-pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 KEPT = [name for name in SCENARIOS if "notes are lost" not in name]
 
@@ -20,15 +20,15 @@ def key_of(played: Played, client: str) -> set[str]:
     return {change.instance_id or change.member_id for change in changes if change.client == client}
 
 
-def told(played: Played) -> GroupTables:
-    return fold(played.told, played.images)
+def folded(played: Played) -> GroupTables:
+    return fold(played.note_records, played.images)
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_with_notes_every_rebalance_is_exact(name: str) -> None:
     played = play(name)
     truth = played.world.episodes("g")
-    rows = told(played).episodes
+    rows = folded(played).episodes
     assert [stated(row) for row in rows] == [actual(one) for one in truth]
     for row, one in zip(rows, truth, strict=True):
         assert row.confidence == "exact"
@@ -43,5 +43,5 @@ def test_with_notes_every_rebalance_is_exact(name: str) -> None:
 @pytest.mark.parametrize("name", KEPT)
 def test_kept_seats_are_counted(name: str) -> None:
     played = play(name)
-    assert sum(row.verdict == "saved" for row in told(played).replacements) == played.scenario.saved
+    assert sum(row.verdict == "saved" for row in folded(played).replacements) == played.scenario.saved
     assert sum(row.verdict == "saved" for row in fold([], played.images).replacements) == played.scenario.saved

@@ -10,7 +10,7 @@ from pipeline.virtual import World
 from tests.pipeline.advising import MINUTE_MS, advised, by_chance, played
 from tests.pipeline.scenarios import play, pods
 
-pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 @pytest.mark.parametrize(
@@ -24,17 +24,17 @@ pytestmark = pytest.mark.once  # pure rules: one Python says it for all
         ("an administrator removes a static member", []),
     ],
 )
-def test_where_samples_come_from(name: str, sources: list[str]) -> None:
-    assert [one.source for one in advised(play(name).world).gaps] == sources
+def test_gap_samples_name_their_source(name: str, sources: list[str]) -> None:
+    assert [gap.source for gap in advised(play(name).world).gaps] == sources
 
 
 def test_a_sample_is_as_long_as_the_absence() -> None:
     world = play("rolling restart of dynamic members").world
     gaps = advised(world).gaps
-    assert [(one.gap_lo_ms, one.gap_hi_ms) for one in gaps] == [(one.gap_ms, one.gap_ms) for one in world.restarts]
-    assert [one.at_ms for one in gaps] == [one.last_sign_ms for one in world.restarts]
-    assert [one.episodes for one in gaps] == [[1, 2], [3, 4], [5, 6]]
-    assert {one.partitions for one in gaps} == {4}
+    assert [(gap.gap_lo_ms, gap.gap_hi_ms) for gap in gaps] == [(restart.gap_ms, restart.gap_ms) for restart in world.restarts]
+    assert [gap.at_ms for gap in gaps] == [restart.last_sign_ms for restart in world.restarts]
+    assert [gap.episodes for gap in gaps] == [[1, 2], [3, 4], [5, 6]]
+    assert {gap.partitions for gap in gaps} == {4}
 
 
 @pytest.mark.parametrize("name", ["rolling restart of dynamic members", "rolling restart of static members", "a member that crashes and comes back later"])
@@ -51,9 +51,9 @@ def test_without_notes_the_absence_lies_in_an_interval(name: str) -> None:
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("notes", [True, False])
 def test_no_member_returns_before_it_left(seed: int, notes: bool) -> None:
-    for one in advised(played(by_chance(seed, [500, 3_000, 20_000, 10 * MINUTE_MS], steps=40)), notes=notes).gaps:
-        assert one.gap_lo_ms >= 0
-        assert one.gap_hi_ms is None or one.gap_lo_ms <= one.gap_hi_ms
+    for gap in advised(played(by_chance(seed, [500, 3_000, 20_000, 10 * MINUTE_MS], steps=40)), notes=notes).gaps:
+        assert gap.gap_lo_ms >= 0
+        assert gap.gap_hi_ms is None or gap.gap_lo_ms <= gap.gap_hi_ms
 
 
 def test_a_crash_loop_counts_once_with_its_longest_absence() -> None:
@@ -87,14 +87,14 @@ def test_two_loops_with_a_pause_count_twice() -> None:
                 world.run(MINUTE_MS)
             world.run(30 * MINUTE_MS)
 
-    assert [one.source for one in advised(played(script)).gaps] == [STATIC_REPLACEMENT] * 2
+    assert [gap.source for gap in advised(played(script)).gaps] == [STATIC_REPLACEMENT] * 2
 
 
-def test_late_heartbeats_are_near_misses() -> None:
+def test_late_heartbeats_are_counted_as_near_misses() -> None:
     def script(world: World) -> None:
         pods(world, 3)[0].freeze(8_000)
 
-    (gap,) = [one for one in advised(played(script)).gaps if one.source == HEARTBEAT_GAP]
+    (gap,) = [gap for gap in advised(played(script)).gaps if gap.source == HEARTBEAT_GAP]
     assert 8_000 <= gap.gap_lo_ms < 10_000
 
 
@@ -110,8 +110,8 @@ def test_a_deploy_of_dynamic_members() -> None:
     (found,) = tables.deploys
     assert (found.members, found.restarted, found.mode, found.rebalances, found.with_static) == (4, 4, "dynamic", 8, 0)
     assert (found.confidence, found.deploy) == ("exact", 0)
-    assert [one.deploy for one in tables.episodes] == [None, *[0] * 8]
-    assert found.partition_seconds_lost == sum(one.partition_seconds_lost or 0 for one in tables.episodes[1:])
+    assert [episode.deploy for episode in tables.episodes] == [None, *[0] * 8]
+    assert found.partition_seconds_lost == sum(episode.partition_seconds_lost or 0 for episode in tables.episodes[1:])
 
 
 def test_a_deploy_of_static_members() -> None:
@@ -137,4 +137,4 @@ def test_restarts_far_from_each_other_are_of_two_deploys() -> None:
 
     tables = advised(played(script))
     assert [(one.deploy, one.rebalances) for one in tables.deploys] == [(0, 4), (1, 4)]
-    assert [one.deploy for one in tables.episodes] == [None, *[0] * 4, *[1] * 4]
+    assert [episode.deploy for episode in tables.episodes] == [None, *[0] * 4, *[1] * 4]

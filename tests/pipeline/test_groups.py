@@ -7,7 +7,7 @@ from pipeline.groups import groups
 from pipeline.rows import Generation, Group
 from pipeline.standing import STANDING
 
-pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 MINUTE = 60_000
 T0 = 1_700_000_040_000  # a whole minute

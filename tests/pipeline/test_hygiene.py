@@ -10,10 +10,10 @@ from pipeline.rows import EndOffset, Generation, Hygiene, Member, Replaced
 from pipeline.schema import in_order, schema_of, table_of
 from pipeline.series import Series, connect
 from pipeline.standing import STANDING, standing_of
-from tests.pipeline.logs import Said, commits_of
+from tests.pipeline.logs import DecodedRecord, commits_of
 from tests.pipeline.statuses import no_rows, statuses
 
-pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 NOW = 1_800_000_000_000
 MINUTE = 60_000
@@ -28,7 +28,7 @@ def member(offset: int, name: str, *assigned: str, host: str = "/h", session: in
 
 
 def found(
-    said: Sequence[Said] = (),
+    said: Sequence[DecodedRecord] = (),
     generations: Sequence[Generation] = (),
     members: Sequence[Member] = (),
     replaced: Sequence[Replaced] = (),
@@ -60,29 +60,29 @@ def kinds(rows: Sequence[Hygiene]) -> list[tuple[str, int | None]]:
     return [(row.kind, row.topic_partition) for row in rows]
 
 
-def test_an_unused_group() -> None:
+def test_an_unused_group_is_reported() -> None:
     old = NOW - 8 * DAY_MS
-    rows = found([Said(old, "g", "t", 0, 5), Said(old, "g", "t", 1, 5)], [generation(9, old + MINUTE)])
+    rows = found([DecodedRecord(old, "g", "t", 0, 5), DecodedRecord(old, "g", "t", 1, 5)], [generation(9, old + MINUTE)])
     assert kinds(rows) == [("dead_group", None), ("offsets_about_to_expire", 0), ("offsets_about_to_expire", 1)]
     assert rows[0].at_ms == old + MINUTE
-    assert kinds(found([Said(NOW - 6 * DAY_MS + MINUTE, "g", "t", 0, 5)])) == []
-    assert kinds(found([Said(NOW - 6 * DAY_MS, "g", "t", 0, 5)])) == [("offsets_about_to_expire", 0)]
-    assert kinds(found([Said(old, "g", "t", 0, 5), Said(old, "g", "t", 0, None)])) == []
+    assert kinds(found([DecodedRecord(NOW - 6 * DAY_MS + MINUTE, "g", "t", 0, 5)])) == []
+    assert kinds(found([DecodedRecord(NOW - 6 * DAY_MS, "g", "t", 0, 5)])) == [("offsets_about_to_expire", 0)]
+    assert kinds(found([DecodedRecord(old, "g", "t", 0, 5), DecodedRecord(old, "g", "t", 0, None)])) == []
 
 
 def test_a_group_with_members_is_neither_dead_nor_do_its_offsets_expire() -> None:
     old = NOW - 8 * DAY_MS
-    assert found([Said(old, "g", "t", 0, 5)], [generation(9, old, 1)], [member(9, "a", "t-0")]) == []
+    assert found([DecodedRecord(old, "g", "t", 0, 5)], [generation(9, old, 1)], [member(9, "a", "t-0")]) == []
 
 
-def test_commits_of_a_client_that_is_no_member() -> None:
-    said = [Said(NOW - MINUTE, "g", "t", 0, 5)]
+def test_commits_of_a_non_member_are_reported() -> None:
+    said = [DecodedRecord(NOW - MINUTE, "g", "t", 0, 5)]
     assert kinds(found(said)) == kinds(found(said, [generation(9, NOW - 2 * MINUTE)])) == [("commits_without_members", None)]
     assert found(said, [generation(9, NOW)]) == []  # the last commits of those that left
 
 
-def test_members_without_partitions_and_partitions_without_members() -> None:
-    said = [Said(NOW, "g", "t", 0, 5), Said(NOW, "g", "t", 1, 5), Said(NOW, "g", "other", 0, 5)]
+def test_idle_members_and_unassigned_partitions_are_reported() -> None:
+    said = [DecodedRecord(NOW, "g", "t", 0, 5), DecodedRecord(NOW, "g", "t", 1, 5), DecodedRecord(NOW, "g", "other", 0, 5)]
     members = [member(9, "a", "t-0"), member(9, "b"), member(9, "x", instance=False), member(9, "x", instance=False)]
     rows = found(said, [generation(9, NOW, 4)], members)
     assert [(row.kind, row.topic, row.detail) for row in rows] == [
@@ -94,13 +94,13 @@ def test_members_without_partitions_and_partitions_without_members() -> None:
     assert found(said, [generation(9, NOW, 4, "connect")], members) == []
 
 
-def test_session_timeouts_out_of_policy() -> None:
+def test_session_timeouts_out_of_policy_are_reported() -> None:
     members = [member(9, "a", "t-0", session=6_000), member(9, "b", "t-1", session=600_000), member(9, "c", "t-2", session=600_001)]
     rows = found([], [generation(9, NOW, 3)], members)
     assert [(row.kind, row.detail.split(" of ")[1].split()[0]) for row in rows] == [("session_out_of_policy", "a"), ("session_out_of_policy", "c")]
 
 
-def test_an_instance_id_that_two_processes_have() -> None:
+def test_an_instance_id_of_two_processes_is_reported() -> None:
     hosts = ["/1", "/1", "/2", "/3", "/2"]
     generations = [generation(offset, NOW + offset, 2) for offset in range(5)]
     members = [member(offset, "moves", "t-0", host=f"/{offset}") for offset in range(5)]
@@ -115,21 +115,21 @@ def test_an_instance_id_that_two_processes_have() -> None:
 
 
 def test_lost_data_is_reported_once_a_partition() -> None:
-    said = [Said(NOW - 90_000, "g", "t", 0, 5), Said(NOW - 50_000, "g", "t", 0, 20)]
+    said = [DecodedRecord(NOW - 90_000, "g", "t", 0, 5), DecodedRecord(NOW - 50_000, "g", "t", 0, 20)]
     ends = [EndOffset("c", "t", 0, NOW - at, 50, start, "notes", None) for at, start in ((95_000, 0), (60_000, 9), (40_000, 21))]
     rows = found(said, status=table_of("status", statuses(said, ends, NOW)))
     assert [(row.kind, row.topic_partition, row.at_ms) for row in rows if row.kind == "data_lost"] == [("data_lost", 0, NOW - 40_000)]
 
 
-def test_metadata_that_is_too_large() -> None:
+def test_too_large_metadata_is_reported() -> None:
     limit = Policy().metadata_bytes
-    commits = commits_of([Said(NOW, "g", "t", 0, 5), Said(NOW, "g", "t", 1, 5)])
+    commits = commits_of([DecodedRecord(NOW, "g", "t", 0, 5), DecodedRecord(NOW, "g", "t", 1, 5)])
     commits = commits.set_column(commits.schema.get_field_index("metadata"), "metadata", pa.array(["é" * (limit // 2 + 1), "x" * limit]))
     assert [(row.kind, row.topic_partition) for row in found(commits=commits) if row.kind == "metadata_bloat"] == [("metadata_bloat", 0)]
 
 
 def test_rows_are_in_the_order_of_the_table() -> None:
-    said = [Said(NOW - 8 * DAY_MS, group, "t", partition, 5) for group in ("b", "a", "") for partition in (11, 2)]
+    said = [DecodedRecord(NOW - 8 * DAY_MS, group, "t", partition, 5) for group in ("b", "a", "") for partition in (11, 2)]
     table = table_of("hygiene", found(said))
     assert len(table) == 9
     assert in_order("hygiene", table).schema == schema_of("hygiene")

@@ -1,4 +1,4 @@
-"""Bronze: published whole or not at all, each record once, whatever dies and however the log was sliced."""
+"""Bronze: published completely or not at all, each record once, through kills and any slicing of the log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def table(out: Path, name: str = "records", row: Any = Row) -> list[Any]:
     return rows_of(row, Warehouse.open(out).read(name))
 
 
-def test_the_first_run_reads_everything_and_the_next_what_is_new(tmp_path: Path) -> None:
+def test_the_first_run_reads_everything_and_the_next_only_new_records(tmp_path: Path) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     folder = data / "__consumer_offsets-3"
     write_segment(folder, batch_of(0, commit("g", "t", 0, 1, 2), commit("g", "t", 0, 2, 3)))
@@ -75,7 +75,7 @@ def test_a_file_has_one_log_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_slices_and_deaths_between_any_two_steps_come_to_what_one_run_reads(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_and_kills_at_any_step_give_the_result_of_one_run(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     data, out = tmp_path / "data", tmp_path / "out"
     folder = data / "__consumer_offsets-0"
@@ -110,7 +110,7 @@ def test_slices_and_deaths_between_any_two_steps_come_to_what_one_run_reads(tmp_
     assert {path.name for path in out.rglob("*.parquet")} >= {Path(file.path).name for file in Warehouse.open(out).current().files}
 
 
-def test_batches_that_cannot_be_read_are_counted_and_no_complete_stretch(tmp_path: Path) -> None:
+def test_unreadable_batches_are_counted_and_break_the_stretch(tmp_path: Path) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     folder = data / "__consumer_offsets-0"
     good, bad = batch_of(0, commit("g", "t", 0, 1, 2)), batch_of(1, commit("g", "t", 0, 1, 2), commit("g", "t", 0, 1, 2))
@@ -127,7 +127,7 @@ def test_batches_that_cannot_be_read_are_counted_and_no_complete_stretch(tmp_pat
     assert not Warehouse.open(tmp_path / "other").current().files
 
 
-def test_a_segment_that_is_exchanged_after_planning_is_planned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_swapped_after_planning_is_planned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     folder = data / "__consumer_offsets-0"
     write_segment(folder, [batch_of(at, commit("g", "t", 0, at, at)) for at in range(20)])
@@ -146,7 +146,7 @@ def test_a_segment_that_is_exchanged_after_planning_is_planned_again(tmp_path: P
     assert [row.offset for row in table(out)] == [3, 19, 20]
 
 
-def test_nothing_is_published_of_bad_input(tmp_path: Path) -> None:
+def test_bad_input_publishes_nothing(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="No such file"):
         run(tmp_path / "out", tmp_path / "nowhere")
     assert Warehouse.open(tmp_path / "out").current().run == 0

@@ -1,4 +1,4 @@
-"""What makes a rebalance one that cannot be avoided, or not be judged; and what bounds a gap."""
+"""Unavoidable and unjudged rebalances; and the bounds of a gap."""
 
 from __future__ import annotations
 
@@ -15,62 +15,62 @@ from pipeline.whatif import FOREVER_MS, confirmed
 from tests.pipeline.advising import MINUTE_MS, advised, counted, folded, played, script_of
 from tests.pipeline.scenarios import play, pod, pods
 
-pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 def verdicts(world: World, changed: dict[int, dict[str, Any]], *, notes: bool = True) -> list[str]:
     """Of all rebalances, some of them with other columns."""
     tables = folded(world, notes=notes)
-    episodes: Sequence[Episode] = [one._replace(**changed.get(one.episode, {})) for one in tables.episodes]
+    episodes: Sequence[Episode] = [episode._replace(**changed.get(episode.episode, {})) for episode in tables.episodes]
     restarts = Restarts(tables._replace(episodes=list(episodes)), world.now)
     return [one.avoidable for one in judged(list(episodes), restarts)]
 
 
-def test_another_protocol_is_reason_enough() -> None:
+def test_a_changed_protocol_makes_a_rebalance_necessary() -> None:
     world = play("rolling restart of dynamic members").world
     assert verdicts(world, {}) == [NO, *[YES] * 6]
     assert verdicts(world, {3: {"protocol_change": True}}) == [NO, YES, YES, NO, YES, YES, YES]
 
 
-def test_another_subscription_is_reason_enough() -> None:
+def test_a_changed_subscription_makes_a_rebalance_necessary() -> None:
     world = play("rolling restart of dynamic members").world
     assert verdicts(world, {3: {"subscription_change": True}}) == [NO, YES, YES, NO, YES, YES, YES]
 
 
 @pytest.mark.parametrize(("cooperative", "verdict"), [(True, UNKNOWN), (False, YES)])
-def test_what_may_be_a_second_half_of_what_was_needed_is_not_judged(cooperative: bool, verdict: str) -> None:
+def test_a_possible_second_step_of_a_needed_rebalance_is_not_judged(cooperative: bool, verdict: str) -> None:
     world = play("rolling restart of dynamic members").world
     first = folded(world, notes=False).episodes[0]
     begins = {"start_lo_ms": first.end_ms, "cooperative": cooperative}
     assert verdicts(world, {1: begins}, notes=False)[1] == verdict
 
 
-def test_a_second_half_with_another_subscription_is_none() -> None:
+def test_a_changed_subscription_is_no_second_step() -> None:
     def script(world: World) -> None:
         pods(world, 3, assignors=("cooperative-sticky",))[1].restart(20_000)
 
     world = played(script)
     tables = advised(world)
-    second = next(one.episode for one in tables.episodes if one.cause == "member_metadata_changed")
+    second = next(episode.episode for episode in tables.episodes if episode.cause == "member_metadata_changed")
     assert tables.episodes[second].avoidable == YES
     assert verdicts(world, {second: {"subscription_change": True}})[second] == NO
 
 
-def test_a_static_member_that_was_back_within_a_rebalance_is_not_denied_without_notes() -> None:
-    """Its session may have ended, or the others were called together for another reason: a record does not say."""
+def test_a_static_return_within_a_rebalance_is_possible_without_notes() -> None:
+    """Its session may have ended, or another cause may have begun the rebalance: a record does not tell."""
 
     def script(world: World) -> None:
         running = pods(world, 3, static=True)
         running[0].restart(10_500)  # its session has just ended: it joins again while the others are waited for
 
     world = played(script)
-    assert [one.avoidable for one in advised(world).episodes[1:]] == [YES]
-    assert [one.avoidable for one in advised(world, notes=False).episodes[1:]] == [UNKNOWN]
+    assert [episode.avoidable for episode in advised(world).episodes[1:]] == [YES]
+    assert [episode.avoidable for episode in advised(world, notes=False).episodes[1:]] == [UNKNOWN]
 
 
 def test_a_seat_is_kept_for_no_longer_than_a_session() -> None:
-    gaps = [one for one in advised(play("rolling restart of static members").world, notes=False).gaps if one.source == STATIC_REPLACEMENT]
-    assert [one.gap_hi_ms for one in gaps] == [10_000] * 3
+    gaps = [gap for gap in advised(play("rolling restart of static members").world, notes=False).gaps if gap.source == STATIC_REPLACEMENT]
+    assert [gap.gap_hi_ms for gap in gaps] == [10_000] * 3
 
 
 def test_a_member_was_alive_when_it_joined_for_its_last_generation() -> None:
@@ -97,10 +97,10 @@ def test_seats_that_a_shorter_session_loses_are_subtracted() -> None:
             client.restart(away_ms)
             world.run(5 * MINUTE_MS)
 
-    _, told, episodes = script_of(played(script))
+    _, judged, episodes = script_of(played(script))
     assert counted(episodes, YES) == 4
-    assert confirmed(told, episodes, 120_000) == 4
-    assert confirmed(told, episodes, 30_000) == 4 - 2
+    assert confirmed(judged, episodes, 120_000) == 4
+    assert confirmed(judged, episodes, 30_000) == 4 - 2
 
 
 def test_a_member_that_the_coordinator_forgot_is_not_replayed() -> None:
@@ -108,13 +108,13 @@ def test_a_member_that_the_coordinator_forgot_is_not_replayed() -> None:
         pods(world, 3)[1].restart(20_000)
         world.at(world.now + 20_300, world.kill_coordinator, 4_000)
 
-    restarts, told, _ = script_of(played(script))
+    restarts, judged, _ = script_of(played(script))
     assert len(restarts.undone) == 1
-    assert told.as_static(FOREVER_MS).rebalances == 1
+    assert judged.as_static(FOREVER_MS).rebalances == 1
 
 
 def test_a_session_renewed_by_a_new_coordinator_is_no_heartbeat() -> None:
-    """A process crashes, and is back before its coordinator is: the old member was silent before the new one came."""
+    """A process crashes, and returns before its coordinator does: the old member was silent before the new one came."""
 
     def script(world: World) -> None:
         running = pods(world, 3, rebalance_ms=MINUTE_MS)
@@ -123,14 +123,14 @@ def test_a_session_renewed_by_a_new_coordinator_is_no_heartbeat() -> None:
 
     world = played(script)
     tables = advised(world)
-    assert [one.avoidable for one in tables.episodes[1:]] == [YES] * (len(tables.episodes) - 1)
+    assert [episode.avoidable for episode in tables.episodes[1:]] == [YES] * (len(tables.episodes) - 1)
     (gap,) = tables.gaps
     assert gap.gap_hi_ms is not None
     assert gap.gap_lo_ms <= world.restarts[0].gap_ms <= gap.gap_hi_ms
 
 
 def test_a_surge_deploy_restarts_no_member() -> None:
-    """Each new process comes before the old one goes, and none can be told from another by its client id."""
+    """Each new process joins before the old one leaves, and client ids do not distinguish them."""
 
     def script(world: World) -> None:
         running = [pod(world, number, client_id="app") for number in range(3)]
@@ -147,8 +147,8 @@ def test_a_surge_deploy_restarts_no_member() -> None:
         assert tables.deploys == []
 
 
-def test_one_that_went_and_another_like_it_that_came_are_not_judged() -> None:
-    """Of a single member on another host a restart is not known; of a whole deploy it is."""
+def test_a_departure_and_an_ambiguous_arrival_are_not_judged() -> None:
+    """A single member on another host is no known restart; a whole deploy is."""
 
     def script(world: World, some: int) -> None:
         running = [pod(world, number, client_id="app") for number in range(3)]
@@ -157,13 +157,13 @@ def test_one_that_went_and_another_like_it_that_came_are_not_judged() -> None:
             client.restart(20_000, host=f"/10.9.0.{number}")
             world.run(2 * MINUTE_MS)
 
-    assert [one.avoidable for one in advised(played(lambda world: script(world, 1))).episodes[1:]] == [UNKNOWN] * 2
-    assert [one.avoidable for one in advised(played(lambda world: script(world, 3))).episodes[1:]] == [YES] * 6
+    assert [episode.avoidable for episode in advised(played(lambda world: script(world, 1))).episodes[1:]] == [UNKNOWN] * 2
+    assert [episode.avoidable for episode in advised(played(lambda world: script(world, 3))).episodes[1:]] == [YES] * 6
 
 
 @pytest.mark.parametrize(("after_ms", "confidence"), [(1_500, "weak"), (5_000, "strong")])
-def test_a_new_member_is_no_sure_cause_beside_a_second_half(after_ms: int, confidence: str) -> None:
-    """Partitions given up in a cooperative group are assigned in a second rebalance, whichever members join meanwhile."""
+def test_a_new_member_is_no_certain_cause_beside_a_second_step(after_ms: int, confidence: str) -> None:
+    """Partitions given up in a cooperative group are assigned in a second rebalance, whichever members join in between."""
 
     def script(world: World) -> None:
         pods(world, 6, assignors=("cooperative-sticky",))[0].stop()
@@ -172,5 +172,5 @@ def test_a_new_member_is_no_sure_cause_beside_a_second_half(after_ms: int, confi
         world.run(after_ms)
         pod(world, 7, assignors=("cooperative-sticky",))
 
-    told = [one for one in folded(played(script), notes=False).episodes if len(one.joined) == 1]
-    assert [(one.cause, one.confidence) for one in told] == [("new_member", "strong"), ("new_member", confidence)]
+    judged = [episode for episode in folded(played(script), notes=False).episodes if len(episode.joined) == 1]
+    assert [(one.cause, one.confidence) for one in judged] == [("new_member", "strong"), ("new_member", confidence)]

@@ -1,4 +1,4 @@
-"""kill -9 between any two steps of a run, in one process: the next run makes the tables of one that nothing happened to."""
+"""kill -9 between any two steps of a run, in one process: the next run makes the tables of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.running import ROOT, environment
 pytestmark = pytest.mark.once  # about files and processes
 
 
-def test_a_run_that_is_killed_at_any_step_is_made_good_by_the_next(tmp_path: Path) -> None:
+def test_a_run_killed_at_any_step_is_completed_by_the_next(tmp_path: Path) -> None:
     data, whole, base = tmp_path / "data", tmp_path / "whole", tmp_path / "base"
     write_script(random_script(5, steps=8), data)
     (log,) = (path for path in data.glob("__consumer_offsets-*") if any(file.stat().st_size for file in path.glob("*.log")))

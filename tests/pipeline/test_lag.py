@@ -12,9 +12,9 @@ from pipeline.rows import EndOffset, LagMinute
 from pipeline.schema import in_order, joined, rows_of, table_of
 from pipeline.series import LOOKBACK_MS, affected_since, connect, view_of
 from tests.pipeline.ends import Part, ends_of
-from tests.pipeline.logs import Said, anything, commits_of, cuts, ends_table, records, spread
+from tests.pipeline.logs import DecodedRecord, anything, commits_of, cuts, ends_table, records, spread
 
-pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 MINUTE = 60_000
 T0 = 1_700_000_040_000  # a whole minute
@@ -29,42 +29,42 @@ def by_minute(commits: pa.Table, ends: pa.Table, since_ms: int) -> pa.Table:
     return in_order("lag_1m", rows)
 
 
-def minutes(said: list[Said], ends: list[EndOffset]) -> list[LagMinute]:
+def minutes(said: list[DecodedRecord], ends: list[EndOffset]) -> list[LagMinute]:
     return rows_of(LagMinute, by_minute(commits_of(said), ends_table(ends), BEGINNING))
 
 
-def test_between_samples_the_end_is_a_straight_line() -> None:
-    (row,) = minutes([Said(T0 + 15_000, "g", "t", 0, 10)], [sample(T0, 100), sample(T0 + 30_000, 160)])[:1]
+def test_end_offsets_are_interpolated_between_samples() -> None:
+    (row,) = minutes([DecodedRecord(T0 + 15_000, "g", "t", 0, 10)], [sample(T0, 100), sample(T0 + 30_000, 160)])[:1]
     assert (row.lag_min, row.lag_max, row.lag_last) == (120, 150, 150)
     assert row.end_offset == 160
 
 
-def test_a_note_says_until_when_nothing_had_changed() -> None:
+def test_an_end_offset_note_has_the_time_of_no_change_before_it() -> None:
     quiet = [sample(T0 - 600_000, 100, "notes"), sample(T0 + 30_000, 160, "notes", T0 + 20_000)]
-    (row,) = minutes([Said(T0 + 15_000, "g", "t", 0, 100)], quiet)
+    (row,) = minutes([DecodedRecord(T0 + 15_000, "g", "t", 0, 100)], quiet)
     assert (row.lag_min, row.lag_max) == (0, 60)
     assert row.time_lag_ms == 10_000
 
 
-def test_without_end_offsets_lag_is_not_known() -> None:
-    (row,) = minutes([Said(T0, "g", "t", 0, 10)], [])
+def test_without_end_offsets_lag_is_unknown() -> None:
+    (row,) = minutes([DecodedRecord(T0, "g", "t", 0, 10)], [])
     assert (row.committed, row.end_offset, row.lag_last, row.time_lag_ms, row.drain_ms, row.origin) == (10, None, None, None, None, None)
 
 
-def test_before_the_first_sample_and_long_after_the_last_lag_is_not_known() -> None:
-    said = [Said(T0 + minute * MINUTE, "g", "t", 0, minute) for minute in range(12)]
+def test_lag_is_unknown_before_the_first_and_long_after_the_last_sample() -> None:
+    said = [DecodedRecord(T0 + minute * MINUTE, "g", "t", 0, minute) for minute in range(12)]
     rows = minutes(said, [sample(T0 + 3 * MINUTE, 50), sample(T0 + 5 * MINUTE, 50)])
     assert [row.lag_last for row in rows] == [None, None, None, 47, 46, 45, 44, 43, 42, 41, 40, None]
     assert [row.lag_last for row in minutes(said, [sample(T0 + 3 * MINUTE, 50, "notes")])] == [None] * 3 + list(range(47, 38, -1))
 
 
-def test_a_commit_far_ahead_of_an_old_sample_says_that_the_sample_is_old() -> None:
-    said = [Said(T0 + 30_000, "g", "t", 0, 120), Said(T0 + 4 * MINUTE, "g", "t", 0, 500)]
+def test_a_commit_far_ahead_of_a_sample_invalidates_it() -> None:
+    said = [DecodedRecord(T0 + 30_000, "g", "t", 0, 120), DecodedRecord(T0 + 4 * MINUTE, "g", "t", 0, 500)]
     assert [row.lag_last for row in minutes(said, [sample(T0, 100, "notes")])] == [0, None]
 
 
-def test_better_origins_come_first_and_others_fill_what_they_leave() -> None:
-    said = [Said(T0 - 10 * MINUTE, "g", "t", 0, 0)]
+def test_better_sample_origins_win_and_others_fill_gaps() -> None:
+    said = [DecodedRecord(T0 - 10 * MINUTE, "g", "t", 0, 0)]
     ends = [
         sample(T0 - 5 * MINUTE, 10, "checkpoint"),
         sample(T0, 100, "live"),
@@ -76,26 +76,26 @@ def test_better_origins_come_first_and_others_fill_what_they_leave() -> None:
     assert [(row.end_offset, row.origin) for row in rows[1:]] == [(10, "checkpoint"), (100, "live"), (200, "live"), (300, "segments")]
 
 
-def test_growth_is_the_slope_and_drain_is_what_it_takes() -> None:
+def test_growth_is_the_slope_of_lag_and_drain_its_duration() -> None:
     ends = [sample(T0 + minute * MINUTE, 1_000) for minute in range(70)]
-    shrinking = [Said(T0 + minute * MINUTE, "g", "t", 0, 6 * minute) for minute in range(70)]
+    shrinking = [DecodedRecord(T0 + minute * MINUTE, "g", "t", 0, 6 * minute) for minute in range(70)]
     row = minutes(shrinking, ends)[-1]
     assert row.growth_5m_per_s == pytest.approx(-0.1)
     assert row.growth_60m_per_s == pytest.approx(-0.1)
     assert row.drain_ms == pytest.approx((1_000 - 6 * 69) * 10_000)
-    stuck = minutes([Said(T0, "g", "t", 0, 5)], [sample(T0 + minute * MINUTE, 10 * (minute + 1)) for minute in range(10)])
+    stuck = minutes([DecodedRecord(T0, "g", "t", 0, 5)], [sample(T0 + minute * MINUTE, 10 * (minute + 1)) for minute in range(10)])
     assert [row.drain_ms for row in stuck] == [None] + [-1] * 9
     assert stuck[-1].growth_5m_per_s == pytest.approx(10 / 60)
     assert (stuck[-1].time_lag_ms, stuck[-1].time_lag_at_least) == (9 * MINUTE, True)
 
 
 def test_a_removed_offset_has_no_lag() -> None:
-    said = [Said(T0, "g", "t", 0, 5), Said(T0 + MINUTE, "g", "t", 0, None), Said(T0 + 3 * MINUTE, "g", "t", 0, 7)]
+    said = [DecodedRecord(T0, "g", "t", 0, 5), DecodedRecord(T0 + MINUTE, "g", "t", 0, None), DecodedRecord(T0 + 3 * MINUTE, "g", "t", 0, 7)]
     ends = [sample(T0 + minute * MINUTE, 10) for minute in range(5)]
     assert [(row.minute_ms - T0) // MINUTE for row in minutes(said, ends)] == [0, 3, 4]
 
 
-def naive(said: list[Said], ends: list[EndOffset]) -> dict[tuple[str, str, int, int], tuple[object, ...]]:
+def naive(said: list[DecodedRecord], ends: list[EndOffset]) -> dict[tuple[str, str, int, int], tuple[object, ...]]:
     out: dict[tuple[str, str, int, int], tuple[object, ...]] = {}
     for key in sorted({(line.group, line.topic, line.partition) for line in said if line.topic is not None}):
         group, topic, partition = key
@@ -141,7 +141,7 @@ def slope(by_minute: dict[int, list[tuple[int, int, int | None]]], minute: int, 
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_numbers_are_those_of_naive_python(seed: int) -> None:
+def test_lag_equals_a_naive_computation(seed: int) -> None:
     said = anything(seed, 150)
     ends = ends_of(said, seed)
     expected = naive(said, ends)
@@ -155,7 +155,7 @@ def test_numbers_are_those_of_naive_python(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_any_slicing_gives_the_same(seed: int) -> None:
+def test_any_slicing_gives_the_same_result(seed: int) -> None:
     said = anything(seed, 300)
     ends = ends_of(said, seed)
     arriving = sorted(ends, key=lambda row: row.at_ms + random.Random(row.end_offset).choice([0, 0, 400_000]))

@@ -1,4 +1,4 @@
-"""Streams of live logs, of our broker and of Apache Kafka: whatever is stopped and started in between, every record once."""
+"""Streams of live logs, of our broker and of Apache Kafka: every record once through stops and restarts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def kafkas(folder: Path) -> Iterator[Live]:
 
 
 class Stream:
-    """A query that writes what comes to Parquet files, and goes on from its checkpoint."""
+    """A query that writes its rows to Parquet files, and continues from its checkpoint."""
 
     def __init__(self, spark: Any, folder: Path, source: str) -> None:
         self._spark = spark
@@ -88,7 +88,7 @@ def key(row: Row) -> tuple[object, ...]:
 
 
 def ingested(out: Path, source: str) -> list[Row]:
-    """What is there, read once, without Spark."""
+    """The present records, read once, without Spark."""
     warehouse = Warehouse.open(out, create=True)
     with warehouse.locked():
         ingest(warehouse, Sequential(QUIET), Inputs.of([source]), QUIET)
@@ -96,7 +96,7 @@ def ingested(out: Path, source: str) -> list[Row]:
 
 
 @pytest.mark.parametrize("start", [ours, pytest.param(kafkas, marks=pytest.mark.kafka)])
-def test_every_record_comes_once(spark: Any, tmp_path: Path, start: Any) -> None:
+def test_a_live_stream_delivers_every_record_once(spark: Any, tmp_path: Path, start: Any) -> None:
     with start(tmp_path) as live:
         live.start()
         try:
@@ -117,11 +117,11 @@ def test_every_record_comes_once(spark: Any, tmp_path: Path, start: Any) -> None
             stream.finish()
             whole = ingested(tmp_path / "out", source)
             assert len([row for row in whole if row.kind == "offset"]) == 240
-            assert told(stream.rows()) == told(whole)
+            assert in_order(stream.rows()) == in_order(whole)
         finally:
             live.stop()
 
 
-def told(rows: list[Row]) -> list[Row]:
+def in_order(rows: list[Row]) -> list[Row]:
     """Without the place within a reply."""
     return [row._replace(file_pos=0) for row in rows]

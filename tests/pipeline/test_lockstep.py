@@ -1,4 +1,4 @@
-"""The vectorised reader equals the scalar reference, whatever the bytes are."""
+"""The vectorised reader equals the scalar reference, for any bytes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from protocol.batch import HEADER_BYTES, Compression
 from protocol.batch_record import varint
 from tests.pipeline import segments
 from tests.pipeline.segments import commit, random_batches, reference, seal, write_segment
+
+pytestmark = pytest.mark.once  # numpy
 
 
 def read(folder: Path, **options: object) -> tuple[list[Row], Plan, Read]:
@@ -57,7 +59,7 @@ def test_notes_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_a_value_of_each_version_says_what_it_says(tmp_path: Path, version: int) -> None:
+def test_values_of_each_version_are_decoded(tmp_path: Path, version: int) -> None:
     folder = tmp_path / "__consumer_offsets-0"
     write_segment(folder, segments.batch_of(0, commit("g", "t", 7, 42, 1_000, version, "note"), (commit("g", "t", 7, 0, 0)[0], None)))
     (row, gone), _, _ = read(folder)
@@ -69,7 +71,7 @@ def test_a_value_of_each_version_says_what_it_says(tmp_path: Path, version: int)
 
 
 def mutated(batch: bytes, rng: random.Random) -> bytes:
-    """Changed somewhere, its checksum right: what only the records themselves can show."""
+    """Changed at a random place under a valid checksum: defects that show only in the records."""
     changed = bytearray(batch)
     for _ in range(rng.choice([1, 1, 2, 5])):
         at = rng.randrange(HEADER_BYTES, len(changed))
@@ -82,11 +84,11 @@ def mutated(batch: bytes, rng: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_records_that_lie_are_read_or_refused_as_the_reference_does(tmp_path: Path, seed: int) -> None:
+def test_malformed_records_are_read_or_refused_like_the_reference(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     folder = tmp_path / "__consumer_offsets-0"
     batches = random_batches(seed, 120, 6, Compression.NONE if seed % 3 else None)
-    write_segment(folder, [mutated(one, rng) if rng.random() < 0.7 else one for one in batches])
+    write_segment(folder, [mutated(batch, rng) if rng.random() < 0.7 else batch for batch in batches])
     rows, planned, what = read(folder)
     assert rows == reference(folder)
     lost = sum(1 for hole in what.holes)
@@ -131,16 +133,16 @@ def test_varints_of_every_size(tmp_path: Path, size: int, together: int) -> None
 
 
 @pytest.mark.parametrize("together", [1, 40])
-def test_headers_that_are_announced_and_not_there_make_a_batch_unreadable(tmp_path: Path, together: int) -> None:
+def test_missing_headers_make_a_batch_unreadable(tmp_path: Path, together: int) -> None:
     folder = tmp_path / "__consumer_offsets-0"
     batches = [segments.batch_of(at, commit("g", "t", 1, 2, 3)) for at in range(together)]
-    write_segment(folder, [segments.mutated(one, len(one) - 1, 2) for one in batches])
+    write_segment(folder, [segments.mutated(batch, len(batch) - 1, 2) for batch in batches])
     rows, _, what = read(folder)
     assert rows == reference(folder) == []
     assert len(what.holes) == together
 
 
-def test_batches_without_records_are_none_and_say_that_something_is_missing(tmp_path: Path) -> None:
+def test_batches_without_records_break_the_stretch(tmp_path: Path) -> None:
     folder = tmp_path / "__consumer_offsets-0"
     full = segments.batch_of(10, commit("g", "t", 1, 2, 3))
     empty = bytearray(full[:HEADER_BYTES])

@@ -11,14 +11,14 @@ from pipeline.report.moments import APART_MS, SHOWN_MAX, worst_moments
 from pipeline.rows import Deploy, Episode
 from tests.pipeline.report_rows import BEGAN, HOUR, MINUTE, episode
 
-pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 def moments(*episodes: Episode, deploys: tuple[Deploy, ...] = ()) -> list[dict[str, Any]]:
     by_group: dict[tuple[str, str], list[Episode]] = {}
     for one in episodes:
         by_group.setdefault((one.cluster, one.group), []).append(one)
-    tables: Any = SimpleNamespace(episodes=by_group, deploys={("c", one.group): [one] for one in deploys})
+    tables: Any = SimpleNamespace(episodes=by_group, deploys={("c", deploy.group): [deploy] for deploy in deploys})
     return worst_moments(tables)
 
 
@@ -32,7 +32,7 @@ def test_successive_rebalances_are_one_moment_with_the_most_frequent_trigger() -
     assert second["rebalances"] == 1
 
 
-def test_the_most_expensive_come_first_whatever_their_group_is() -> None:
+def test_the_most_expensive_moments_of_all_groups_come_first() -> None:
     found = moments(*(episode(f"g{at}", 0, BEGAN + at * HOUR, "member_left", partition_seconds_lost=float(at)) for at in range(20)))
     assert [one["partition_seconds_lost"] for one in found] == [float(at) for at in range(19, 19 - SHOWN_MAX, -1)]
 

@@ -21,6 +21,8 @@ from tests.pipeline import browser
 from tests.pipeline.report_rows import BEGAN, NOW, filled
 from tests.running import ROOT
 
+pytestmark = pytest.mark.once  # one page of HTML
+
 SCREENS = ROOT / "build" / "report-screens"
 
 
@@ -93,7 +95,7 @@ def test_the_first_screen_says_what_to_change_what_it_saves_and_how(written: Pat
     assert "tenure group describe billing" in first
 
 
-def test_what_loses_data_comes_before_what_costs_time(warehouse: Warehouse) -> None:
+def test_findings_about_lost_data_come_before_those_about_time(warehouse: Warehouse) -> None:
     from pipeline.report.tables import Tables
 
     found = recommendations(Tables(warehouse))
@@ -109,9 +111,9 @@ def test_members_that_poll_too_late_are_not_advised_to_be_static(tmp_path: Path)
 
     tables = Tables(warehouse)
     key = ("c", "checkout")
-    assert any("make its members static" in one["title"] for one in recommendations(tables) if one["group"] == "checkout")
+    assert any("make its members static" in recommendation["title"] for recommendation in recommendations(tables) if recommendation["group"] == "checkout")
     tables.episodes[key] = [one._replace(cause_detail=late) for one in tables.episodes[key]]
-    titles = [one["title"] for one in recommendations(tables) if one["group"] == "checkout"]
+    titles = [recommendation["title"] for recommendation in recommendations(tables) if recommendation["group"] == "checkout"]
     assert not any("static" in title for title in titles)
     assert any("max.poll.interval.ms" in title for title in titles)
 
@@ -124,7 +126,7 @@ def test_the_culprit_of_a_bad_night_is_on_the_second_screen(warehouse: Warehouse
     assert 'href="report-groups/' in second
 
 
-def test_links_lead_to_what_is_there(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_every_link_of_the_page_has_a_target(warehouse: Warehouse, tmp_path: Path) -> None:
     (path,) = write_report(warehouse, tmp_path / "report.html", version="9.9")
     text = path.read_text()
     wanted = set(re.findall(r'href="#([^"]+)"', text))
@@ -132,7 +134,7 @@ def test_links_lead_to_what_is_there(warehouse: Warehouse, tmp_path: Path) -> No
     assert {f"group-{number}" for number in range(6)} <= wanted
 
 
-def test_where_compaction_took_the_history_the_page_says_how_to_see_it(tmp_path: Path) -> None:
+def test_the_page_names_the_remedy_for_history_lost_to_compaction(tmp_path: Path) -> None:
     from pipeline.report.document import document
     from pipeline.report.page import page
     from pipeline.report.tables import Tables
@@ -151,17 +153,17 @@ def test_where_compaction_took_the_history_the_page_says_how_to_see_it(tmp_path:
     assert "--follow" not in shown
 
 
-def test_a_group_that_is_deleted_is_not_behind(tmp_path: Path) -> None:
+def test_a_deleted_group_is_not_shown_as_lagging(tmp_path: Path) -> None:
     from pipeline.report.document import document
     from pipeline.report.page import page
     from pipeline.report.tables import Tables
 
     tables = Tables(filled(tmp_path / "out"))
-    tables.groups = [one._replace(state="deleted", lag=98_765) for one in tables.groups]
+    tables.groups = [group._replace(state="deleted", lag=98_765) for group in tables.groups]
     assert "98,765" not in page(document(tables, version="9.9"))
 
 
-def test_what_is_said_of_many_partitions_is_one_line(tmp_path: Path) -> None:
+def test_findings_of_many_partitions_are_one_line(tmp_path: Path) -> None:
     from pipeline.report.document import document
     from pipeline.report.page import page
     from pipeline.report.tables import Tables
@@ -172,11 +174,11 @@ def test_what_is_said_of_many_partitions_is_one_line(tmp_path: Path) -> None:
     ]
     shown = page(document(tables, version="9.9"))
     assert "<td>0-3, 7</td>" in shown
-    assert shown.count("in 2 hours, unless somebody") == 3  # what to change, its group, what to tidy up
+    assert shown.count("in 2 hours, unless somebody") == 3  # the change, its group, the findings
     assert "committed offsets of 5 partitions are about to expire" in shown
 
 
-def test_neighbours_that_say_the_same_are_one_stretch() -> None:
+def test_adjacent_equal_intervals_are_merged() -> None:
     def row(topic: str, at: int, status: str, rule: str, lag: int = 0) -> Status:
         return Status("c", "g", topic, 0, "tenure", at, at + 1, status, rule, lag, 1.0, None, at % 2 == 0)
 
@@ -190,7 +192,7 @@ def test_neighbours_that_say_the_same_are_one_stretch() -> None:
     assert stretches(table_of("status", [])).num_rows == 0
 
 
-def test_a_partition_that_was_not_well_is_shown_among_many_that_were(tmp_path: Path) -> None:
+def test_an_unhealthy_partition_is_shown_among_many_healthy_ones(tmp_path: Path) -> None:
     from pipeline.report.document import STATUS_MAX, document
     from pipeline.report.tables import Tables
 
@@ -204,19 +206,19 @@ def test_a_partition_that_was_not_well_is_shown_among_many_that_were(tmp_path: P
     assert found["rows"][0] == bad._asdict()
 
 
-def test_the_highest_lag_of_each_step_is_what_the_heat_map_shows() -> None:
+def test_the_heat_map_shows_the_highest_lag_of_each_step() -> None:
     minutes = [(0, 5), (60_000, 9), (120_000, 4), (180_000, 1)]
     rows = [LagMinute("c", "g", "t", part, at, 0, lag, lag, lag * (part + 1), lag, 0, False, None, None, None, "notes") for part in (0, 1) for at, lag in minutes]
     assert sorted(highest(table_of("lag_1m", rows), 0, 120_000)) == [("t", 0, 0, 9), ("t", 0, 1, 4), ("t", 1, 0, 18), ("t", 1, 1, 8)]
 
 
-def test_settings_in_a_sentence_stand_out_and_nothing_in_it_is_markup() -> None:
+def test_settings_in_a_sentence_are_highlighted_and_text_is_escaped() -> None:
     from pipeline.report.page import _marked
 
     assert _marked("a `b<c>` d`e") == "a <code>b&lt;c&gt;</code> d`e"
 
 
-def test_the_json_has_what_its_schema_says(written: Path) -> None:
+def test_the_json_report_matches_its_schema(written: Path) -> None:
     import fastjsonschema
 
     assert json_schema.FILE.read_text() == json_schema.text(), "python -m pipeline.report.json_schema"
@@ -272,7 +274,7 @@ def test_without_any_group_there_is_still_a_page(tmp_path: Path) -> None:
         (interval(None, None), "unknown"),
     ],
 )
-def test_words(said: str, expected: str) -> None:
+def test_numbers_and_durations_are_formatted_for_readers(said: str, expected: str) -> None:
     assert said == expected
 
 
@@ -288,7 +290,7 @@ class TestInABrowser:
     @pytest.mark.parametrize(
         ("name", "width", "dark"), [("light", 1200, False), ("dark", 1200, True), ("phone", 390, False), ("phone-dark", 390, True)]
     )
-    def test_it_says_nothing_on_the_console_fetches_nothing_and_fits(
+    def test_the_page_is_silent_fetches_nothing_and_fits(
         self, program: str, written: Path, name: str, width: int, dark: bool
     ) -> None:
         with browser.browser(program) as page:
@@ -307,7 +309,7 @@ class TestInABrowser:
             assert page.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
             assert page.value("getComputedStyle(document.body).color") == "rgb(29, 33, 41)"
 
-    def test_what_can_be_clicked_works(self, program: str, written: Path) -> None:
+    def test_every_control_of_the_page_works(self, program: str, written: Path) -> None:
         with browser.browser(program) as page:
             page.open(written / "report.html")
             column = "[...document.querySelectorAll('#groups tbody tr')].map((row) => row.cells[8].dataset.v).map(Number)"
@@ -320,7 +322,7 @@ class TestInABrowser:
             page.value("document.querySelectorAll('button.copy').forEach((button) => button.click())")
             assert page.complaints == []
 
-    def test_every_page_of_a_group_is_as_quiet_and_prints(self, program: str, written: Path) -> None:
+    def test_every_group_page_is_silent_and_prints(self, program: str, written: Path) -> None:
         for path in sorted((written / "report-groups").iterdir())[:3]:
             with browser.browser(program) as page:
                 page.open(path)

@@ -1,4 +1,4 @@
-"""What Spark says of a job that it gave up, in a line for people."""
+"""Spark's error for a failed job, in one line."""
 
 from __future__ import annotations
 

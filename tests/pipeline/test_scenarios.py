@@ -11,7 +11,7 @@ from pipeline.virtual import TrueEpisode, World
 from tests.cli.log_folders import Command
 from tests.pipeline.scenarios import BEGIN_MS, GROUP, HOUR_MS, SCENARIOS, Expected, play, random_script, write, write_transactions
 
-pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 def as_expected(episode: TrueEpisode) -> Expected:
@@ -39,32 +39,32 @@ def named(one: Rebalance) -> str | None:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_it_happens_as_it_is_written(name: str) -> None:
+def test_a_scenario_has_its_expected_rebalances(name: str) -> None:
     played = play(name)
     world = played.world
-    assert [as_expected(one) for one in world.episodes(GROUP)] == list(played.scenario.episodes)
+    assert [as_expected(episode) for episode in world.episodes(GROUP)] == list(played.scenario.episodes)
     assert len(world.avoidable(GROUP)) == played.scenario.avoidable
     assert len(world.saved(GROUP)) == played.scenario.saved
 
 
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if "notes are lost" not in name])
-def test_its_logs_tell_it(name: str) -> None:
+def test_a_scenario_is_found_in_its_logs(name: str) -> None:
     played = play(name)
-    told = [one for one in story_of(GROUP, played.told, played.images) if isinstance(one, Rebalance)]
-    assert [(one.began_ms, one.ended_ms if one.end.value != "interrupted" else -1, named(one)) for one in told] == [
-        (one.start_ms, one.end_ms if one.end != "interrupted" else -1, one.cause) for one in played.world.episodes(GROUP)
+    rebalances = [one for one in story_of(GROUP, played.note_records, played.images) if isinstance(one, Rebalance)]
+    assert [(rebalance.began_ms, rebalance.ended_ms if rebalance.end.value != "interrupted" else -1, named(rebalance)) for rebalance in rebalances] == [
+        (episode.start_ms, episode.end_ms if episode.end != "interrupted" else -1, episode.cause) for episode in played.world.episodes(GROUP)
     ]
 
 
 @pytest.mark.parametrize("name", ["rolling restart of static members", "the coordinator is killed within a rebalance"])
-def test_it_can_be_written_down(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scenario_can_be_written_to_a_directory(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = Command(tmp_path, capsys)
     write(name, tmp_path / "data")
     code, problems, _ = command.problems()
     assert (code, problems) == (0, [])
 
 
-def test_transactions_can_be_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_transactions_can_be_written_to_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = Command(tmp_path, capsys)
     write_transactions(tmp_path / "data")
     code, problems, summary = command.problems()
@@ -73,7 +73,7 @@ def test_transactions_can_be_written_down(tmp_path: Path, capsys: pytest.Capture
 
 @pytest.mark.parametrize("seed", range(10))
 def test_random_histories_end_well(seed: int) -> None:
-    """Every process that runs at the end is a member, and every partition has one owner."""
+    """Every running process is a member at the end, and every partition has one owner."""
     world = World(BEGIN_MS)
     random_script(seed)(world)
     world.run(HOUR_MS)

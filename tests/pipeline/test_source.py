@@ -1,4 +1,4 @@
-"""The data source `koffsets` in Spark: what a batch query and a stream read is what the reference reads."""
+"""The data source `koffsets` in Spark: batch queries and streams read the rows of the reference."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.pipeline.segments import batch_of, commit, marker, note, random_batch
 pytestmark = pytest.mark.spark
 
 
-def test_a_query_reads_what_the_reference_reads(spark: Any, tmp_path: Path) -> None:
+def test_a_query_equals_the_reference(spark: Any, tmp_path: Path) -> None:
     folder = tmp_path / "__consumer_offsets-3"
     write_segment(folder, random_batches(1, 300))
     frame = spark.read.format("koffsets").option("cluster", "c").load(str(tmp_path))
@@ -23,7 +23,7 @@ def test_a_query_reads_what_the_reference_reads(spark: Any, tmp_path: Path) -> N
     assert frame.groupBy("kind").count().count() > 3
 
 
-def test_filters_leave_out_logs_before_they_are_read(spark: Any, tmp_path: Path) -> None:
+def test_filters_exclude_logs_before_reading(spark: Any, tmp_path: Path) -> None:
     for partition in range(3):
         write_segment(tmp_path / f"__consumer_offsets-{partition}", random_batches(partition, 30))
     frame = spark.read.format("koffsets").load(str(tmp_path)).where("partition = 1 and offset >= 20")
@@ -31,7 +31,7 @@ def test_filters_leave_out_logs_before_they_are_read(spark: Any, tmp_path: Path)
     assert frame.rdd.getNumPartitions() == 1
 
 
-def test_a_stream_reads_what_is_new_and_each_record_once(spark: Any, tmp_path: Path) -> None:
+def test_a_stream_reads_new_records_once(spark: Any, tmp_path: Path) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     folder = data / "__consumer_offsets-0"
     batches = random_batches(7, 200, 5)
@@ -95,6 +95,6 @@ def test_a_live_log_is_streamed_from_its_checkpoint_on(spark: Any, tmp_path: Pat
         cluster.close()
 
 
-def test_a_directory_that_is_none_is_said_in_the_error(spark: Any, tmp_path: Path) -> None:
+def test_a_missing_directory_is_named_in_the_error(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="is empty; give the data directory of a broker"):
         spark.read.format("koffsets").load(str(tmp_path)).count()

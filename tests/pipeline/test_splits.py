@@ -1,4 +1,4 @@
-"""What is read of directories: what counts, what is missing and why, and where the next run goes on."""
+"""Reading of directories: the batches that count, missing offsets with the reason, and the position of the next run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.splits import Plan, plan
 from storage.segment import segment_bases
 from tests.pipeline.segments import EPOCH_MS, batch_of, commit, marker, note, random_batches, reference, write_segment
 
-pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 ID = LogId("unknown", "offsets", 0)
 
@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
 # Damage
 
 
-def test_a_segment_cut_at_any_byte_is_read_up_to_there_and_the_rest_is_counted(folder: Path) -> None:
+def test_a_segment_cut_at_any_byte_is_read_up_to_the_cut(folder: Path) -> None:
     batches = [batch_of(0, one(), one()), batch_of(2, one()), batch_of(3, one(), one(), one())]
     whole = b"".join(batches)
     ends = [len(b"".join(batches[:number])) for number in range(4)]
@@ -107,7 +107,7 @@ def test_a_torn_end_of_a_segment_that_is_not_the_last_is_quarantined(folder: Pat
     assert stretches(found) == [(0, 0, "complete"), (1, 1, "torn"), (2, 2, "complete")]
 
 
-def test_damage_is_refused_where_that_is_asked_for(folder: Path) -> None:
+def test_damage_is_refused_on_request(folder: Path) -> None:
     path = write_segment(folder, batch_of(0, one()) + b"rubbish" * 20 + batch_of(1, one()))
     with pytest.raises(BadInput, match=rf"{path}: byte \d+: .*; --on-corrupt=quarantine leaves it out and counts it"):
         planned(folder, on_corrupt="fail")
@@ -118,7 +118,7 @@ def test_damage_is_refused_where_that_is_asked_for(folder: Path) -> None:
 # Directories
 
 
-def test_a_directory_that_is_none_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_directory_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is empty"):
         planned(tmp_path)
     (tmp_path / "other").mkdir()
@@ -151,7 +151,7 @@ def test_other_files_and_folders_are_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("listing", [1, 2])
-def test_a_folder_whose_cleaner_is_at_work_is_listed_again(folder: Path, monkeypatch: pytest.MonkeyPatch, listing: int) -> None:
+def test_a_folder_changed_by_the_cleaner_is_listed_again(folder: Path, monkeypatch: pytest.MonkeyPatch, listing: int) -> None:
     write_segment(folder, batch_of(0, one(), one()))
     write_segment(folder, batch_of(2, one()))
     listed = segment_bases
@@ -170,7 +170,7 @@ def test_a_folder_whose_cleaner_is_at_work_is_listed_again(folder: Path, monkeyp
     assert len(found.segments) == 1
 
 
-def test_nothing_is_read_from_a_given_offset_on(tmp_path: Path) -> None:
+def test_reading_stops_at_a_given_offset(tmp_path: Path) -> None:
     write_segment(tmp_path / "__consumer_offsets-0", [batch_of(0, one()), batch_of(1, one(), one()), batch_of(3, one())])
     write_segment(tmp_path / "__consumer_offsets-1", [batch_of(0, one()), batch_of(1, one())])
     assert offsets(planned(tmp_path, until={0: 3})) == [0, 1, 2, 0, 1]
@@ -190,7 +190,7 @@ def test_notes_may_be_in_another_directory(tmp_path: Path) -> None:
 # Holes
 
 
-def test_what_compaction_took_is_no_complete_stretch(folder: Path) -> None:
+def test_offsets_removed_by_compaction_break_the_stretch(folder: Path) -> None:
     write_segment(folder, [batch_of(3, one()), batch_of(100, *[one()] * 100)], 0)
     write_segment(folder, batch_of(300, *[one()] * 10))
     found = planned(folder)
@@ -205,7 +205,7 @@ def test_a_log_that_begins_late_has_lost_its_beginning_to_retention(tmp_path: Pa
     assert stretches(planned(folder)) == [(0, 49, "retention"), (50, 50, "complete"), (51, 59, "missing-segment"), (60, 60, "complete")]
 
 
-def test_a_segment_is_missing_where_no_cleaner_has_been(tmp_path: Path) -> None:
+def test_an_offset_gap_without_compaction_is_a_missing_segment(tmp_path: Path) -> None:
     folder = tmp_path / "__consumer_offsets-0"
     write_segment(folder, batch_of(0, one()))
     write_segment(folder, batch_of(60, one()))
@@ -237,7 +237,7 @@ def test_only_committed_transactions_count_and_aborted_ones_are_counted(folder: 
     assert stretches(found) == [(0, 6, "complete")]
 
 
-def test_what_a_transaction_has_not_decided_is_read_when_it_has(folder: Path) -> None:
+def test_records_of_an_open_transaction_are_read_after_its_end(folder: Path) -> None:
     batches = [batch_of(0, one()), batch_of(1, one(), transactional=True, producer=1), batch_of(2, one())]
     write_segment(folder, batches)
     first = planned(folder)
@@ -247,7 +247,7 @@ def test_what_a_transaction_has_not_decided_is_read_when_it_has(folder: Path) ->
     assert offsets(planned(folder, cursors=first.cursors)) == [1, 2, 3]
 
 
-def test_a_transaction_that_nothing_ends_is_given_up_after_a_day(folder: Path) -> None:
+def test_an_open_transaction_is_ignored_after_a_day(folder: Path) -> None:
     hanging = batch_of(0, one(), transactional=True, producer=1)
     late = batch_of(1, one(), at_ms=EPOCH_MS + 24 * 3_600_000 + 1)
     write_segment(folder, [hanging, late, marker(2, 1, commits=True, at_ms=EPOCH_MS + 25 * 3_600_000)])
@@ -261,7 +261,7 @@ def test_a_transaction_that_nothing_ends_is_given_up_after_a_day(folder: Path) -
 # Replicas
 
 
-def test_each_record_is_read_once_of_several_replicas(tmp_path: Path) -> None:
+def test_each_record_of_several_replicas_is_read_once(tmp_path: Path) -> None:
     batches = random_batches(5, 60)
     for name, part in {"a": batches[:50], "b": batches, "c": batches[20:40]}.items():
         write_segment(tmp_path / name / "__consumer_offsets-0", part)
@@ -272,7 +272,7 @@ def test_each_record_is_read_once_of_several_replicas(tmp_path: Path) -> None:
     assert not any(row.diverged for row in found.segments)
 
 
-def test_a_replica_that_compaction_has_not_reached_fills_the_holes_of_another(tmp_path: Path) -> None:
+def test_an_uncompacted_replica_fills_the_gaps_of_another(tmp_path: Path) -> None:
     batches = [batch_of(at, one(), one()) for at in range(0, 20, 2)]
     write_segment(tmp_path / "a" / "__consumer_offsets-0", batches[:3] + batches[7:], 0)
     write_segment(tmp_path / "b" / "__consumer_offsets-0", batches[:8])
@@ -303,7 +303,7 @@ def grown(folder: Path, batches: list[bytes], upto: int, per_segment: int) -> No
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_slices_come_to_what_one_run_reads(tmp_path: Path, seed: int) -> None:
+def test_reading_in_slices_gives_the_result_of_one_run(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     folder = tmp_path / "__consumer_offsets-0"
     batches = random_batches(seed, 200, 5)
@@ -327,7 +327,7 @@ def test_slices_come_to_what_one_run_reads(tmp_path: Path, seed: int) -> None:
     assert not planned(folder, cursors=cursors).splits
 
 
-def test_a_log_that_was_compacted_since_is_read_on_where_it_was_left(folder: Path) -> None:
+def test_a_log_compacted_between_runs_is_read_on(folder: Path) -> None:
     batches = [batch_of(at, one(at)) for at in range(30)]
     write_segment(folder, batches[:20])
     first = planned(folder)
@@ -338,7 +338,7 @@ def test_a_log_that_was_compacted_since_is_read_on_where_it_was_left(folder: Pat
     assert stretches(second) == [(20, 29, "complete")]
 
 
-def test_another_log_of_the_same_name_is_refused(folder: Path) -> None:
+def test_a_different_log_of_the_same_name_is_refused(folder: Path) -> None:
     write_segment(folder, [batch_of(at, one()) for at in range(20)])
     first = planned(folder)
     later = [batch_of(at, one(), at_ms=EPOCH_MS + 1_000) for at in range(30)]
@@ -357,7 +357,7 @@ def test_an_older_copy_has_nothing_new(folder: Path) -> None:
     assert (again.splits, again.cursors) == ([], first.cursors)
 
 
-def test_large_segments_are_several_splits_that_say_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_segments_are_split_without_changing_the_result(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_segment(folder, random_batches(2, 300))
     whole = planned(folder)
     monkeypatch.setattr("pipeline.splits.SPLIT_BYTES", 10_000)

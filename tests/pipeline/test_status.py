@@ -16,11 +16,11 @@ from pipeline.schema import joined, schema_of, table_of
 from pipeline.series import LOOKBACK_MS, affected_since
 from pipeline.status import begin
 from tests.pipeline.ends import Part, ends_of
-from tests.pipeline.logs import Said, anything, commits_of, cuts, ends_table, records, spread
+from tests.pipeline.logs import DecodedRecord, anything, commits_of, cuts, ends_table, records, spread
 from tests.pipeline.plain_status import Stored, View, burrow, tenure, window_of
 from tests.pipeline.statuses import Ranges, no_rows, statuses, stretched
 
-pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 S = 1_000
 MINUTE = 60 * S
@@ -36,8 +36,8 @@ def sample(seconds: int, end: int, start: int | None = None) -> EndOffset:
     return EndOffset("c", "t", 0, T0 + seconds * S, end, start, "notes", None)
 
 
-def commit(seconds: int, committed: int | None) -> Said:
-    return Said(T0 + seconds * S, "g", "t", 0, committed)
+def commit(seconds: int, committed: int | None) -> DecodedRecord:
+    return DecodedRecord(T0 + seconds * S, "g", "t", 0, committed)
 
 
 def generation(seconds: int, offset: int, members: int) -> Generation:
@@ -59,7 +59,7 @@ def test_burrow_sees_a_consumer_stop() -> None:
     assert lagging[-1].ruleset == "tenure"
 
 
-def test_ours_waits_ten_minutes_and_excuses_rebalances() -> None:
+def test_the_tenure_status_waits_ten_minutes_and_excuses_rebalances() -> None:
     said = [commit(15 * n, n) for n in range(60)]
     ends = [sample(-10, 100)]
     last = 15 * 59
@@ -77,13 +77,13 @@ def test_a_partition_without_new_records_is_not_stopped() -> None:
     assert strip(rows, "burrow")[-1] == (8_010, 9_000, "OK")  # it had read all at the last commit
 
 
-def test_what_was_deleted_before_it_was_read_is_lost() -> None:
+def test_records_deleted_before_they_were_read_are_lost() -> None:
     rows = statuses([commit(0, 10), commit(30, 12)], [sample(-10, 50, 0), sample(20, 50, 11), sample(40, 50, 12)], T0 + 50 * S)
     assert strip(rows) == [(0, 20, "OK"), (20, 30, "LOST"), (30, 50, "OK")]
 
 
-def test_a_partition_that_no_member_has() -> None:
-    said = [commit(0, 10), Said(T0 + 5 * S, "g"), Said(T0 + 20 * S, "g"), Said(T0 + 40 * S, "g")]
+def test_an_unassigned_partition_has_its_own_status() -> None:
+    said = [commit(0, 10), DecodedRecord(T0 + 5 * S, "g"), DecodedRecord(T0 + 20 * S, "g"), DecodedRecord(T0 + 40 * S, "g")]
     generations = [generation(5, 1, 1), generation(20, 2, 1), generation(40, 3, 0)]
     members = [member(1, "a", "t-0", "t-1"), member(2, "a", "t-1")]
     rows = [row for row in statuses(said, [sample(-10, 50)], T0 + 60 * S, generations, members) if row.ruleset == "tenure"]
@@ -94,8 +94,8 @@ def test_a_partition_that_no_member_has() -> None:
 
 
 def test_a_group_that_has_caught_up_before_and_after_a_record_of_its_members() -> None:
-    """Between two commits at the end of the log it is behind for a while, which a record in between shows."""
-    said = [commit(0, 0), Said(T0 + 2 * S, "g"), commit(4, 40), commit(5, 50)]
+    """Between two commits at the end of the log it lags for a while, which a record in between shows."""
+    said = [commit(0, 0), DecodedRecord(T0 + 2 * S, "g"), commit(4, 40), commit(5, 50)]
     ends = [sample(0, 0), sample(10, 100)]
     rows = [row for row in statuses(said, ends, T0 + 6 * S, [generation(2, 1, 1)], [member(1, "a", "t-0")]) if row.ruleset == "tenure"]
     assert [((row.from_ms - T0) // S, row.rule) for row in rows] == [(0, "no-lag"), (2, "few-commits"), (4, "no-lag")]
@@ -125,7 +125,7 @@ def test_a_rebalance_is_excused_for_five_minutes_and_no_longer() -> None:
     assert found == {"g": [(T0, T0 + 30 * S), (T0 + 40 * S, T0 + 100 * S), (T0 + 900 * S, T0 + 1_200 * S)]}
 
 
-def test_what_is_new_in_a_slot_changes_all_of_it() -> None:
+def test_new_rows_of_a_time_slot_replace_all_of_it() -> None:
     said = [commit(2, 5), commit(16, 4), commit(24, 9)]
     ends = ends_table([sample(-10, 50)])
     none = no_rows("generations"), no_rows("members")
@@ -135,7 +135,7 @@ def test_what_is_new_in_a_slot_changes_all_of_it() -> None:
     assert after.equals(stretched(commits_of(said), ends, *none, {}, no_rows("status"), BEGINNING, said[2].at))
 
 
-def test_without_end_offsets_ours_says_so_and_burrow_says_nothing() -> None:
+def test_without_end_offsets_the_tenure_status_is_unknown_and_burrow_has_none() -> None:
     rows = statuses([commit(0, 10)], [], T0 + 60 * S)
     assert [(row.ruleset, row.status, row.rule, row.lag, row.final) for row in rows] == [("tenure", "UNKNOWN", "no-end-offset", None, False)]
 
@@ -146,14 +146,14 @@ def test_a_removed_offset_ends_its_status() -> None:
     assert [row.final for row in rows if row.ruleset == "tenure"] == [True, False]
 
 
-def test_coordinators_that_were_away_are_excused() -> None:
+def test_coordinator_downtime_is_excused() -> None:
     notes = [(0, 3), (100, 2), (150, 2), (200, 3), (300, 1)]
     rows = [("c", 0, offset, T0 + at * S, "", 9, "coordinator", 0, 0, 0, 0, -1, 0, f'{{"what":{what}}}') for offset, (at, what) in enumerate(notes)]
     away = excused(["g"], no_rows("rebalances"), table_of("notes", rows), T0 + 400 * S)
     assert away == {"g": [(T0 + 100 * S, T0 + 200 * S), (T0 + 300 * S, T0 + 400 * S)]}
 
 
-def test_the_clock_stands_still_while_time_is_excused() -> None:
+def test_excused_time_does_not_count() -> None:
     clock = clock_of(["a", "b", "c"], {"a": [(10, 20), (15, 30), (40, 50)], "c": [(5, 6)]})
     draw = random.Random(1)
     for group, ranges in enumerate([[(10, 30), (40, 50)], [], [(5, 6)]]):
@@ -171,9 +171,9 @@ def places(*values: int) -> Ints:
 
 
 class Naive:
-    """One partition of one group, looked at as one reads the rules."""
+    """One partition of one group, judged directly from the rules."""
 
-    def __init__(self, said: list[Said], ends: list[EndOffset], key: tuple[str, str, int], graces: Ranges) -> None:
+    def __init__(self, said: list[DecodedRecord], ends: list[EndOffset], key: tuple[str, str, int], graces: Ranges) -> None:
         self.part = Part(ends, key[1], key[2])
         self.graces = graces.get(key[0], ())
         self.own: list[tuple[int, int | None, int]] = []
@@ -224,7 +224,7 @@ class Naive:
         return bool(sequence) and self.part.lag(at, sequence[-1][1]) == 0
 
 
-def some_graces(said: list[Said], seed: int) -> dict[str, list[tuple[int, int]]]:
+def some_graces(said: list[DecodedRecord], seed: int) -> dict[str, list[tuple[int, int]]]:
     draw = random.Random(seed)
     out = {}
     for group in ("g0", "g1"):
@@ -234,7 +234,7 @@ def some_graces(said: list[Said], seed: int) -> dict[str, list[tuple[int, int]]]
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_stretches_say_what_the_rules_say_at_every_moment(seed: int) -> None:
+def test_status_intervals_equal_the_rules_at_every_moment(seed: int) -> None:
     said = anything(seed, 150)
     ends = ends_of(said, seed)
     graces = some_graces(said, seed)
@@ -251,7 +251,7 @@ def test_stretches_say_what_the_rules_say_at_every_moment(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_any_slicing_gives_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_slicing_gives_the_same_result(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     said = anything(seed, 250)
     ends = ends_of(said, seed)
     arriving = sorted(ends, key=lambda row: row.at_ms + random.Random(row.end_offset).choice([0, 0, 400_000]))

@@ -1,4 +1,4 @@
-"""The rules one by one, in the order in which they are asked."""
+"""The rules one by one, in their order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pipeline.status_rules import SEVERITY
 from tests.pipeline.plain_status import Stored, View, burrow, patience_ms, tenure, window_of
 
-pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 S = 1_000
 MINUTE = 60 * S
@@ -40,7 +40,7 @@ STEADY = window((10, 0, 5), (20, 10 * S, 4), (30, 20 * S, 6))
         (window((10, 0, 5), (11, 10 * S, 6), (30, 20 * S, 1)), 1, 25 * S, "OK"),
     ],
 )
-def test_burrow(commits: list[Stored], lag: int, now: int, status: str) -> None:
+def test_burrow_rules(commits: list[Stored], lag: int, now: int, status: str) -> None:
     assert burrow(commits, lag, now)[0] == status
 
 
@@ -73,7 +73,7 @@ def view(commits: list[Stored] = LONG, lag: int | None = 9, start: int | None = 
         (view(window((5, 0, 4), (6, 60 * S, 3))), "OK", "lag-falls"),
     ],
 )
-def test_ours(seen: View, status: str, rule: str) -> None:
+def test_tenure_rules(seen: View, status: str, rule: str) -> None:
     assert tenure(seen) == (status, rule)
 
 

@@ -1,4 +1,4 @@
-"""The session timeout that is advised: of the samples, what it costs, and when there is none to advise."""
+"""The recommended session timeout: from the samples, its cost, and when there is no recommendation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.virtual import World
 from tests.pipeline.advising import MINUTE_MS, advised, by_chance, played
 from tests.pipeline.scenarios import play, pods
 
-pytestmark = pytest.mark.once  # pure rules: one Python says it for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
 def gap(ms: int, *, lo: int | None = None, source: str = DYNAMIC_PAIR, hi: int | None = None) -> Gap:
@@ -43,18 +43,18 @@ def test_round_values(ms: int, up: int) -> None:
     assert rounded_up(ms) == up
 
 
-def test_a_sample_is_bridged_by_what_is_longer() -> None:
-    at = {one.timeout_ms: one for one in points([gap(20_000), gap(30_000)])}
+def test_a_sample_is_bridged_by_a_longer_timeout() -> None:
+    at = {point.timeout_ms: point for point in points([gap(20_000), gap(30_000)])}
     assert [(at[ms].bridged, at[ms].not_bridged) for ms in (20_000, 25_000, 30_000, 35_000)] == [(0, 2), (1, 1), (1, 1), (2, 0)]
 
 
-def test_an_interval_is_bridged_by_what_is_longer_than_all_of_it() -> None:
-    at = {one.timeout_ms: one for one in points([gap(30_000, lo=10_000)])}
+def test_an_interval_is_bridged_by_a_timeout_above_its_upper_end() -> None:
+    at = {point.timeout_ms: point for point in points([gap(30_000, lo=10_000)])}
     assert [(at[ms].bridged, at[ms].not_bridged, at[ms].unknown) for ms in (10_000, 30_000, 35_000)] == [(0, 1, 0), (0, 0, 1), (1, 0, 0)]
 
 
-def test_the_curve_counts_rebalances_and_what_lies_idle() -> None:
-    at = {one.timeout_ms: one for one in points([gap(20_000)], [20_001, 20_001, 40_001, None], [Death(45_000, 4), Death(0, 2)])}
+def test_the_curve_counts_rebalances_and_idle_time() -> None:
+    at = {point.timeout_ms: point for point in points([gap(20_000)], [20_001, 20_001, 40_001, None], [Death(45_000, 4), Death(0, 2)])}
     assert (at[20_000].rebalances_avoided, at[25_000].rebalances_avoided, at[60_000].rebalances_avoided) == (0, 2, 3)
     assert (at[60_000].deaths, at[60_000].added_detection_ms, at[60_000].added_stalled_partition_ms) == (2, 75_000, 15_000 * 4 + 60_000 * 2)
     assert at[30_000].added_stalled_partition_ms == -15_000 * 4 + 30_000 * 2
@@ -87,16 +87,16 @@ def test_the_upper_end_of_an_interval_counts() -> None:
     assert chosen([gap(40_000, lo=1)]).timeout_ms == 55_000
 
 
-def test_it_is_not_below_what_the_broker_allows() -> None:
+def test_advice_is_not_below_the_brokers_minimum() -> None:
     assert chosen([gap(100)]).timeout_ms == 6_000
 
 
-def test_it_is_not_above_the_configured_limits() -> None:
+def test_advice_is_not_above_the_configured_maximum() -> None:
     assert chosen([gap(100_000)], options=Options(detect_max_ms=60_000))[:1] == (60_000,)
     assert chosen([gap(100_000)], options=Options(session_max_ms=90_000)).timeout_ms == 90_000
 
 
-def test_a_tenth_more_for_hardly_more_is_worth_it() -> None:
+def test_a_slightly_longer_timeout_is_chosen_for_a_tenth_more_bridged_restarts() -> None:
     samples = [gap(20_000)] * 96 + [gap(60_000)] * 4
     by = [20_001] * 96 + [60_001] * 20
     assert (chosen(samples, by).timeout_ms, chosen(samples, by).why) == (65_000, "knee")
@@ -111,18 +111,18 @@ def test_where_restarts_take_longer_than_any_sane_timeout_there_is_no_advice() -
     assert chosen([gap(20_000)] * 99 + [gap(900_000)]).timeout_ms == 30_000
 
 
-def test_it_is_more_than_three_of_the_latest_heartbeats() -> None:
+def test_advice_is_more_than_three_times_the_longest_heartbeat_gap() -> None:
     late = gap(15_000, source=HEARTBEAT_GAP)
     assert chosen([gap(10_000), late]) == Chosen(50_000, 10_000, 1, 45_000, "floor")
     assert chosen([gap(40_000), late]).timeout_ms == 55_000
     assert chosen([late]) == Chosen(None, None, 0, 45_000, "no_samples")
 
 
-def test_a_death_is_no_sample() -> None:
+def test_a_crash_without_return_is_no_sample() -> None:
     assert chosen([gap(1_800_000, source=DEATH)]).why == "no_samples"
 
 
-def test_the_sentence() -> None:
+def test_the_advice_is_a_sentence_with_its_numbers() -> None:
     (advice,) = advised(play("rolling restart of dynamic members").world).advice
     assert advice.text == (
         "g: 6 of 7 rebalances in 12 min 23 s came from restarts of at most 20 s; `group.instance.id` plus `session.timeout.ms=30000` would "
@@ -139,7 +139,7 @@ def test_static_members_need_no_instance_id() -> None:
 
 
 def test_a_shorter_timeout_loses_seats_that_were_kept() -> None:
-    """Of many short restarts and a few long ones the advice bridges the short ones: the long ones would cost what they did not."""
+    """Of many short restarts and a few long ones the advice bridges the short ones: the long ones would then cost rebalances."""
 
     def script(world: World) -> None:
         running = pods(world, 3, static=True, session_ms=120_000)
@@ -157,7 +157,7 @@ def test_nothing_is_advised_without_restarts() -> None:
     assert advice.text == "g: no member was seen to restart, so there is nothing to choose a session timeout by."
 
 
-def test_durations_are_read_by_people() -> None:
+def test_durations_are_formatted_for_readers() -> None:
     assert [said(ms) for ms in (500, 25_000, 25_500, 90_000)] == ["500 ms", "25 s", "25.5 s", "1 min 30 s"]
 
 
@@ -170,6 +170,6 @@ def test_durations_are_read_by_people() -> None:
         (1.0, 120_000, "give all its members one session timeout"),
     ],
 )
-def test_what_is_wanted_in_a_few_words(share: float, longest_ms: int, words: str) -> None:
+def test_the_advice_is_summarized_in_a_few_words(share: float, longest_ms: int, words: str) -> None:
     (advice,) = advised(play("restarts longer than the session of static members").world).advice
     assert wanted(advice._replace(static_share=share, current_max_ms=longest_ms, recommended_ms=60_000)) == words

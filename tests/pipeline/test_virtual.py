@@ -1,4 +1,4 @@
-"""The virtual world: what its logs say is what happened in it, and its members behave as real clients do."""
+"""The virtual world: its logs match its events, and its members behave like real clients."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pods(world: World, count: int = 4, *, static: bool = False, **settings: obje
 def rebalances(world: World) -> list[Rebalance]:
     recorder = world.recorder
     assert isinstance(recorder, Memory)
-    entries: list[Entry] = list(story_of(GROUP, recorder.told(), recorder.images(GROUP)))
+    entries: list[Entry] = list(story_of(GROUP, recorder.note_records(), recorder.images(GROUP)))
     return [entry for entry in entries if isinstance(entry, Rebalance)]
 
 
@@ -47,13 +47,13 @@ def named(one: Rebalance) -> str | None:
 
 def tells_the_truth(world: World) -> None:
     """The fold over both logs finds each episode where it was, with its cause."""
-    found = [(one.began_ms, one.ended_ms, one.from_generation, one.to_generation, named(one)) for one in rebalances(world)]
-    true = [(one.start_ms, one.end_ms, one.from_generation, one.to_generation, one.cause) for one in world.episodes(GROUP)]
+    found = [(rebalance.began_ms, rebalance.ended_ms, rebalance.from_generation, rebalance.to_generation, named(rebalance)) for rebalance in rebalances(world)]
+    true = [(episode.start_ms, episode.end_ms, episode.from_generation, episode.to_generation, episode.cause) for episode in world.episodes(GROUP)]
     assert found == true
 
 
 def causes(world: World) -> list[str]:
-    return [one.cause for one in world.episodes(GROUP)]
+    return [episode.cause for episode in world.episodes(GROUP)]
 
 
 def test_members_that_start_together_form_one_generation() -> None:
@@ -75,7 +75,7 @@ def test_an_orderly_restart_of_a_dynamic_member_makes_two_rebalances() -> None:
     tells_the_truth(world)
 
 
-def test_a_restart_of_a_static_member_makes_none() -> None:
+def test_a_restart_of_a_static_member_makes_no_rebalance() -> None:
     world = a_world()
     pod = pods(world, static=True)[1]
     before = pod.owned
@@ -83,10 +83,10 @@ def test_a_restart_of_a_static_member_makes_none() -> None:
     world.run(HOUR_MS)
     assert len(world.episodes(GROUP)) == 1
     assert pod.owned == before
-    assert [one.what for one in world.partition(GROUP).watched(GROUP).changes[-1:]] == ["replaced"]
+    assert [change.what for change in world.partition(GROUP).watched(GROUP).changes[-1:]] == ["replaced"]
 
 
-def test_a_session_ends_so_long_after_the_last_heartbeat() -> None:
+def test_a_session_ends_its_timeout_after_the_last_heartbeat() -> None:
     world = a_world()
     pod = pods(world, session_ms=10_000, heartbeat_ms=3_000)[1]
     world.run(12_345)
@@ -129,7 +129,7 @@ def test_a_member_that_does_not_rejoin_in_time_is_evicted() -> None:
     tells_the_truth(world)
 
 
-def test_a_zombie_wakes_and_its_commit_is_refused() -> None:
+def test_a_commit_of_a_resumed_zombie_is_refused() -> None:
     world = a_world()
     pod = pods(world, session_ms=10_000)[0]
     pod.freeze(30_000)
@@ -137,7 +137,7 @@ def test_a_zombie_wakes_and_its_commit_is_refused() -> None:
     world.run(HOUR_MS)
     recorder = world.recorder
     assert isinstance(recorder, Memory)
-    assert [told.header.kind for told in recorder.told()].count(Kind.COMMIT_REFUSED) == 1
+    assert [record.header.kind for record in recorder.note_records()].count(Kind.COMMIT_REFUSED) == 1
     assert causes(world)[1:] == ["session_expired", "new_member"]
     tells_the_truth(world)
 
@@ -162,7 +162,7 @@ def test_two_processes_of_one_instance_id_fence_each_other() -> None:
     assert (first.alive, second.alive) == (False, True)
 
 
-def test_a_killed_coordinator_is_followed_by_one_that_knows_its_groups() -> None:
+def test_the_coordinator_after_a_kill_knows_its_groups() -> None:
     world = a_world()
     members = pods(world)
     world.kill_coordinator(5_000)
@@ -180,7 +180,7 @@ def test_a_coordinator_that_stops_within_a_rebalance_interrupts_it() -> None:
     world.at(world.now + 1_000, members[0].stop)
     world.at(world.now + 1_020, world.restart_coordinator, 3_000)
     world.run(HOUR_MS)
-    assert [one.end for one in world.episodes(GROUP)][1] == "interrupted"
+    assert [episode.end for episode in world.episodes(GROUP)][1] == "interrupted"
     assert sorted(place for pod in members[1:] for place in pod.owned) == [("orders", number) for number in range(12)]
 
 
@@ -195,7 +195,7 @@ def test_equal_scripts_make_equal_logs() -> None:
 
     one, other = play(), play()
     assert one.records == other.records
-    assert [told.header.encode(1) + told.body.encode(0) for told in one.told()] == [told.header.encode(1) + told.body.encode(0) for told in other.told()]
+    assert [record.header.encode(1) + record.body.encode(0) for record in one.note_records()] == [record.header.encode(1) + record.body.encode(0) for record in other.note_records()]
 
 
 def test_a_week_of_a_group_of_forty_takes_seconds() -> None:

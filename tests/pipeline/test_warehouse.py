@@ -1,4 +1,4 @@
-"""What is published exists, and nothing else does."""
+"""Published files exist, and no others."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_rows_come_back_as_they_were_given() -> None:
     assert rows_of(Deploy, table_of("deploys", [row])) == [row]
 
 
-def test_what_was_published_is_read_in_the_order_of_its_key(warehouse: Warehouse) -> None:
+def test_published_rows_are_read_in_key_order(warehouse: Warehouse) -> None:
     publish(warehouse, 1, ROWS[:1])
     publish(warehouse, 2, ROWS[1:])
     assert rows_of(Hygiene, warehouse.read("hygiene")) == ROWS[::-1]
@@ -62,7 +62,7 @@ def test_a_run_that_was_not_published_leaves_nothing(warehouse: Warehouse) -> No
     assert rows_of(Hygiene, warehouse.read("hygiene")) == ROWS[:1]
 
 
-def test_what_is_replaced_while_it_is_read_is_read_as_it_is_now(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_replaced_while_reading_is_read_in_its_new_version(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(warehouse, 1, ROWS[:1])
     load = warehouse.load
 
@@ -71,7 +71,7 @@ def test_what_is_replaced_while_it_is_read_is_read_as_it_is_now(warehouse: Wareh
             current = warehouse.current()
             warehouse.publish(replace(current, run=2, files=(warehouse.write("hygiene", 2, "c/0", table_of("hygiene", ROWS)),)))
             with warehouse.locked():
-                pass  # the next run has begun, and what the second one replaced is gone
+                pass  # the next run has begun, and the files replaced by the second one are gone
         return load(file, **options)
 
     monkeypatch.setattr(warehouse, "load", late)
@@ -104,21 +104,21 @@ def test_two_runs_at_once_are_refused_and_a_killed_one_leaves_no_lock(warehouse:
         (lambda folder: folder.write_text("a file"), ": Not a directory"),
     ],
 )
-def test_what_is_no_warehouse_is_refused_in_a_line(tmp_path: Path, make: object, said: str) -> None:
+def test_a_folder_that_is_no_warehouse_is_refused_in_one_line(tmp_path: Path, make: object, said: str) -> None:
     make(tmp_path / "out")  # type: ignore[operator]
     with pytest.raises(WarehouseError, match=said) as refused:
         Warehouse.open(tmp_path / "out")
     assert "\n" not in str(refused.value)
 
 
-def test_a_first_run_that_died_before_it_began_is_begun_again(tmp_path: Path) -> None:
+def test_a_first_run_killed_at_its_start_is_started_again(tmp_path: Path) -> None:
     (tmp_path / ".FORMAT.123").touch()
     (tmp_path / "LOCK").touch()
     assert Warehouse.open(tmp_path, create=True).current() == Current()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"run": 1}', '{"run":1,"files":[["x"]]}'])
-def test_a_damaged_list_of_what_exists_is_said(warehouse: Warehouse, text: str) -> None:
+def test_a_damaged_manifest_is_reported(warehouse: Warehouse, text: str) -> None:
     (warehouse.folder / "CURRENT.json").write_text(text)
     with pytest.raises(WarehouseError, match=r"CURRENT.json: cannot be read"):
         warehouse.current()

@@ -1,4 +1,4 @@
-"""Arithmetic selects, the coordinator verifies: what a session timeout would have avoided is the same by both."""
+"""Rebalances avoided by a session timeout: the computed number equals that of a replay through the coordinator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DENSE = [3_000, 20_000, 90_000, 10 * MINUTE_MS]
 
 @pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_left_is_what_the_coordinator_would_have_done(seed: int, static: bool) -> None:
+def test_a_replay_without_restarts_gives_the_coordinators_rebalances(seed: int, static: bool) -> None:
     world = played(by_chance(seed, QUIET, steps=25, static=static))
     restarts, script, episodes = script_of(world)
     for timeout in TIMEOUTS[1:]:  # some are away for hardly longer than the first, and are back within the rebalance that their going makes
@@ -32,8 +32,8 @@ def test_what_is_left_is_what_the_coordinator_would_have_done(seed: int, static:
 
 @pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_no_session_ends_that_should_have_bridged_a_restart(seed: int, static: bool) -> None:
-    """However much happens at once. Rebalances may become one then, or two, and none comes from what was bridged."""
+def test_no_replayed_session_ends_within_a_bridged_restart(seed: int, static: bool) -> None:
+    """However many events coincide. Rebalances may merge or split then, but none comes from a bridged restart."""
     world = played(by_chance(seed, DENSE, steps=40, static=static))
     restarts, script, episodes = script_of(world)
     for timeout in TIMEOUTS:
@@ -47,34 +47,34 @@ def test_no_session_ends_that_should_have_bridged_a_restart(seed: int, static: b
 
 @pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize("seed", range(2))
-def test_a_replay_of_what_was_is_what_was(seed: int, static: bool) -> None:
+def test_a_replay_with_the_actual_timeouts_gives_the_actual_rebalances(seed: int, static: bool) -> None:
     world = played(by_chance(seed, QUIET, steps=25, static=static))
     _, script, episodes = script_of(world)
     replayed = script.as_it_was().episodes
     assert len(replayed) == len(episodes)
-    assert [one.cause for one in replayed[1:]] == [one.cause for one in episodes[1:]]
+    assert [one.cause for one in replayed[1:]] == [episode.cause for episode in episodes[1:]]
 
 
-def test_a_session_without_an_end_leaves_nothing_that_restarts_made() -> None:
+def test_an_infinite_session_removes_all_rebalances_of_restarts() -> None:
     for name in ("rolling restart of dynamic members", "restarts longer than the session of static members", "a crash loop"):
         _, script, _ = script_of(play(name).world)
         assert script.as_static(FOREVER_MS).rebalances == 1, name
 
 
-def test_a_session_that_is_too_short_leaves_both() -> None:
+def test_a_too_short_session_keeps_both_rebalances_of_a_restart() -> None:
     _, script, episodes = script_of(play("rolling restart of dynamic members").world)
     assert script.as_static(10_000).rebalances == len(episodes) == 7
 
 
 @pytest.mark.parametrize(("away_ms", "saved"), [(20_000, [2, 2, 2]), (200, [1, 1, 1])])
-def test_a_kept_seat_saves_two_rebalances_or_one_where_they_would_have_been_one(away_ms: int, saved: list[int]) -> None:
+def test_a_kept_seat_saves_two_rebalances_or_one_merged(away_ms: int, saved: list[int]) -> None:
     def script(world: World) -> None:
         for client in pods(world, 3, static=True, session_ms=45_000):
             client.restart(away_ms)
             world.run(5 * MINUTE_MS)
 
     rows = advised(played(script)).replacements
-    assert [(one.saved_at_least, one.saved_rebalances) for one in rows] == [(count, count) for count in saved]
+    assert [(row.saved_at_least, row.saved_rebalances) for row in rows] == [(count, count) for count in saved]
 
 
 def test_members_that_restart_together_save_together() -> None:
@@ -82,10 +82,10 @@ def test_members_that_restart_together_save_together() -> None:
         for client in pods(world, 3, static=True, session_ms=45_000):
             client.restart(20_000)
 
-    assert sorted(one.saved_rebalances for one in advised(played(script)).replacements) == [0, 0, 2]
+    assert sorted(replacement.saved_rebalances for replacement in advised(played(script)).replacements) == [0, 0, 2]
 
 
-def test_saved_is_what_the_same_script_costs_without_instance_ids() -> None:
+def test_saved_rebalances_equal_the_cost_without_instance_ids() -> None:
     def script(world: World, static: bool) -> None:
         for number, client in enumerate(pods(world, 4, static=static, session_ms=45_000)):
             client.restart(15_000 + 1_000 * number)
@@ -93,12 +93,12 @@ def test_saved_is_what_the_same_script_costs_without_instance_ids() -> None:
 
     without = played(lambda world: script(world, False))
     kept = played(lambda world: script(world, True))
-    saved = sum(one.saved_rebalances for one in advised(kept).replacements)
+    saved = sum(replacement.saved_rebalances for replacement in advised(kept).replacements)
     assert len(kept.episodes("g")) + saved == len(without.episodes("g"))
 
 
 @pytest.mark.parametrize("name", [name for name, one in SCENARIOS.items() if one.saved])
-def test_without_notes_what_was_saved_lies_between_two_numbers(name: str) -> None:
+def test_without_notes_saved_rebalances_have_bounds(name: str) -> None:
     world = play(name).world
     exact, inferred = advised(world).replacements, advised(world, notes=False).replacements
     least, most = sum(one.saved_at_least for one in inferred), sum(one.saved_rebalances for one in inferred)

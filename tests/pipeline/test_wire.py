@@ -1,4 +1,4 @@
-"""Live logs over the wire: the same rows as from the directory, whatever brokers do meanwhile."""
+"""Live logs over the wire: the same rows as from the directory, through failures of brokers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def read(cluster: FakeCluster, **options: Any) -> tuple[list[Row], list[Segment]
     return rows, segments, covered, cursor
 
 
-def told(rows: list[Row]) -> list[tuple[object, ...]]:
+def record_rows(rows: list[Row]) -> list[tuple[object, ...]]:
     """Without the file that they are from."""
     return [row[1:-2] for row in rows]
 
@@ -70,9 +70,9 @@ def written(cluster: FakeCluster, folder: Path) -> list[Row]:
     return reference(folder / "__consumer_offsets-0")
 
 
-def test_a_live_log_says_what_its_segments_say(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_a_log_read_live_equals_its_segments(cluster: FakeCluster, tmp_path: Path) -> None:
     rows, (segment,), _, cursor = read(cluster)
-    assert told(rows) == told(written(cluster, tmp_path))
+    assert record_rows(rows) == record_rows(written(cluster, tmp_path))
     assert {row.cluster for row in rows} == {"fake"}
     assert segment.records == len(rows)
     assert cursor.next_offset == cluster.end
@@ -91,12 +91,12 @@ def test_a_leader_that_moves_is_followed(cluster: FakeCluster, tmp_path: Path) -
 
     cluster.trouble = move
     rows, *_ = read(cluster)
-    assert told(rows) == told(written(cluster, tmp_path))
+    assert record_rows(rows) == record_rows(written(cluster, tmp_path))
     assert {number for number, name in cluster.asked if name == "Fetch"} == {0, 1}
 
 
 @pytest.mark.parametrize("trouble", [None, int(ErrorCode.KAFKA_STORAGE_ERROR), int(ErrorCode.UNKNOWN_TOPIC_ID), int(ErrorCode.FENCED_LEADER_EPOCH)])
-def test_what_passes_is_asked_again(cluster: FakeCluster, tmp_path: Path, trouble: int | None) -> None:
+def test_transient_errors_are_retried(cluster: FakeCluster, tmp_path: Path, trouble: int | None) -> None:
     asked = 0
 
     def fail(number: int, request: Any) -> int | None:
@@ -106,16 +106,16 @@ def test_what_passes_is_asked_again(cluster: FakeCluster, tmp_path: Path, troubl
 
     cluster.trouble = fail
     rows, *_ = read(cluster)
-    assert told(rows) == told(written(cluster, tmp_path))
+    assert record_rows(rows) == record_rows(written(cluster, tmp_path))
 
 
-def test_what_does_not_pass_is_one_line(cluster: FakeCluster) -> None:
+def test_permanent_errors_are_one_line(cluster: FakeCluster) -> None:
     cluster.trouble = lambda number, request: int(ErrorCode.TOPIC_AUTHORIZATION_FAILED) if isinstance(request, FetchRequest) else 0
     with pytest.raises(BadInput, match="the broker refuses with TOPIC_AUTHORIZATION_FAILED"):
         read(cluster)
 
 
-def test_what_retention_took_is_no_complete_stretch(cluster: FakeCluster) -> None:
+def test_offsets_removed_by_retention_break_the_stretch(cluster: FakeCluster) -> None:
     cluster.batches = [batch_of(at, commit("g", "t", 0, at, at)) for at in range(50)]
     cluster.start = 20
     rows, _, covered, _ = read(cluster)
@@ -123,7 +123,7 @@ def test_what_retention_took_is_no_complete_stretch(cluster: FakeCluster) -> Non
     assert [(row.from_offset, row.to_offset, row.why) for row in covered] == [(0, 19, "retention"), (20, 49, "")]
 
 
-def test_retention_that_overtakes_the_reader_is_said(cluster: FakeCluster) -> None:
+def test_retention_overtaking_the_reader_is_reported(cluster: FakeCluster) -> None:
     cluster.batches = [batch_of(at, commit("g", "t", 0, at, at)) for at in range(50)]
     (split,) = plan_wire(Inputs.of([source(cluster)]), {}, 5)
     reading = WireRead(split)
@@ -136,16 +136,16 @@ def test_retention_that_overtakes_the_reader_is_said(cluster: FakeCluster) -> No
     assert [(row.from_offset, row.to_offset, row.why) for row in covered] == [(0, 2, ""), (3, 29, "retention"), (30, 49, "")]
 
 
-def test_what_compaction_took_is_no_complete_stretch(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_offsets_removed_by_compaction_break_the_stretch(cluster: FakeCluster, tmp_path: Path) -> None:
     cluster.batches = [batch_of(at, commit("g", "t", 0, at, at)) for at in [3, *range(100, 200), 300]]
     rows, _, covered, _ = read(cluster)
-    assert told(rows) == told(written(cluster, tmp_path))
+    assert record_rows(rows) == record_rows(written(cluster, tmp_path))
     assert [(row.from_offset, row.to_offset, row.why) for row in covered] == [
         (0, 99, "compacted"), (100, 199, ""), (200, 299, "compacted"), (300, 300, ""),
     ]  # fmt: skip
 
 
-def test_aborted_transactions_are_left_out_and_counted(cluster: FakeCluster) -> None:
+def test_aborted_transactions_are_skipped_and_counted(cluster: FakeCluster) -> None:
     one = commit("g", "t", 0, 1, 2)
     cluster.batches = [
         batch_of(0, one, transactional=True, producer=1),
@@ -173,7 +173,7 @@ def test_a_damaged_batch_is_counted_or_refused(cluster: FakeCluster) -> None:
         read(cluster, on_corrupt="fail")
 
 
-def test_addresses_that_lead_nowhere_are_one_line() -> None:
+def test_unreachable_addresses_are_one_line() -> None:
     for text in ("kafka://", "kafka://host:port", "kafka://host:99999"):
         with pytest.raises(BadInput, match="write kafka://HOST:PORT"):
             Client(text)
@@ -183,7 +183,7 @@ def test_addresses_that_lead_nowhere_are_one_line() -> None:
         plan_wire(Inputs.of([f"kafka://127.0.0.1:{port}"]), {}, 0.3)
 
 
-def test_a_cluster_that_was_met_is_waited_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_reached_before_is_waited_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "UNKNOWN_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as closed:
         inputs = Inputs.of([f"kafka://127.0.0.1:{closed.getsockname()[1]}"])
@@ -201,7 +201,7 @@ def test_an_end_within_a_batch_is_before_it(cluster: FakeCluster) -> None:
 # Our own broker
 
 
-def test_our_own_broker_is_read_live_as_its_directory_is(tmp_path: Path) -> None:
+def test_a_tenure_broker_read_live_equals_its_directory(tmp_path: Path) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     quiet = Progress()
     with running.broker("--profile", "test", "--listen", "127.0.0.1:0", "--data", str(data), "--set", "offsets.topic.num.partitions=3") as broker:
@@ -220,7 +220,7 @@ def test_our_own_broker_is_read_live_as_its_directory_is(tmp_path: Path) -> None
         assert [row[:-2] for row in live] == [row[:-2] for row in rows_of(Row, beside.read("records"))]
 
 
-def test_where_topics_end_is_asked_with_each_turn(tmp_path: Path) -> None:
+def test_end_offsets_are_requested_in_each_turn(tmp_path: Path) -> None:
     """The ends are kept for a full build, and only where they have changed."""
     quiet = Progress()
     with running.broker("--profile", "test", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")) as broker:
@@ -242,7 +242,7 @@ def test_where_topics_end_is_asked_with_each_turn(tmp_path: Path) -> None:
         build(warehouse, Sequential(quiet), full=True)
     assert live_rows(warehouse) == first
     lags = warehouse.read("groups", columns=["group", "lag"]).to_pylist()
-    assert {one["lag"] for one in lags if one["group"].startswith("group-")} == {0}  # 100 was committed, beyond the end
+    assert {lag["lag"] for lag in lags if lag["group"].startswith("group-")} == {0}  # 100 was committed, beyond the end
 
 
 def live_rows(warehouse: Warehouse) -> list[EndOffset]:

@@ -45,7 +45,7 @@ def read(out: Path, source: object) -> list[Row]:
     return rows_of(Row, warehouse.read("records"))
 
 
-def test_a_compacted_directory_of_kafkas_says_what_its_dump_tool_says(tmp_path: Path) -> None:
+def test_a_compacted_kafka_directory_equals_its_dump_tools_output(tmp_path: Path) -> None:
     rows = read(tmp_path / "out", KAFKA_WRITTEN)
     seen = [compare(rows, segment) for segment in sorted(KAFKA_WRITTEN.glob("__consumer_offsets-*/*.log")) if segment.stat().st_size]
     assert sum(seen) == len([row for row in rows if row.kind != "control"]) == 94
@@ -69,7 +69,7 @@ def kafka() -> Iterator[tuple[Path, int]]:
 
 
 def use(bootstrap: str) -> None:
-    """Consumers, static ones among them, that come, commit, go and come again; transactions that commit and that do not."""
+    """Consumers, static ones among them, that start, commit, stop and return; transactions with commits and aborts."""
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
     for number in range(500):
         producer.produce("orders", str(number).encode())
@@ -92,7 +92,7 @@ def use(bootstrap: str) -> None:
             if name == "shipping":
                 transact(bootstrap, consumer, turn % 2 == 0)
             consumer.close()
-    for name, commits in (("paid", True), ("unpaid", False)):  # nothing comes behind these that compaction would keep instead
+    for name, commits in (("paid", True), ("unpaid", False)):  # no later record that compaction would keep instead
         consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": name})
         transact(bootstrap, consumer, commits)
         consumer.close()
@@ -108,7 +108,7 @@ def transact(bootstrap: str, consumer: Any, commits: bool) -> None:
 
 
 def printed(port: int, formatter: str) -> list[dict[str, Any]]:
-    """What Kafka's console consumer prints of committed records."""
+    """The committed records in the output of Kafka's console consumer."""
     said = ""
     for partition in range(PARTITIONS):  # assigned, so that no group joins and nothing is written by looking
         options = ["--topic", "__consumer_offsets", "--partition", str(partition), "--offset", "earliest", "--timeout-ms", "4000"]
@@ -120,14 +120,14 @@ def printed(port: int, formatter: str) -> list[dict[str, Any]]:
 
 def committed(records: list[dict[str, Any]]) -> Numbers:
     found: Numbers = Counter()
-    for one in records:
-        key, value = one["key"]["data"], (one["value"] or {}).get("data", {})
+    for record in records:
+        key, value = record["key"]["data"], (record["value"] or {}).get("data", {})
         found[key["group"], key["topic"], key["partition"], value.get("offset"), value.get("commitTimestamp")] += 1
     return found
 
 
 def settled(port: int) -> list[dict[str, Any]]:
-    """Until the cleaner has nothing more to do: what is printed twice is the same."""
+    """Wait until the cleaner is done: two dumps in a row are equal."""
     before = printed(port, "OffsetsMessageFormatter")
     until = time.monotonic() + 90
     while True:
@@ -137,7 +137,7 @@ def settled(port: int) -> list[dict[str, Any]]:
         before = now
 
 
-def test_live_and_from_its_directory_kafka_is_read_as_its_formatters_print_it(kafka: tuple[Path, int], tmp_path: Path) -> None:
+def test_kafka_read_live_and_from_its_directory_equals_its_formatters_output(kafka: tuple[Path, int], tmp_path: Path) -> None:
     folder, port = kafka
     theirs = settled(port)
     live = read(tmp_path / "live", f"kafka://127.0.0.1:{port}")
@@ -146,13 +146,13 @@ def test_live_and_from_its_directory_kafka_is_read_as_its_formatters_print_it(ka
     for rows in (live, here):
         ours = [row for row in rows if row.kind == "offset" and not row.tombstone]
         assert Counter((row.group, row.topic, row.topic_partition, row.committed, row.commit_ms) for row in ours) == committed(
-            [one for one in theirs if one["value"]]
+            [row for row in theirs if row["value"]]
         )
         assert {row.txn for row in ours if row.group == "paid"} == {True}
         assert not [row for row in rows if row.group == "unpaid" and row.kind == "offset"]
     groups = printed(port, "GroupMetadataMessageFormatter")
     images = Counter((row.group, row.tombstone) for row in live if row.kind == "group")
-    assert images == Counter((one["key"]["data"]["group"], one["value"] is None) for one in groups)
+    assert images == Counter((group["key"]["data"]["group"], group["value"] is None) for group in groups)
     assert [row[1:-2] for row in live] == [row[1:-2] for row in here]
     segments = rows_of(Segment, Warehouse.open(tmp_path / "here").read("segments"))
     assert sum(row.records for row in segments) == len(here)
@@ -163,7 +163,7 @@ def test_live_and_from_its_directory_kafka_is_read_as_its_formatters_print_it(ka
             compare(here, segment)
 
 
-def test_read_live_kafka_says_how_far_its_groups_are_behind(kafka: tuple[Path, int], tmp_path: Path) -> None:
+def test_a_kafka_read_live_has_the_lag_of_its_groups(kafka: tuple[Path, int], tmp_path: Path) -> None:
     """Kafka keeps no notes of where its topics end: the brokers are asked."""
     _, port = kafka
     inputs = Inputs.of([f"kafka://127.0.0.1:{port}"])

@@ -1,4 +1,4 @@
-"""What a row says of a rebalance, and what the coordinator really did, in the same form."""
+"""The fields of a row about a rebalance, and the coordinator's real values, in the same form."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Random sequences of group requests, played to this broker and to Apache Kafka alike: `make oracle`.
+"""Random sequences of group requests, played both to this broker and to Apache Kafka: `make oracle`.
 
-A sequence is a list of steps, plain enough for JSON, in which members go by names (`@p1` is whatever id the actor p1 was given
-last), so that it can be played to any server and its answers compare. steps.py says what a step may be, player.py plays one
-sequence, traces.py compares what came of it, choosing.py invents sequences, shrinking.py makes them short, hunting.py drives
-many at once. recorded/ holds sequences with Kafka's answers, for test_recorded.py.
+A sequence is a list of steps that can be written as JSON. Members have names (`@p1` is the id that the actor p1 got last), so that
+a sequence can be played to any server and the replies compared. steps.py defines the steps, player.py plays one sequence,
+traces.py compares the results, choosing.py invents sequences, shrinking.py shortens them, hunting.py plays many at once.
+recorded/ holds sequences with Kafka's replies, for test_recorded.py.
 """

@@ -81,7 +81,7 @@ def hunt_in(world: str, given: argparse.Namespace) -> int:
         arena = Arena(kafka_port, other_port, f"{given.seed}{world[0]}", looking=KEYS["describe"] in versions)
         chase = Hunt(arena, versions, say, given.lanes, given.ticks, REBALANCES_IN.get(world, REBALANCES))
         if given.tell:
-            chase.told = tell
+            chase.on_difference = tell
         begin = time.monotonic()
         asyncio.run(chase.run(given.minutes * 60 / len(given.worlds), given.count))
         say(f"\n=== {world}, seed {given.seed}, {time.monotonic() - begin:.0f} s")
@@ -113,7 +113,7 @@ def hunt_where_servers_die(given: argparse.Namespace) -> int:
 
 
 def settle(arena: Arena | MortalArena, found: Find, versions: Versions, world: str, given: argparse.Namespace) -> None:
-    """As it is at once, because shrinking takes its time."""
+    """The difference as found, since shrinking takes a while."""
     show(found, world)
     if not given.long:
         show(asyncio.run(shrunk(arena, found, versions, say)), world)
@@ -139,7 +139,7 @@ def make_recording(given: argparse.Namespace) -> int:
     with kafka_in(given.world) as port:
         traces = asyncio.run(record(port, given.seed, given.count, given.lanes, given.ticks, say, REBALANCES_IN.get(given.world, REBALANCES)))
     write(given.out, given.world, traces)
-    say(f"{given.out}: {len(traces)} sequences, {sum(len(one.steps) for one in traces)} steps, {given.out.stat().st_size} bytes")
+    say(f"{given.out}: {len(traces)} sequences, {sum(len(trace.steps) for trace in traces)} steps, {given.out.stat().st_size} bytes")
     return 0
 
 

@@ -1,7 +1,7 @@
-"""Invents sequences: a cast of processes that mostly do what clients do, and every so often what no client should.
+"""Invents sequences: a cast of processes that mostly behave like clients, and sometimes make mistakes that no client makes.
 
-The choice is made while a sequence is played to Kafka, so it can depend on how the group looks. Which mistakes are made is
-steered by how often they were made in this state of the group before: rare ones come first.
+Steps are chosen while the sequence is played to Kafka, so they can depend on the state of the group. The mistakes that were made
+least often in this state of the group are preferred.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tests.sequences.recipes import MISTAKEN_IDENTITIES, OTHER_MISTAKES, Recipes
 from tests.sequences.steps import KEYS, NOBODY, Step
 from tests.sequences.wire import Versions
 
-# A whole number of ticks and a third, in ms. Never the same for both: what falls due in the same millisecond may run in any order.
+# A whole number of ticks and a third, in ms. All different: events due in the same millisecond may run in any order.
 SESSIONS = (1600, 2800, 4000, 31_600, 31_600)
 REBALANCES = (440, 1640, 1640, 2840, 61_640, 61_640)
 OUT_OF_BOUNDS = (50, 1_800_001)
-# No two in one bucket of Java's hash map: there a tie of votes is decided by the order of random ids.
+# No two share a bucket of Java's hash map: there the order of random ids would decide a tied vote.
 PROTOCOL_NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky", "stream", "a", "b")
-# What Kafka cannot read in the midst of a subscription (Z7) is not sent: it leaves such a group without answers.
+# Bytes on which Kafka fails in the middle of a subscription (Z7) are not sent: it would never answer the group.
 METADATA = ("sub t0", "sub t0 t1", "sub", "raw 0000", "raw", "m", "m2")
 TYPES = ("consumer", "consumer", "consumer", "connect")
 OFFSETS = (["t0", 0], ["t0", 1], ["t1", 0], ["nope", 0], ["t0", 99])
@@ -41,11 +41,11 @@ class Actor:
         self.protocols = protocols
         self.session = session
         self.rebalance = rebalance
-        self.version = version  # it joins with this one, or with any when None
+        self.version = version  # it joins with this protocol, or with any if None
 
 
 class Choosing:
-    """One sequence in the making."""
+    """One sequence under construction."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Choosing:
             if instance and chance.random() < 0.03:
                 instance = ""
             if instance and chance.random() < 0.12:
-                instance = "i1"  # two processes under one name
+                instance = "i1"  # two processes with one name
             listed = chance.sample(names, len(names)) if chance.random() < 0.5 else list(names)
             if chance.random() < 0.15:
                 listed = listed[: chance.randint(1, len(listed))]
@@ -123,7 +123,7 @@ class Choosing:
         self.burst = self.chance.randint(1, 9)
         return {"do": "tick", "n": ticks} if self.ticks_left >= 0 else None
 
-    # --- what clients do ---
+    # --- behaviour of clients ---
 
     def _sensible(self, player: Player) -> Step | None:
         chance = self.chance
@@ -169,7 +169,7 @@ class Choosing:
             "v": self._version("join", actor.instance) if version is None else version,
             "member": "" if fresh else f"@{actor.name}",
             "type": self.type,
-            "protocols": [list(one) for one in actor.protocols],
+            "protocols": [list(protocol) for protocol in actor.protocols],
             "session": actor.session,
             "rebalance": actor.rebalance,
         }
@@ -225,7 +225,7 @@ class Choosing:
         return self._identity(actor, "commit") | {"offsets": self._offsets()}
 
     def _commit_of_anybody(self, player: Player) -> Step:
-        """Of who uses no group, only its offsets."""
+        """A commit without a group protocol, as by tools."""
         group = self.chance.choice(("g", "h", "h"))
         step = {"do": "commit", "by": self._anyone().name, "v": self._version("commit"), "group": group, "member": "", "generation": -1}
         return step | {"offsets": self._offsets()}
@@ -269,7 +269,7 @@ class Choosing:
     def _anyone(self) -> Actor:
         return self.chance.choice(self.actors)
 
-    # --- what no client should do ---
+    # --- mistakes ---
 
     def _mistake(self, player: Player) -> Step:
         kinds = OTHER_MISTAKES if self.chance.random() < 0.4 else MISTAKEN_IDENTITIES
@@ -277,7 +277,7 @@ class Choosing:
         inside = [actor for actor in self.actors if player.known(actor.name).id() in player.members()]
         actor = self.chance.choice(inside) if inside and self.chance.random() < 0.6 else self._anyone()
         if member == "pending":
-            actor = next((one for one in self.actors if player.known(one.name).pending), actor)
+            actor = next((actor for actor in self.actors if player.known(actor.name).pending), actor)
         if not instance:
             return self._wrong(player, actor, do, member)
         step = self._plain(player, actor, do)
@@ -335,7 +335,7 @@ class Choosing:
                 step["assign"] = [[NOBODY, "x"], [f"@{self._anyone().name}", "y"]]
         elif do == "leave":
             step["v"] = self._version("leave", at_least=3)
-            entries = [[f"@{one.name}", chance.choice((one.instance, None))] for one in self.actors] + [["", one.instance] for one in self.actors]
+            entries = [[f"@{actor.name}", chance.choice((actor.instance, None))] for actor in self.actors] + [["", actor.instance] for actor in self.actors]
             some = chance.sample(entries, chance.randint(1, min(4, len(entries))))
             step["members"] = {"nobody at all": [], "twice": [entries[0], entries[0]], "several": some, "batch": [[NOBODY, None], *some]}[how]
         elif how == "retention":

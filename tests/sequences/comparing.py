@@ -1,8 +1,8 @@
-"""Where two traces of one sequence differ first, and whether that is meant.
+"""The first difference between two traces of one sequence, and whether it is expected.
 
-Some choices are free: which survivor becomes leader follows from the hash of random ids. Where the two chose differently, and both
-may, the comparison ends without a difference, since what follows has different causes. Deviations of ours stand in DEVIATIONS
-and TAINTS; nothing else is forgiven.
+Some choices are free: the hash of random ids decides which survivor becomes leader. Where the two servers elected different leaders,
+and both were free to, the comparison ends without a difference, as later steps have different causes. Our deviations are listed in
+DEVIATIONS and TAINTS; no other difference is accepted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NEW = {"Empty", "PreparingRebalance", "CompletingRebalance"}
 
 
 class Difference(NamedTuple):
-    """At which step, in what, and what either said. `meant` names the deviation, or the freedom, that explains it."""
+    """The step, the field and both values. `meant` names the deviation, or the free choice, that explains it."""
 
     step: int
     place: str
@@ -29,12 +29,12 @@ class Difference(NamedTuple):
 
     @property
     def signature(self) -> str:
-        """What is most likely the same find."""
+        """Equal for finds that probably have the same cause."""
         return f"{self.place} {code_of(self.ours)}/{code_of(self.kafkas)}"
 
 
 class Deviation(NamedTuple):
-    """Ours is meant to answer where Kafka leaves the client waiting: this request, with one of these answers, at a step of this kind."""
+    """Ours answers where Kafka leaves the client waiting: this request, with one of these replies, at a step of this kind."""
 
     name: str
     do: str
@@ -50,22 +50,22 @@ DEVIATIONS = [
     Deviation("Z2", "sync", ("sync",), ({"error_code": 27},)),
     Deviation("Z2", "join", ("join",), ({"error_code": 25}, {"error_code": 25, "protocol_name": None})),
 ]
-# A taint is noted by the player: from that step on Kafka does what ours is meant not to do. Z3: a needless rebalance. Z13: after a
-# kill an id that a member no longer has. The others of the list cannot be met here: Z4, Z17 and Z19 need an append that is slow or
+# The player sets a taint: from that step on Kafka does something that ours deliberately does not. Z3: a needless rebalance. Z13: after a
+# kill an id that a member no longer has. The others of the list cannot occur here: Z4, Z17 and Z19 need an append that is slow or
 # fails, Z6 a log being loaded, Z18 a first start; Z7 needs requests that are not sent.
 
 
 def differences(ours: Trace, kafkas: Trace) -> Iterator[Difference]:
-    """In the order in which they show."""
+    """In the order of the steps."""
     found: dict[int, list[Difference]] = {}
-    length = min(len(ours.answers), len(kafkas.answers))  # what is recorded may have been cut
+    length = min(len(ours.answers), len(kafkas.answers))  # recordings may have been cut
     arrivals = [{number: at for at, came in enumerate(trace.answers[:length]) for number in came} for trace in (ours, kafkas)]
     for number in sorted(arrivals[0] | arrivals[1]):
         one = answers_differ(ours, kafkas, number, arrivals[0].get(number), arrivals[1].get(number))
         if one:
             found.setdefault(one.step, []).append(one)
     for at in range(length):
-        if parted := parting(ours, kafkas, at):
+        if parted := free_choices_differ(ours, kafkas, at):
             yield parted
         yield from found.get(at, [])
         if ours.looks[at] != kafkas.looks[at] and ours.looks[at]:
@@ -90,7 +90,7 @@ def looks_differ(ours: Trace, kafkas: Trace, at: int) -> Iterator[Difference]:
         mine = ours.looks[at].get(group)
         if mine == theirs:
             continue
-        # Kafka shows a new group once it is in its log, which may be a moment after its answers; what ours shows is there (Z17).
+        # Kafka shows a new group once it is in its log, perhaps a moment after its replies; ours shows it with them (Z17).
         soon = range(at + 1, min(at + 1 + SHOWN_AFTER, len(ours.looks), len(kafkas.looks)))
         states = {mine[0], theirs[0]} if mine else set()
         new = "Dead" in states and not states.isdisjoint(NEW)
@@ -99,13 +99,13 @@ def looks_differ(ours: Trace, kafkas: Trace, at: int) -> Iterator[Difference]:
 
 
 def close(steps: list[Step], first: int, second: int) -> bool:
-    """An answer that took a little longer is told with the next step; over a tick it is another answer."""
+    """A slightly later reply is recorded with the next step; more than a tick later it is a difference."""
     low, high = sorted((first, second))
     return high - low == 1 and steps[high]["do"] != "tick"
 
 
-def parting(ours: Trace, kafkas: Trace, at: int) -> Difference | None:
-    """Whether the two elected different leaders here, where both were free to."""
+def free_choices_differ(ours: Trace, kafkas: Trace, at: int) -> Difference | None:
+    """Whether the two servers elected different leaders here, both free to do so."""
     for number, theirs in kafkas.answers[at].items():
         mine = ours.answers[at].get(number)
         if kafkas.steps[number]["do"] != "join" or not isinstance(mine, dict) or not isinstance(theirs, dict):
@@ -117,9 +117,9 @@ def parting(ours: Trace, kafkas: Trace, at: int) -> Difference | None:
             continue
         group = kafkas.steps[number].get("group", "g")
         before = leader_before(kafkas, at, group)
-        there = {one["member_id"] for trace in (ours, kafkas) for one in successes(trace, at, group)}
-        there |= {member[0] for trace in (ours, kafkas) for member in trace.looks[max(0, at - 1)].get(group, [[]] * 4)[3]}  # answer not seen
-        if before and not any(same_seat(before, one) for one in leaders) and all(one in there or one.endswith(LOST) for one in leaders):
+        there = {success["member_id"] for trace in (ours, kafkas) for success in successes(trace, at, group)}
+        there |= {member[0] for trace in (ours, kafkas) for member in trace.looks[max(0, at - 1)].get(group, [[]] * 4)[3]}  # reply not seen
+        if before and not any(same_seat(before, leader) for leader in leaders) and all(leader in there or leader.endswith(LOST) for leader in leaders):
             return Difference(at, "leader", leaders[0], leaders[1], "free choice")
     return None
 
@@ -135,8 +135,8 @@ def successes(trace: Trace, at: int, group: str) -> list[dict[str, Any]]:
 
 def leader_before(trace: Trace, at: int, group: str) -> str:
     for earlier in reversed(range(at)):
-        for one in successes(trace, earlier, group):
-            return str(one.get("leader", ""))
+        for success in successes(trace, earlier, group):
+            return str(success.get("leader", ""))
     return ""
 
 
@@ -146,23 +146,23 @@ def same_seat(first: str, second: str) -> bool:
 
 
 def first_difference(ours: Trace, kafkas: Trace) -> Difference | None:
-    """The first that is not meant; from where they parted, or from a taint on, nothing is compared."""
+    """The first unexpected difference; after a different free choice, or a taint, nothing is compared."""
     tainted = min((trace.tainted for trace in (ours, kafkas) if trace.tainted), default=None)
-    for one in differences(ours, kafkas):
-        if tainted and one.step >= tainted[0]:
+    for difference in differences(ours, kafkas):
+        if tainted and difference.step >= tainted[0]:
             return None
-        if one.place == "leader" and one.meant:
+        if difference.place == "leader" and difference.meant:
             return None
-        if not one.meant:
-            return one
+        if not difference.meant:
+            return difference
     return None
 
 
 def real_difference(ours: list[Trace], kafkas: list[Trace]) -> Difference | None:
-    """The one that every play at ours shows against every play at Kafka: neither chance nor a slow machine."""
+    """The difference that every play on ours shows against every play on Kafka: neither chance nor a slow machine."""
     found: list[Difference] = []
     for trace in ours:
-        against = [first_difference(trace, one) for one in kafkas]
+        against = [first_difference(trace, kafka) for kafka in kafkas]
         if None in against:
             return None
         found.append(max((one for one in against if one), key=lambda one: one.step))
@@ -178,6 +178,6 @@ def code_of(said: Any) -> str:
     return str(said)
 
 
-def met(ours: Trace, kafkas: Trace) -> set[str]:
-    """The deviations that this pair shows."""
-    return {one.meant for one in differences(ours, kafkas) if one.meant}
+def occurring(ours: Trace, kafkas: Trace) -> set[str]:
+    """The deviations that occur in this pair."""
+    return {difference.meant for difference in differences(ours, kafkas) if difference.meant}

@@ -1,4 +1,4 @@
-"""Which answers were seen, in which state of the group: what a run reached, and what it did not."""
+"""The replies seen in each state of the group, and those that are missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.sequences.traces import Trace
 STATES = ("Dead", "Empty", "PreparingRebalance", "CompletingRebalance", "Stable")
 D, E, P, C, S = STATES
 
-# What the rules can answer, by the state that the group is in when it is asked ("" is any).
+# The replies that the rules allow, by the state of the group at the request ("" is any).
 REACHABLE: dict[str, dict[str, tuple[int, ...]]] = {
     "join": {
         "": (24, 26), D: (0, 23, 25, 79), E: (0, -1, 23, 25, 79), P: (0, -1, 23, 25, 79, 82), C: (0, -1, 23, 25, 79, 82), S: (0, -1, 23, 25, 79, 82),
@@ -72,7 +72,7 @@ class Coverage:
 
 
 def codes(step: dict, answer: dict, look: dict) -> list[tuple[str, int]]:  # type: ignore[type-arg]
-    """Every code in the answer, with the state of the group that it is about."""
+    """Every error code in the reply, with the state of its group."""
 
     def state(group: str) -> str:
         return look.get(group, [D])[0] or D

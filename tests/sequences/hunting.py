@@ -1,6 +1,6 @@
 """Many sequences at once: invented while they are played to Kafka, played again to the other server, compared.
 
-A difference counts when it shows in every one of several more plays on both sides: chance, and a machine that was busy, do not.
+A difference counts if it occurs in every one of several more plays on both sides: neither chance nor a busy machine cause that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import count
 from random import Random
 
 from tests.sequences.choosing import REBALANCES, Choosing
-from tests.sequences.comparing import Difference, first_difference, met, real_difference
+from tests.sequences.comparing import Difference, first_difference, occurring, real_difference
 from tests.sequences.coverage import Coverage
 from tests.sequences.player import TICK_S, Choose, Player, following
 from tests.sequences.recipes import Recipes
@@ -22,7 +22,7 @@ from tests.sequences.traces import Trace
 from tests.sequences.wire import Versions
 
 LANES = 60
-KAFKA_PLAYS = 5  # free choices have few outcomes: one of so many plays took ours
+KAFKA_PLAYS = 5  # free choices have few outcomes: one of this many plays has the outcome of ours
 OURS_PLAYS = 3
 LATE_AGAIN = 3
 FINDS_MAX = 12
@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 
 
 class Find:
-    """A sequence that comes out differently, however often it is played."""
+    """A sequence with different results, however often it is played."""
 
     __slots__ = ("difference", "kafkas", "ours", "steps")
 
@@ -42,14 +42,14 @@ class Find:
 
 
 class Arena:
-    """Kafka and the other one, and a name for each play that nobody had."""
+    """Kafka and the other server, and an unused name for each play."""
 
     def __init__(self, kafka_port: int, other_port: int, seed: str, scale: float = 1.0, looking: bool = True) -> None:
         self.kafka_port = kafka_port
         self.other_port = other_port
         self.seed = seed
         self.scale = scale
-        self.looking = looking  # whether the other one serves DescribeGroups
+        self.looking = looking  # whether the other server supports DescribeGroups
         self._numbers = count()
 
     async def play(self, port: int, choose: Choose, scale: float | None = None) -> Trace:
@@ -57,7 +57,7 @@ class Arena:
         return await player.play(choose)
 
     async def punctual(self, port: int, steps: list[Step]) -> Trace:
-        """A play that was not late, if one of a few is not; each try takes more time over it."""
+        """A play that was not late, if one of a few is not; each attempt is played more slowly."""
         for attempt in range(LATE_AGAIN):
             trace = await self.play(port, following(steps), self.scale * (1 + attempt / 2))
             if not trace.late:
@@ -84,7 +84,7 @@ def agreed(ours: Trace, kafkas: Trace) -> int:
 
 
 class Hunt:
-    """One run: until the time is up or so many sequences are played."""
+    """One run: until the time is over or the given number of sequences was played."""
 
     def __init__(
         self, arena: Arena, versions: Versions, say: Say, lanes: int = LANES, ticks: int = 9, rebalances: tuple[int, ...] = REBALANCES
@@ -100,7 +100,7 @@ class Hunt:
         self.finds: dict[str, Find] = {}
         self.counts: Counter[str] = Counter()
         self.deviations: Counter[str] = Counter()
-        self.told: Callable[[int, Difference, Trace], None] | None = None
+        self.on_difference: Callable[[int, Difference, Trace], None] | None = None
         self._numbers = count()
 
     async def run(self, seconds: float, sequences: int) -> None:
@@ -109,7 +109,7 @@ class Hunt:
         await asyncio.gather(*[self._lane(until, sequences, chance.random() * TICK_S) for _ in range(self.lanes)])
 
     async def _lane(self, until: float, sequences: int, pause: float) -> None:
-        await asyncio.sleep(pause)  # so that not everybody's ticks begin together
+        await asyncio.sleep(pause)  # so that the ticks of the players do not begin together
         while time.monotonic() < until and (number := next(self._numbers)) < sequences:
             await self._sequence(number)
 
@@ -121,7 +121,7 @@ class Hunt:
             return
         self.coverage.add(kafkas)
         ours = await self.arena.play(self.arena.other_port, following(kafkas.steps))
-        self.deviations.update(met(ours, kafkas))
+        self.deviations.update(occurring(ours, kafkas))
         if kafkas.tainted:
             self.deviations[kafkas.tainted[1]] += 1
         difference = first_difference(ours, kafkas)
@@ -129,8 +129,8 @@ class Hunt:
         if difference is None:
             return
         self.counts["differed at first"] += 1
-        if self.told is not None:
-            self.told(number, difference, kafkas)
+        if self.on_difference is not None:
+            self.on_difference(number, difference, kafkas)
         if difference.signature in self.finds or len(self.finds) >= FINDS_MAX:
             self.counts["most likely known"] += 1
             return

@@ -1,7 +1,7 @@
-"""Sequences in whose midst the server is killed: `make oracle ARGS="--worlds killed"`.
+"""Sequences with a kill of the server in the middle: `make oracle ARGS="--worlds killed"`.
 
-All sequences of a batch are played at once; when each has come to its `kill`, the server ends by SIGKILL and starts again over its
-data, and all go on. What is left of the groups is what was in the log.
+All sequences of a batch are played at once; when each has come to its `kill`, the server is killed with SIGKILL and started again over
+its data, and all continue. The groups are restored from the log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.kafka_process import CLUSTER_ID, LOGGING, PROPERTIES, STOP_SECONDS, a
 from tests.oracle import JAVA, kafka_jars, run_java
 from tests.running import Broker
 from tests.sequences.choosing import Choosing
-from tests.sequences.comparing import first_difference, met, real_difference
+from tests.sequences.comparing import first_difference, occurring, real_difference
 from tests.sequences.coverage import Coverage
 from tests.sequences.hunting import Find, Say, agreed
 from tests.sequences.player import TICK_S, Choose, Player, following
@@ -35,12 +35,12 @@ KAFKA_PLAYS = 3
 OURS_PLAYS = 2
 BATCH = 120
 CONFIRMED_MAX = 12
-LONG = (61_640,)  # nothing falls due while a server starts
+LONG = (61_640,)  # no timeout ends while a server starts
 WORLD = "plain"
 
 
 class MortalKafka:
-    """A Kafka over one directory, that can die and come back on its port."""
+    """A Kafka over one directory, that can be killed and restarted on its port."""
 
     def __init__(self, folder: Path) -> None:
         kafka_jars()
@@ -108,7 +108,7 @@ def mortals(kind: type[Mortal]) -> Iterator[Mortal]:
 
 
 class Stage:
-    """One server and those who play to it: it dies when everybody who is still there waits for that."""
+    """One server and its players: it is killed when all players that are left wait for that."""
 
     def __init__(self, server: Mortal, players: int) -> None:
         self.server = server
@@ -132,7 +132,7 @@ class Stage:
 
 
 class Halved:
-    """A sequence in the making, with a kill after its first part."""
+    """A sequence under construction, with a kill after its first part."""
 
     def __init__(self, seed: str, versions: Versions, recipes: Recipes) -> None:
         self.choosing = Choosing(Random(seed), versions, recipes, 5, LONG, LONG)
@@ -175,7 +175,7 @@ class MortalArena:
         return (await self.find_all([steps]))[0]
 
     async def find_all(self, some: list[list[Step]]) -> list[Find | None]:
-        """Every one of them several times, in two batches."""
+        """Each of them several times, in two batches."""
         kafkas = await self.plays(self.kafka, [following(steps) for steps in some for _ in range(KAFKA_PLAYS)])
         ours = await self.plays(self.other, [following(steps) for steps in some for _ in range(OURS_PLAYS)])
         return [
@@ -200,7 +200,7 @@ async def hunt_killing(arena: MortalArena, versions: Versions, seconds: float, s
         differing = []
         for mine, theirs in zip(ours, kafkas, strict=True):
             coverage.add(theirs)
-            counts.update(met(mine, theirs))
+            counts.update(occurring(mine, theirs))
             if theirs.tainted:
                 counts[theirs.tainted[1]] += 1
             if (one := first_difference(mine, theirs)) and one.signature not in finds:

@@ -1,9 +1,9 @@
 """Plays one sequence to one server.
 
-Time is cut into ticks. Requests go out in the first part of a tick, one after the other, each when the one before is answered or
-has clearly been parked. Every timeout in a sequence is a whole number of ticks and a third: what falls due does so well after the
-requests of its tick and well before those of the next, and so does what falls due in turn because of that. So the answers do
-not hang on a few milliseconds. A play during which the machine was too slow for this says that it was `late`.
+Time is divided into ticks. Requests are sent in the first part of a tick, one by one, each after the previous was answered or clearly
+parked. Every timeout in a sequence is a whole number of ticks and a third, so timeouts (and timeouts started by them) end well after
+the requests of a tick and well before those of the next. So the replies do not depend on a few milliseconds. A play on a machine
+that was too slow for this is marked `late`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tests.sequences.wire import CLOSED, Wire
 
 TICK_S = 1.2
 REQUESTS_S = 0.3  # of a tick, for requests
-PARKED_S = 0.06  # without an answer for so long, a request is parked
-LINGER_S = 0.008  # for the answers that others get by the same step
+PARKED_S = 0.06  # without a reply for so long, a request counts as parked
+LINGER_S = 0.008  # for the replies that others get by the same step
 LATE_S = 0.06
 GROUPS = ("g", "h")
 LOOK_VERSION = 5
@@ -41,7 +41,7 @@ class Player:
     def __init__(self, port: int, prefix: str, scale: float = 1.0, looking: bool = True, die: Die | None = None) -> None:
         self._die = die
         self.killed = False
-        self._replacing: set[str] = set()  # groups with a new id for a static name that no assignment has followed yet
+        self._replacing: set[str] = set()  # groups with a new id for a static name and no assignment since then
         self._looking = looking
         self._port = port
         self._scale = scale
@@ -62,7 +62,7 @@ class Player:
         self._begin = 0.0
 
     async def play(self, choose: Choose) -> Trace:
-        """One step after the other, until there is none."""
+        """Play one step after the other, until there is none."""
         self._looker = await Wire.open(self._port)
         try:
             await self._look()
@@ -71,7 +71,7 @@ class Player:
             while (step := choose(self)) is not None:
                 await self._step(step)
             if not self._steps or self._steps[-1]["do"] != "tick":
-                await self._step({"do": "tick"})  # what is still due comes
+                await self._step({"do": "tick"})  # pending timeouts end
         finally:
             for wire in [self._looker, *(wire for wires in self._wires.values() for wire in wires)]:
                 wire.drop()
@@ -79,7 +79,7 @@ class Player:
 
     @property
     def spent(self) -> float:
-        """How much of this tick's time for requests is used up, in seconds of an unscaled play."""
+        """The used part of this tick's time for requests, in seconds of an unscaled play."""
         return (time.monotonic() - self._begin) / self._scale - self._tick * TICK_S
 
     def known(self, actor: str, group: str = "g") -> Known:
@@ -123,7 +123,7 @@ class Player:
                 self.known(actor, step.get("group", "g")).parked.discard(step["do"])
 
     async def _kill(self, number: int) -> None:
-        """Z13: who came back in a rebalance is in our log at once, in Kafka's when the leader has assigned."""
+        """Z13: a member that came back in a rebalance is in our log at once, in Kafka's after the leader has assigned."""
         assert self._die is not None
         if self._replacing and self.tainted is None:
             self.tainted = (number, "Z13")
@@ -151,7 +151,7 @@ class Player:
             if replaced and number == len(self._steps) - 1 and before.get(step.get("group", "g")) == "Stable":
                 self._tell_taint(number, replaced, reply)
             if step["do"] == "commit" and before.get(step.get("group", "g")) == "Dead" and self.tainted is None and nothing_kept(reply):
-                self.tainted = (number, "Z17")  # the group is there, but Kafka shows it when something else of its partition is in the log
+                self.tainted = (number, "Z17")  # the group exists, but Kafka shows it after the next record of its partition
             answered.set()
 
         request = request_of(step, self.names)
@@ -163,7 +163,7 @@ class Player:
             await asyncio.wait_for(answered.wait(), PARKED_S * self._scale)
 
     async def _wire(self, actor: str, behind: bool) -> Wire:
-        """A connection of this actor that is free, or one that is not when the request is to wait behind another."""
+        """A free connection of this actor, or a busy one if the request is to wait behind another."""
         wires = self._wires.setdefault(actor, [])
         for wire in wires:
             if not wire.closed and wire.busy is behind:
@@ -195,11 +195,11 @@ class Player:
             known.leads = reply.leader == reply.member_id
 
     def _replaced(self, step: Step) -> str:
-        """Whose place this restart takes, if it is one."""
+        """The member that this restart replaces, if any."""
         if step["do"] != "join" or step["member"] or step.get("instance") is None:
             return ""
         members = self.look[step.get("group", "g")].members if step.get("group", "g") in self.look else []
-        return next((one.member_id for one in members if one.group_instance_id == step["instance"]), "")
+        return next((member.member_id for member in members if member.group_instance_id == step["instance"]), "")
 
     def _tell_taint(self, number: int, replaced: str, reply: Any) -> None:
         """Z3: a member that had not synced is replaced in a stable group."""
@@ -235,16 +235,16 @@ class Player:
     def _answer(self, naming: Naming, number: int, reply: Any) -> Any:
         do = self._steps[number]["do"]
         if do == "list":
-            reply.groups = [one for one in reply.groups if one.group_id.startswith(self.names.prefix)]
+            reply.groups = [group for group in reply.groups if group.group_id.startswith(self.names.prefix)]
         return naming.plain(reply, do)
 
 
 def nothing_kept(reply: Any) -> bool:
-    return reply != CLOSED and not any(one.error_code == 0 for topic in reply.topics for one in topic.partitions)
+    return reply != CLOSED and not any(partition.error_code == 0 for topic in reply.topics for partition in topic.partitions)
 
 
 def following(steps: Iterable[Step]) -> Choose:
-    """The choice there is when the steps are known."""
+    """Chooses the steps of a known sequence."""
     left = iter(list(steps))
 
     def choose(player: Player) -> Step | None:
@@ -254,7 +254,7 @@ def following(steps: Iterable[Step]) -> Choose:
 
 
 def playable(step: Step) -> bool:
-    """Whether this request can be said in this version at all."""
+    """Whether this request exists in this version."""
     if step["do"] in ("tick", "drop", "kill"):
         return True
     try:

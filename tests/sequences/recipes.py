@@ -1,4 +1,4 @@
-"""Which mistakes there are, and how often each was made: rare ones come first."""
+"""The kinds of mistakes, and how often each was made: rare ones come first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 
 
 class Recipes:
-    """How often each kind of mistake was made in each state; shared by all sequences of a run."""
+    """The number of times each kind of mistake was made in each state; shared by all sequences of a run."""
 
     def __init__(self) -> None:
         self.made: Counter[tuple[str, ...]] = Counter()

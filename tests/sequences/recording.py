@@ -1,6 +1,6 @@
-"""Sequences with Kafka's answers, in files: the first line says in which world, each other is one sequence.
+"""Sequences with Kafka's replies, in files: the first line has the settings of the server, each other line is one sequence.
 
-Recorded is only what does not hang on chance: each sequence is played several times, and cut where two plays differ.
+Only reproducible results are recorded: each sequence is played several times, and cut where two plays differ.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.sequences.worlds import served_by
 
 PLAYS = 5
 STEPS_MIN = 6
-# Each replay of what differed takes its time more slowly, but where the server's own delay would not stretch along.
+# Each replay of a difference is played more slowly, except where the server's own delay would not scale along.
 REPLAYS = (1.0, 1.0, 1.5, 2.0, 2.5)
 REPLAYS_IN = {"delayed": (1.0,) * 6}
 
@@ -40,7 +40,7 @@ def read(file: Path) -> tuple[str, list[Trace]]:
 
 
 async def record(port: int, seed: str, wanted: int, lanes: int, ticks: int, say: Say, rebalances: tuple[int, ...]) -> list[Trace]:
-    """So many sequences, and of those played the ones that show most: codes that no other shows come first."""
+    """Record so many sequences, preferring those with codes that no other has."""
     arena = Arena(port, port, f"r{seed}")
     versions, recipes, numbers = await asyncio.to_thread(served_by, port), Recipes(), count()
     kept: list[Trace] = []
@@ -58,11 +58,11 @@ async def record(port: int, seed: str, wanted: int, lanes: int, ticks: int, say:
 
 
 async def certain(arena: Arena, port: int, trace: Trace) -> Trace | None:
-    """As much of it as comes out the same every time."""
+    """The part that has the same result every time."""
     if trace.late:
         return None
     again = await asyncio.gather(*[arena.punctual(port, trace.steps) for _ in range(PLAYS)])
-    same = min((one.step for other in again for one in differences(other, trace)), default=len(trace.steps))
+    same = min((difference.step for other in again for difference in differences(other, trace)), default=len(trace.steps))
     if same < STEPS_MIN or any(other.late for other in again):
         return None
     return Trace(trace.steps[:same], trace.answers[:same], trace.looks[:same])
@@ -87,7 +87,7 @@ def most_telling(traces: list[Trace], wanted: int) -> list[Trace]:
 
 
 async def replay(port: int, world: str, recorded: list[Trace], seed: str = "p") -> list[tuple[int, Difference]]:
-    """All at once. What differs is played again, with the others that did: a busy machine differs once, a bug always."""
+    """All at once. Differing sequences are played again together: a busy machine differs once, a bug always."""
     left = list(range(len(recorded)))
     found: list[tuple[int, Difference]] = []
     for attempt, scale in enumerate(REPLAYS_IN.get(world, REPLAYS)):

@@ -1,4 +1,4 @@
-"""The shortest sequence that still comes out differently in the same way: steps are left out, then what is left made plain."""
+"""The shortest sequence that still differs in the same way: steps are omitted, then the rest is simplified."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Finding(Protocol):
 
 
 async def shrunk(arena: Finding, find: Find, versions: Versions, say: Say) -> Find:
-    """Tries all shorter ones of a round at once and goes on with the first that differs."""
+    """Try all shorter candidates of a round at once, and continue with the first that differs."""
     found = find
     for _ in range(ROUNDS_MAX):
         better = await first_of(arena, shorter(found.steps), found)

@@ -46,27 +46,27 @@ NOBODY = "nobody"
 
 
 class Known:
-    """What one actor knows of one group: from the answers that reached it."""
+    """What one actor knows of one group, from the replies that reached it."""
 
     __slots__ = ("generation", "ids", "leads", "members", "newest", "parked", "pending", "protocol", "type")
 
     def __init__(self) -> None:
-        self.ids: dict[int, str] = {}  # by the step that asked: two answers may come in any order
-        self.newest = -1  # the step whose answer told the rest
+        self.ids: dict[int, str] = {}  # by the step that asked: two replies may come in any order
+        self.newest = -1  # the step whose reply had the other values
         self.generation = -1
         self.type: str | None = None
         self.protocol: str | None = None
         self.members: list[str] = []
         self.leads = False
         self.pending = False  # its last id came with error 79
-        self.parked: set[str] = set()  # "join", "sync": which of its requests have no answer yet
+        self.parked: set[str] = set()  # "join", "sync": its unanswered requests
 
     def id(self, back: int = 0) -> str:
         return self.ids[sorted(self.ids)[-1 - back]] if len(self.ids) > back else NOBODY
 
 
 class Names:
-    """What the names in steps mean to one server in one play."""
+    """The names in steps, resolved for one server in one play."""
 
     __slots__ = ("known", "prefix", "scale")
 
@@ -103,12 +103,12 @@ class Names:
         return self.of(name[1:], group).protocol if name and name.startswith("@") else name
 
     def ms(self, timeout: int) -> int:
-        """A timeout in this play; those out of bounds stay so."""
+        """A timeout in this play; out-of-bounds values stay out of bounds."""
         return timeout if timeout < 100 or timeout > 1_000_000 else round(timeout * self.scale)
 
 
 def text_of(short: str | None) -> str | None:
-    """`x*5` is xxxxx: steps stay short."""
+    """`x*5` is xxxxx: keeps steps short."""
     if short and "*" in short:
         unit, _, count = short.rpartition("*")
         return unit * int(count)
@@ -116,7 +116,7 @@ def text_of(short: str | None) -> str | None:
 
 
 def metadata_of(text: str) -> bytes:
-    """`sub t0 t1` is a consumer's subscription, `raw 00ff` those bytes, and whatever else itself."""
+    """`sub t0 t1` is a consumer's subscription, `raw 00ff` those bytes, any other text itself."""
     kind, _, rest = text.partition(" ")
     if kind == "raw":
         return bytes.fromhex(rest)

@@ -1,4 +1,4 @@
-"""The comparison itself: it must see what differs, and forgive what is meant and nothing more."""
+"""The comparison itself: it must find every difference, and accept only the expected ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.sequences.comparing import NO_ANSWER, Difference, first_difference, met, real_difference
+from tests.sequences.comparing import NO_ANSWER, Difference, first_difference, occurring, real_difference
 from tests.sequences.hunting import Find
 from tests.sequences.recipes import Recipes
 from tests.sequences.recording import read
@@ -17,7 +17,7 @@ from tests.sequences.shrinking import shrunk
 from tests.sequences.steps import Step
 from tests.sequences.traces import Naming, Trace
 
-pytestmark = pytest.mark.once  # pure rules: one Python speaks for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 FILES = sorted((Path(__file__).parent / "recorded").glob("*.jsonl"))
 LEFT, ANSWERED = {"error_code": 25}, {"error_code": 0}
@@ -54,15 +54,15 @@ def test_an_answer_that_never_comes_is_a_difference() -> None:
     assert first_difference(trace({}, {}), trace({}, {0: ANSWERED})) == Difference(1, "beat", NO_ANSWER, ANSWERED)
 
 
-def test_an_answer_to_one_that_kafka_lets_wait_is_a_difference() -> None:
+def test_an_answer_to_a_request_that_kafka_parks_is_a_difference() -> None:
     assert first_difference(trace({0: ANSWERED}, {}), trace({}, {})) == Difference(0, "beat", ANSWERED, NO_ANSWER)
 
 
-def test_an_answer_that_took_a_little_longer_is_none() -> None:
+def test_a_slightly_later_reply_is_no_difference() -> None:
     assert first_difference(trace({}, {0: ANSWERED, 1: LEFT}), trace({0: ANSWERED}, {1: LEFT})) is None
 
 
-def test_an_answer_that_came_a_tick_later_is_one() -> None:
+def test_a_reply_one_tick_later_is_a_difference() -> None:
     steps = ["beat", "tick"]
     assert first_difference(trace({}, {0: ANSWERED}, steps=steps), trace({0: ANSWERED}, {}, steps=steps))
 
@@ -70,10 +70,10 @@ def test_an_answer_that_came_a_tick_later_is_one() -> None:
 def test_a_parked_sync_is_answered_when_its_member_leaves() -> None:
     ours, kafkas = trace({}, {0: LEFT, 1: ANSWERED}, steps=["sync", "leave"]), trace({}, {1: ANSWERED}, steps=["sync", "leave"])
     assert first_difference(ours, kafkas) is None
-    assert met(ours, kafkas) == {"Z1"}
+    assert occurring(ours, kafkas) == {"Z1"}
 
 
-def test_a_parked_sync_answered_otherwise_is_a_difference() -> None:
+def test_a_parked_sync_with_another_reply_is_a_difference() -> None:
     ours, kafkas = trace({}, {0: {"error_code": 22}}, steps=["sync", "leave"]), trace({}, {}, steps=["sync", "leave"])
     assert first_difference(ours, kafkas)
     ours, kafkas = trace({}, {0: LEFT}, steps=["sync", "beat"]), trace({}, {}, steps=["sync", "beat"])
@@ -92,7 +92,7 @@ def test_any_survivor_may_lead() -> None:
     second = [{number + 2: one for number, one in joined(leader, "p1#p1.1", "p2#p2.1", generation=2).items()} for leader in ("p1#p1.1", "p2#p2.1")]
     ours, kafkas = [trace({}, first, {}, one, steps=["join"] * 4) for one in second]
     assert first_difference(ours, kafkas) is None
-    assert met(ours, kafkas) == {"free choice"}
+    assert occurring(ours, kafkas) == {"free choice"}
 
 
 def test_a_leader_that_came_back_leads() -> None:
@@ -102,7 +102,7 @@ def test_a_leader_that_came_back_leads() -> None:
     assert first_difference(ours, kafkas)
 
 
-def test_nothing_is_compared_behind_a_taint() -> None:
+def test_nothing_is_compared_after_a_taint() -> None:
     kafkas = trace({0: ANSWERED}, {1: ANSWERED}, {2: ANSWERED})
     kafkas.tainted = (1, "Z3")
     assert first_difference(trace({0: ANSWERED}, {1: ANSWERED}, {2: LEFT}), kafkas) is None
@@ -116,7 +116,7 @@ def test_a_difference_is_real_when_no_play_explains_it() -> None:
     assert real_difference([bad, bad], [good, other])
 
 
-def test_ids_become_the_names_of_those_who_got_them() -> None:
+def test_member_ids_are_replaced_by_the_names_of_their_members() -> None:
     member = "i1-0b8a3f2e-6c1d-4f7a-9b2e-3d4c5b6a7988"
     naming = Naming("q1.", 9092, {member: "p1@3"})
     assert naming.renamed([member, "q1.g", "zz-0b8a3f2e-6c1d-4f7a-9b2e-3d4c5b6a7988"]) == ["i1-#p1@3", "g", "zz-#lost"]
@@ -124,7 +124,7 @@ def test_ids_become_the_names_of_those_who_got_them() -> None:
 
 
 class Pretended:
-    """An arena where whatever holds a beat of p3 behind a join of p1 differs."""
+    """An arena in which a sequence differs if a heartbeat of p3 follows a join of p1."""
 
     def __init__(self) -> None:
         self.plays = 0

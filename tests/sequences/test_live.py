@@ -15,19 +15,24 @@ from tests.sequences.worlds import REBALANCES_IN, WORLDS, kafka_in, ours_in, ser
 
 pytestmark = pytest.mark.kafka
 
-SECONDS = 8  # in which sequences begin; the last ones end some seconds later
+SECONDS = 8  # in which sequences begin; the last end some seconds later
 SEQUENCES = 60
+ROUNDS_AGAIN = 3
 
 
 def test_new_sequences_are_answered_as_kafka_answers_them() -> None:
-    seed = os.environ.get("TEST_SEED", "short")  # the same each time: `make oracle` is for finding new ones
+    seed = os.environ.get("TEST_SEED", "short")  # always the same seed: `make oracle` looks for new sequences
     world = Random(seed).choice(sorted(WORLDS))
     with kafka_in(world) as kafka_port, ours_in(world) as port:
         versions = served_by(kafka_port, port)
         said: list[str] = []
         hunt = Hunt(Arena(kafka_port, port, seed), versions, said.append, ticks=4, rebalances=REBALANCES_IN.get(world, REBALANCES))
         asyncio.run(hunt.run(SECONDS, SEQUENCES))
-    finds = [f"{one.difference}\n" + "\n".join(json.dumps(step) for step in one.steps) for one in hunt.finds.values()]
+        for signature, find in list(hunt.finds.items()):
+            # A busy machine answers all plays of a moment late: a difference shows at other moments too.
+            if not all(asyncio.run(hunt.arena.find(find.steps)) for _ in range(ROUNDS_AGAIN)):
+                del hunt.finds[signature]
+    finds = [f"{find.difference}\n" + "\n".join(json.dumps(step) for step in find.steps) for find in hunt.finds.values()]
     assert not finds, f"make oracle shows more ({world}, seed {seed}):\n" + "\n\n".join(finds)
     if hunt.counts["compared"] < SEQUENCES / 8:
         pytest.skip(f"the machine was too busy to compare anything: {dict(hunt.counts)}")

@@ -1,6 +1,6 @@
-"""What Kafka answered, this broker answers: sequences recorded from a real Kafka, played without one.
+"""This broker gives Kafka's replies: sequences recorded from a real Kafka, played without one.
 
-`python -m tests.sequences replay FILE` says the same on the command line; `make oracle` looks for sequences that are not here yet.
+`python -m tests.sequences replay FILE` does the same on the command line; `make oracle` looks for sequences that are not here yet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.sequences.recording import read, replay
 from tests.sequences.traces import Trace
 from tests.sequences.worlds import WORLDS, ours_in
 
-pytestmark = pytest.mark.once  # Kafka's answers, to one Python for all
+pytestmark = pytest.mark.once  # no dependence on the Python version
 
 FILES = sorted((Path(__file__).parent / "recorded").glob("*.jsonl"))
 
@@ -27,17 +27,17 @@ def test_recorded_sequences_are_answered_as_kafka_did() -> None:
     with ExitStack() as servers:
         ports = [servers.enter_context(ours_in(world)) for _, world, _ in recordings]
         found = asyncio.run(replay_all([(port, world, recorded) for port, (_, world, recorded) in zip(ports, recordings, strict=True)]))
-    told = [
+    described = [
         f"{file.name}:{number + 2} step {one.step} {json.dumps(recorded[number].steps[one.step])}\n"
         f"    {one.place}: ours {json.dumps(one.ours)}\n    Kafka's {json.dumps(one.kafkas)}"
         for (file, _, recorded), differing in zip(recordings, found, strict=True)
         for number, one in differing
     ]
-    assert not told, f"{len(told)} sequences differ:\n" + "\n".join(told[:10])
+    assert not described, f"{len(described)} sequences differ:\n" + "\n".join(described[:10])
 
 
 async def replay_all(recordings: list[tuple[int, str, list[Trace]]]) -> list[list[tuple[int, Difference]]]:
-    return list(await asyncio.gather(*[replay(*one) for one in recordings]))
+    return list(await asyncio.gather(*[replay(*recording) for recording in recordings]))
 
 
 def test_there_are_recordings_of_every_world() -> None:

@@ -1,4 +1,4 @@
-"""What came of a sequence at one server, in words that compare: uuids become names, orders that mean nothing are sorted."""
+"""The result of a sequence on one server, in comparable values: uuids become names, lists in arbitrary order are sorted."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from protocol.message import Part, fields_of
 from tests.sequences.steps import Step
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
-LOST = "lost"  # an id that no answer gave to anybody
+LOST = "lost"  # an id in no reply
 
-Answers = dict[int, Any]  # the number of the step that asked -> its answer
-Look = dict[str, Any]  # group -> what DescribeGroups says of it
+Answers = dict[int, Any]  # the number of the requesting step -> its reply
+Look = dict[str, Any]  # group -> its DescribeGroups result
 
 
 class Trace:
-    """Per step: the answers that came before the next one, and how the groups looked then."""
+    """Per step: the replies that came before the next step, and the state of the groups then."""
 
     __slots__ = ("answers", "late", "looks", "steps", "tainted")
 
@@ -26,11 +26,11 @@ class Trace:
         self.steps = steps
         self.answers = answers
         self.looks = looks
-        self.late = late  # the machine was too busy: what came when says nothing
+        self.late = late  # the machine was too busy for the times to be meaningful
         self.tainted: tuple[int, str] | None = None  # from this step on a deviation of ours may show
 
     def as_json(self) -> list[Any]:
-        """A look that is as the one before is left out."""
+        """A group state equal to the previous one is omitted."""
         before: Look | None = None
         shown: list[Any] = []
         for answers, look in zip(self.answers, self.looks, strict=True):
@@ -51,7 +51,7 @@ class Trace:
 
 
 def flat(value: Any) -> Any:
-    """A message as plain values; what a field says when it says nothing is left out, the code never."""
+    """A message as plain values; fields at their default are omitted, error codes never."""
     if isinstance(value, Part):
         silent = DEFAULTS.setdefault(type(value), type(value)())
         shown = {}
@@ -71,15 +71,15 @@ DEFAULTS: dict[type, Any] = {}
 
 
 class Naming:
-    """Turns what one server said into what any server would have said."""
+    """Replaces the values of one server by those of any server."""
 
     def __init__(self, prefix: str, port: int, owners: dict[str, str]) -> None:
         self.prefix = prefix
         self.port = port
-        self.owners = owners  # member id -> who got it, and by which step
+        self.owners = owners  # member id -> the actor that got it, and the step
 
     def plain(self, value: Any, do: str) -> Any:
-        """An answer to a step of this kind."""
+        """A reply to a step of this kind."""
         return AFTER.get(do, lambda shown: shown)(self.renamed(flat(value)))
 
     def renamed(self, value: Any) -> Any:
@@ -94,7 +94,7 @@ class Naming:
         return value.removeprefix(self.prefix) if self.prefix else value
 
     def look(self, reply: Any) -> Look:
-        """Only what a group says of itself."""
+        """Only the fields about the group itself."""
         shown = {}
         for group in self.plain(reply, "describe")["groups"]:
             members = [
@@ -107,7 +107,7 @@ class Naming:
 
 
 def sorted_in(*path: str) -> Callable[[Any], Any]:
-    """The list at this place in any order: each is sorted."""
+    """The list at this place is in arbitrary order: each is sorted."""
 
     def after(value: Any) -> Any:
         visit(value, path)
@@ -128,7 +128,7 @@ def visit(value: Any, path: tuple[str, ...]) -> None:
 
 
 def texts_hidden(value: Any) -> Any:
-    """The words of an error are everybody's own; that there are some is compared."""
+    """Error messages differ between servers; only their presence is compared."""
     if isinstance(value, dict):
         return {key: "some" if key == "error_message" and one else texts_hidden(one) for key, one in value.items()}
     return [texts_hidden(one) for one in value] if isinstance(value, list) else value
@@ -139,7 +139,7 @@ def describe(value: Any) -> Any:
 
 
 def find(value: Any) -> Any:
-    """Where the coordinator is differs, of course; that there is one does not."""
+    """The address of the coordinator differs, of course; its presence is compared."""
     for one in [value, *value.get("coordinators", [])]:
         for name in ("host", "port", "node_id"):
             if name in one and one["error_code"] == 0:

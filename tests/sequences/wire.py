@@ -17,7 +17,7 @@ CLOSED = "closed"
 
 
 class Wire(asyncio.Protocol):
-    """A reply is handed over as the decoded message, or as CLOSED when the other side closes instead."""
+    """Delivers each reply as the decoded message, or CLOSED if the other side closes instead."""
 
     def __init__(self) -> None:
         self._data = b""
@@ -75,7 +75,7 @@ class Wire(asyncio.Protocol):
             arrived(CLOSED)
 
     def drop(self) -> None:
-        """Closes; nobody hears of what was still waiting."""
+        """Close; pending requests get no reply."""
         self._waiting.clear()
         self.closed = True
         if self.transport is not None:
@@ -86,14 +86,14 @@ Versions = dict[int, tuple[int, int]]
 
 
 async def versions_of(port: int) -> Versions:
-    """What a server offers, as far as this project has a codec for it."""
+    """The versions that a server offers, as far as this project has a codec for them."""
     wire = await Wire.open(port)
     reply = await wire.ask(ApiVersionsRequest("sequences", "1"), 3)
     wire.drop()
     return {
-        one.api_key: (max(one.min_version, APIS[one.api_key].served[0]), min(one.max_version, APIS[one.api_key].served[1]))
-        for one in reply.api_keys
-        if one.api_key in APIS
+        api_key.api_key: (max(api_key.min_version, APIS[api_key.api_key].served[0]), min(api_key.max_version, APIS[api_key.api_key].served[1]))
+        for api_key in reply.api_keys
+        if api_key.api_key in APIS
     }
 
 

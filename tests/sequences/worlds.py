@@ -16,14 +16,14 @@ from tests.kafka_process import kafka
 from tests.running import Client, broker
 from tests.sequences.wire import Versions, common, versions_of
 
-# What all have in common, and what each is about. The delay is a whole number of ticks and a third, as every timeout is.
+# The common settings, and those of each world. The delay is a whole number of ticks and a third, like every timeout.
 EVERYWHERE = {"group.min.session.timeout.ms": "100", "offsets.topic.num.partitions": "5"}
 WORLDS = {
     "plain": {"group.initial.rebalance.delay.ms": "0"},
     "delayed": {"group.initial.rebalance.delay.ms": "1600"},
     "full": {"group.initial.rebalance.delay.ms": "0", "group.max.size": "2"},
 }
-# In the delayed world a longer one would end the delay where requests are: what is left of it is a part of a tick.
+# In the delayed world a longer timeout would end the delay in the part of a tick that has the requests.
 REBALANCES_IN = {"delayed": (440, 1640, 2840)}
 TOPICS = {"t0": 2, "t1": 1}
 READY_SECONDS = 20
@@ -49,20 +49,20 @@ def ours_in(world: str) -> Iterator[int]:
 
 
 def prepare(port: int, topics: bool = True) -> None:
-    """The topics, and Kafka's own for offsets, which it makes when first asked for."""
+    """Create the topics, and Kafka's own for offsets, which it creates at the first request."""
     with Client(port) as client:
         if topics:
             make_topics(client)
-        offered = [one.api_key for one in client.ask(ApiVersionsRequest("sequences", "1"), 3).api_keys]
+        offered = [api_key.api_key for api_key in client.ask(ApiVersionsRequest("sequences", "1"), 3).api_keys]
         if not all(key in offered for key in GROUP_APIS):
             return
-        for group in map(str, range(4 * int(EVERYWHERE["offsets.topic.num.partitions"]))):  # in every partition some
+        for group in map(str, range(4 * int(EVERYWHERE["offsets.topic.num.partitions"]))):  # some in every partition
             await_coordinator(client, group)
 
 
 def make_topics(client: Client) -> None:
     reply = client.ask(CreateTopicsRequest([CreatableTopic(name, count, 1) for name, count in TOPICS.items()], 5000), 5)
-    assert not any(one.error_code for one in reply.topics), reply
+    assert not any(topic.error_code for topic in reply.topics), reply
 
 
 def await_coordinator(client: Client, group: str) -> None:

@@ -1,4 +1,4 @@
-"""`make soak ARGS="--kills 100 --seed 7"`: kills the broker under load and says what it found; exit code 1 when a promise was broken."""
+"""`make soak ARGS="--kills 100 --seed 7"`: kills the broker under load and prints the result; exit code 1 if a guarantee was broken."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def tell(line: str) -> None:
 
 
 def soaked(what: str, begun: Callable[[World], Campaign | RecordCampaign], plan: Plan | RecordPlan) -> bool:
-    """Whether a promise was broken."""
+    """Whether a guarantee was broken."""
     tell(f"soak: {what}, {plan.kills} kills, seed {plan.seed}")
     data = Path(tempfile.mkdtemp(prefix="tenure-soak-"))
     world = World(data)

@@ -17,7 +17,7 @@ class Actor(ABC):
     async def _run(self) -> None: ...
 
     def stop(self) -> None:
-        """The process dies: nothing is said to anybody."""
+        """The process dies without sending anything."""
         self._task.cancel()
         self._drop_wire()
 

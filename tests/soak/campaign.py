@@ -1,4 +1,4 @@
-"""One soak: groups come to rest, the broker is killed at a moment that the seed decides, and everything has to be as it was."""
+"""One soak of groups: they settle, the broker is killed at a time chosen by the seed, and every group must be as it was."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Plan(NamedTuple):
     flush: str = "both"  # or one of FLUSHES
     session_ms: int = 5_000
     rebalance_ms: int = 4_000
-    settle_seconds: float = 25.0  # a ghost's session, the rebalance that follows, and what a busy machine adds
-    silent_deaths: bool = False  # members that die without a word; each costs a session
+    settle_seconds: float = 25.0  # a ghost's session, the rebalance after it, and the delay of a busy machine
+    silent_deaths: bool = False  # members that crash; each costs a session
 
 
 class Group:
-    """One group and the processes that live in it."""
+    """One group and its processes."""
 
     def __init__(self, plan: GroupPlan) -> None:
         self.plan = plan
@@ -86,7 +86,7 @@ class Campaign:
             await self._end()
         return self.ledger
 
-    # People.
+    # Clients.
 
     def _populate(self) -> None:
         for number in range(self._plan.groups):
@@ -112,7 +112,7 @@ class Campaign:
         for person in people:
             await person.ended()
 
-    # What happens to them.
+    # Kills and other events.
 
     def _churn(self) -> None:
         group = self._random.choice(self._groups)
@@ -127,7 +127,7 @@ class Campaign:
             deeds += ["join"]
         deed = self._random.choice(deeds)
         self.ledger.count(f"churn: {deed}")
-        if deed == "restart":  # of a settled group too: it must not notice
+        if deed == "restart":  # in a settled group too: it must not notice
             old = self._random.choice(statics)
             group.kill(old)
             self._add(group, old.instance)
@@ -176,10 +176,10 @@ class Campaign:
             self.ledger.broken(f"the broker said: {line}")
         self._world.complaints.clear()
 
-    # What has to come of it.
+    # Checks after each kill.
 
     async def _settle(self) -> None:
-        """Wait until all members are settled, within the time that the protocol allows; name those that are not."""
+        """Wait until all members are settled, within the time that the protocol allows; report those that are not."""
         begin = time.monotonic()
         while not self._look() and not self.ledger.wrong:
             if time.monotonic() - begin > self._plan.settle_seconds:
@@ -209,7 +209,7 @@ class Campaign:
         return checked and all(group.seats(self.ledger.life) is not None for group in self._groups)
 
     async def _watch_pauses(self) -> None:
-        """How long this process itself was not able to do anything: a client that stalls is evicted rightly."""
+        """The time in which this process itself did not run: a stalled client is removed rightly."""
         with suppress(asyncio.CancelledError):
             while True:
                 begin = time.monotonic()
@@ -218,5 +218,5 @@ class Campaign:
 
     def summary(self) -> str:
         counts = self.ledger.counts
-        told = ", ".join(f"{what} x {count}" for what, count in sorted(counts.items()))
-        return f"settled within {self.longest_settling:.1f} s, own longest pause {self.longest_pause * 1000:.0f} ms; {told}"
+        text = ", ".join(f"{what} x {count}" for what, count in sorted(counts.items()))
+        return f"settled within {self.longest_settling:.1f} s, own longest pause {self.longest_pause * 1000:.0f} ms; {text}"

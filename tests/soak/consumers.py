@@ -1,7 +1,7 @@
-"""Each record once: members of `tenure consume --group` come, go and are killed while records are produced.
+"""Each record once: members of `tenure consume --group` start, stop and are killed while records are produced.
 
-Members that are stopped by a signal commit what they have printed: no record is printed twice for them, and none is lost. A member
-that is killed may have printed what it had not committed: that alone may be printed again.
+Members stopped by a signal commit the printed records: they lose none and print none twice. A killed member may have printed records
+that it had not committed: only those may be printed again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.running import ROOT, broker, environment
 TOPIC = GROUP = "numbers"
 PARTITIONS = 6
 MEMBERS_MAX = 4
-LINES = 200  # produced between two deeds
+LINES = 200  # produced between two events
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 SECONDS = 60
 ARGUMENTS = (TOPIC, "--group", GROUP, "--from-beginning", "--heartbeat", "0.1", "--session-timeout", "6")
@@ -45,7 +45,7 @@ class Consumers:
         self._bootstrap = bootstrap
         self._chance = random.Random(seed)
         self._members: list[Running] = []
-        self._ended: list[tuple[Path, bool]] = []  # what it has printed, and whether it was killed
+        self._ended: list[tuple[Path, bool]] = []  # the printed records, and whether it was killed
 
     def run(self, deeds: int, *, kills: bool) -> None:
         host, _, port = self._bootstrap.rpartition(":")
@@ -56,7 +56,7 @@ class Consumers:
                 for _ in range(deeds):
                     self._produce(LINES)
                     self._do(kills)
-                    # The next deed meets a rebalance, or members at rest.
+                    # The next event comes during a rebalance, or while the group is stable.
                     if self._chance.random() < 0.6:
                         self._await_members(cluster)
                 if not self._members:
@@ -105,7 +105,7 @@ class Consumers:
         number = self._chance.choice(SIGNALS)
         member.process.send_signal(number)
         code = member.process.wait(SECONDS)
-        # Before Python has the command, a signal ends the process by itself.
+        # Before Python runs the command, a signal ends the process by itself.
         if code not in (128 + number, -number):
             self.wrong.append(f"a member ended with {code} after {number.name}")
         self._ended.append((member.printed, False))
@@ -120,7 +120,7 @@ class Consumers:
     # Waiting
 
     def _await_members(self, cluster: Cluster) -> None:
-        """Until the group is at rest; a killed member is in it until its session is over."""
+        """Wait until the group is stable; a killed member is in it until its session ends."""
         until = time.monotonic() + SECONDS
         while time.monotonic() < until:
             group = cluster.coordinator(GROUP, DescribeGroupsRequest([GROUP])).groups[0]
@@ -140,7 +140,7 @@ class Consumers:
                 return
             time.sleep(0.05)
 
-    # What came of it
+    # Results
 
     def _judge(self) -> None:
         times: Counter[int] = Counter()
@@ -168,7 +168,7 @@ def consumed(deeds: int, seed: int, *, kills: bool) -> Consumers:
 
 
 def consumers_soaked(deeds: int, seed: int, tell: Callable[[str], None]) -> bool:
-    """Whether a promise was broken: in lives without kills, and in lives with them."""
+    """Whether a guarantee was broken, in runs without kills and in runs with them."""
     broken = 0
     for number, kills in ((seed, False), (seed + 1, True)):
         found = consumed(deeds, number, kills=kills)

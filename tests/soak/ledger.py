@@ -1,7 +1,7 @@
-"""What clients asked and were told, in order, and the promises that this must keep. No sockets and no clock: a history is enough.
+"""The requests and replies of group clients, in order, and the guarantees they must satisfy. No sockets and no clock.
 
-Promises: an acknowledged commit is there, or a later one; a generation is handed out for one assignment; who was settled stays so when
-nothing but the broker died; a living process is never fenced; nobody waits for ever (what is waited for tells it with `wrong`).
+Guarantees: an acknowledged commit is there, or a later one; a generation is used for one assignment; settled members stay settled if
+only the broker died; a live process is never fenced; no client waits for ever (the waiting code reports that with `wrong`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Place = tuple[str, int]  # a group and a partition
 # Errors after which a member has to join again.
 UNSETTLING = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
 RETRIABLE = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
-# The codes on which a careful client goes on; any other one would have stopped it.
+# Codes after which a careful client continues; any other would have stopped it.
 EXPECTED: dict[str, tuple[int, ...]] = {
     "JoinGroup": (*RETRIABLE, ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS),
     "SyncGroup": (*RETRIABLE[1:], *UNSETTLING),  # 14 ends a Java consumer that syncs
@@ -29,7 +29,7 @@ EXPECTED: dict[str, tuple[int, ...]] = {
 
 
 class Assignment(NamedTuple):
-    """What a member was given: the round is the leader's mark, the same for all and never used twice."""
+    """An assignment given to a member: the round is the leader's mark, the same for all and never used twice."""
 
     round: str
     partitions: tuple[int, ...]
@@ -54,14 +54,14 @@ class Register:
 
 class Ledger:
     def __init__(self) -> None:
-        self.life = 0  # how often the broker was started again
+        self.life = 0  # how often the broker was restarted
         self.wrong: list[str] = []
         self.counts: dict[str, int] = {}
         self._registers: dict[Place, Register] = {}
         self._rounds: dict[tuple[str, int], str] = {}
         self._seats: dict[tuple[str, int], dict[str, Assignment]] = {}
-        self._newest: dict[str, int] = {}  # the newest generation that a group was given an assignment for
-        self._floors: dict[str, int] = {}  # and how far that was when the broker was started last
+        self._newest: dict[str, int] = {}  # the newest generation in which a group got an assignment
+        self._floors: dict[str, int] = {}  # and that generation at the last restart
         self._settled: dict[str, dict[str, Seat]] = {}
 
     def broken(self, what: str) -> None:
@@ -96,11 +96,11 @@ class Ledger:
         self.count("acknowledged")
 
     def refused(self, place: Place, number: int) -> None:
-        """An error that says that it was not done; codes on which clients retry say nothing."""
+        """The commit was refused: it was not stored. Retriable codes leave that open."""
         self._register(place).refused.add(number)
 
     def fetch_begun(self, place: Place) -> int:
-        """What the answer must have at least."""
+        """The offsets that the reply must have at least."""
         return self._register(place).acknowledged
 
     def fetched(self, place: Place, offset: int, floor: int) -> None:
@@ -152,8 +152,8 @@ class Ledger:
     def is_settled(self, group: str) -> bool:
         return group in self._settled
 
-    def told(self, group: str, seat: str, api: str, code: int) -> None:
-        """An error that a living member was answered under the identity that it has now."""
+    def answered(self, group: str, seat: str, api: str, code: int) -> None:
+        """An error reply to a live member under its current identity."""
         self.count(f"{api} {code}")
         if code == ErrorCode.FENCED_INSTANCE_ID:
             self.broken(f"fenced: {seat} of {group} lives, and its {api} was answered 82")

@@ -1,4 +1,4 @@
-"""Commits without a group protocol, as tools do, and deletes what it committed: what was deleted must not come back either."""
+"""Commits without a group protocol, as tools do, and deletes the commits: deleted offsets must not come back either."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ANSWER_SECONDS = 15
 
 class Loner(Actor):
     def __init__(self, port: int, ledger: Ledger, groups: list[str], randomness: random.Random) -> None:
-        self.checked_life = -1  # the life of the broker in which it last found everything there
+        self.checked_life = -1  # the run of the broker in which it last found all its offsets
         self._port = port
         self._ledger = ledger
         self._groups = groups
@@ -59,7 +59,7 @@ class Loner(Actor):
         if not code:
             self._ledger.acknowledged((group, 0), number)
         else:
-            self._ledger.told(group, "nobody", api, code)
+            self._ledger.answered(group, "nobody", api, code)
             if code not in (*RETRIABLE, ErrorCode.REQUEST_TIMED_OUT):
                 self._ledger.refused((group, 0), number)
 
@@ -80,7 +80,7 @@ class Loner(Actor):
         groups = [OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics(TOPIC, [0])])]
         answer = (await self._ask(OffsetFetchRequest(groups), 8)).groups[0]
         if answer.error_code:
-            self._ledger.told(group, "nobody", "OffsetFetch", answer.error_code)
+            self._ledger.answered(group, "nobody", "OffsetFetch", answer.error_code)
             return False
         self._ledger.fetched((group, 0), answer.topics[0].partitions[0].committed_offset, floor)
         return True

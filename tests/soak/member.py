@@ -1,7 +1,7 @@
-"""A member of a group that behaves as a careful Java consumer does: it reacts to every code, and outlives its coordinator.
+"""A member of a group that behaves like a careful Java consumer: it reacts to every code, and outlives its coordinator.
 
-It tells the ledger what it sent and what it was told. One connection, one request at a time. It has no time of its own to lose: a
-connection that breaks is made anew, and who sat in a stable group goes on with a heartbeat and not with a JoinGroup.
+It reports requests and replies to the ledger. One connection, one request at a time. A lost connection is opened again at once; a
+member of a stable group then continues with a heartbeat and not with a JoinGroup.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ANSWER_SECONDS = 15
 
 
 class Versions(NamedTuple):
-    """What one generation of clients speaks."""
+    """The API versions of one generation of clients."""
 
     find: int
     join: int
@@ -59,7 +59,7 @@ class GroupPlan(NamedTuple):
 
 
 class Again(Exception):
-    """Back to the beginning: find the coordinator, and join unless seated."""
+    """Start over: find the coordinator, and join unless seated."""
 
 
 class Member(Actor):
@@ -68,7 +68,7 @@ class Member(Actor):
         self.instance = instance
         self.member_id = ""
         self.seat: Seat | None = None
-        self.steady_life = -1  # the life of the broker in which it last heard that its seat is right
+        self.steady_life = -1  # the run of the broker in which its seat was last confirmed
         self.doing = "nothing yet"
         self.leaving = False
         self._wants_rebalance = False
@@ -89,17 +89,17 @@ class Member(Actor):
         seat = f"generation {self.seat.generation}" if self.seat else "no seat"
         return f"{self.name} of {self.plan.name} ({seat}, {self.doing})"
 
-    # What the world does to it.
+    # Events.
 
     @property
     def done(self) -> bool:
         return self._task.done()
 
     def call_for_rebalance(self) -> None:
-        """As a leader that has seen a new topic, or a member with a new subscription: it joins again from a stable group."""
+        """As a leader that has seen a new topic, or a member with a new subscription: it rejoins a stable group."""
         self._wants_rebalance = True
 
-    # Its life.
+    # Main loop.
 
     async def _run(self) -> None:
         while True:
@@ -129,15 +129,15 @@ class Member(Actor):
         return await self._wire.ask(request, version, ANSWER_SECONDS + self.plan.rebalance_ms / 1000)
 
     def _react(self, api: str, code: int) -> None:
-        """What every API has in common; returns when there was no error, raises Again when there was."""
+        """Errors common to all APIs; returns if there was no error, raises Again if there was."""
         if not code:
             return
-        self._ledger.told(self.plan.name, self.name, api, code)
+        self._ledger.answered(self.plan.name, self.name, api, code)
         match code:
             case ErrorCode.UNKNOWN_MEMBER_ID:
                 self.member_id = ""
                 self.seat = None
-            case ErrorCode.FENCED_INSTANCE_ID:  # fatal for a client; the ledger has it, and the run goes on
+            case ErrorCode.FENCED_INSTANCE_ID:  # fatal for a client; it is in the ledger, and the run continues
                 self.member_id = ""
                 self.seat = None
             case ErrorCode.ILLEGAL_GENERATION | ErrorCode.REBALANCE_IN_PROGRESS:
@@ -179,11 +179,11 @@ class Member(Actor):
         self.member_id = reply.member_id
         assignments = []
         if reply.leader == reply.member_id and not reply.skip_assignment:
-            assignments = self._assign(reply.generation_id, [(one.group_instance_id or "", one.member_id) for one in reply.members])
+            assignments = self._assign(reply.generation_id, [(member.group_instance_id or "", member.member_id) for member in reply.members])
         await self._sync(reply.generation_id, reply.protocol_name, assignments)
 
     def _assign(self, generation: int, members: list[tuple[str, str]]) -> list[SyncGroupRequestAssignment]:
-        """Each its share, in the order of instance and id. The mark is of this computation alone."""
+        """A share for each member, in the order of instance and id, and the mark of this assignment."""
         self._rounds += 1
         mark = f"{self._number}.{self._rounds}.{generation}"
         members = sorted(members)
@@ -206,7 +206,7 @@ class Member(Actor):
         reply = await self._ask(request, self._versions.sync)
         self._react("SyncGroup", reply.error_code)
         given = read_assignment(reply.assignment)
-        partitions = tuple(sorted(partition for one in given.assigned_partitions for partition in one.partitions))
+        partitions = tuple(sorted(partition for assigned_partition in given.assigned_partitions for partition in assigned_partition.partitions))
         assignment = Assignment((given.user_data or b"").decode(), partitions)
         self._ledger.synced(self.plan.name, self.name, generation, assignment, life)
         self.seat = Seat(generation, assignment)
@@ -221,7 +221,7 @@ class Member(Actor):
             if code != ErrorCode.UNKNOWN_MEMBER_ID:
                 self._react("LeaveGroup", code)
 
-    # Working.
+    # In a generation.
 
     async def _work(self) -> None:
         if self._wants_rebalance:
@@ -267,9 +267,9 @@ class Member(Actor):
         else:
             reply = await self._ask(OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(TOPIC, partitions)]), version)
         self._react("OffsetFetch", reply.error_code)
-        found = {one.partition_index: one.committed_offset for one in reply.topics[0].partitions if not one.error_code}
+        found = {partition.partition_index: partition.committed_offset for partition in reply.topics[0].partitions if not partition.error_code}
         if len(found) != len(partitions):
-            self._ledger.broken(f"offsets of {self!r}: {[(one.partition_index, one.error_code) for one in reply.topics[0].partitions]}")
+            self._ledger.broken(f"offsets of {self!r}: {[(partition.partition_index, partition.error_code) for partition in reply.topics[0].partitions]}")
         return found
 
     async def _commit(self) -> None:

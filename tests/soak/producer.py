@@ -1,7 +1,7 @@
-"""An idempotent producer as careful as Java's: acks=all, up to five requests in flight, and what was not acknowledged is sent again.
+"""An idempotent producer as careful as Java's: acks=all, up to five requests in flight, unacknowledged batches are sent again.
 
-A batch has its sequence for ever: when a connection breaks nobody knows whether it was written, so it goes out again as it was, in
-order, and the broker has to tell. Several partitions may share a request. It tells the ledger what it sent and what it was told.
+A batch keeps its sequence: after a lost connection it is unknown whether it was written, so it is sent again unchanged, in order, and the
+broker must detect duplicates. Several partitions may share a request. The producer reports its batches and their replies to the ledger.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.soak.wire import Lost, Silent, Wire
 RETRY_SECONDS = 0.03
 ANSWER_SECONDS = 15
 ALL = -1
-VERSIONS = (3, 7, 9, 11, 12)  # what clients speak; zstd from 7
+VERSIONS = (3, 7, 9, 11, 12)  # the versions of clients; zstd from 7
 
 
 class Batch(NamedTuple):
@@ -44,13 +44,13 @@ class Flight(NamedTuple):
 
 
 class Again(Exception):
-    """What is not acknowledged has to be sent once more."""
+    """Unacknowledged batches must be sent again."""
 
 
 class Producer(Actor):
     def __init__(self, port: int, ledger: RecordLedger, topic: str, partitions: int, number: int, randomness: random.Random) -> None:
         self.name = f"producer-{number}"
-        self.steady_life = -1  # the newest life of the broker that has acknowledged something new
+        self.steady_life = -1  # the newest run of the broker that acknowledged a new batch
         self._port = port
         self._ledger = ledger
         self._topic = topic
@@ -61,10 +61,10 @@ class Producer(Actor):
         self._id: tuple[int, int] | None = None
         self._numbered = [0] * partitions
         self._unsettled: list[deque[Batch]] = [deque() for _ in range(partitions)]  # by partition: in flight, or to be sent again
-        # Partitions that know this producer. Kafka lets one that it does not know begin with any sequence: when a first batch finds a
-        # partition that is not open yet and the second finds it open, the first would be too late for ever.
+        # Partitions that know this producer. Kafka lets an unknown producer begin with any sequence: when a first batch finds a
+        # partition that is not open yet and the second finds it open, the first could never be written.
         self._known = [False] * partitions
-        self._failing: set[int] = set()  # partitions of which an earlier batch has failed: a later one is out of order then
+        self._failing: set[int] = set()  # partitions of which an earlier batch has failed: later ones are out of order then
         super().__init__()
 
     def __repr__(self) -> str:
@@ -91,13 +91,13 @@ class Producer(Actor):
     async def _identify(self, wire: Wire) -> None:
         reply = await wire.ask(InitProducerIdRequest(None, 60_000), 4, ANSWER_SECONDS)
         if reply.error_code:
-            self._ledger.told(self.name, "InitProducerId", reply.error_code)
+            self._ledger.answered(self.name, "InitProducerId", reply.error_code)
             raise Again
         self._id = reply.producer_id, reply.producer_epoch
         self._ledger.named(self.name, self._id)
 
     async def _produce(self, wire: Wire) -> None:
-        """What is not settled first, then new batches, until something fails."""
+        """Unsettled batches first, then new ones, until a batch fails."""
         again = deque(self._rounds())
         flights: deque[Flight] = deque()
         self._failing.clear()
@@ -112,10 +112,10 @@ class Producer(Actor):
             flight = flights.popleft()
             reply = await wire.receive(flight.request, self._version, flight.correlation_id, ANSWER_SECONDS)
             self._heed(flight, reply)
-            await asyncio.sleep(self._random.choice((0, 0, 0.01, 0.03)))  # the reader has to keep up
+            await asyncio.sleep(self._random.choice((0, 0, 0.01, 0.03)))  # the reader must keep up
 
     def _rounds(self) -> list[list[Batch]]:
-        """Of every partition the oldest, then of every partition the next."""
+        """The oldest batch of every partition, then the next of every partition."""
         longest = max(len(batches) for batches in self._unsettled)
         return [[batches[n] for batches in self._unsettled if n < len(batches)] for n in range(longest)]
 
@@ -138,7 +138,7 @@ class Producer(Actor):
     def _new_batch(self, partition: int) -> Batch:
         assert self._id is not None
         first, count = self._numbered[partition], self._random.choice((1, 1, 3, 20))
-        # Now and then one that takes the kernel a while to write: some kills meet it half written.
+        # Now and then one that takes the kernel a while to write: some kills interrupt its write.
         size = self._random.choice((0, 10, 100, 100, 1_000, 1_000, 1_000, 10_000 if count > 3 else 100_000))
         filling = self._random.randbytes(size)
         now = int(time.time() * 1000)
@@ -151,19 +151,19 @@ class Producer(Actor):
         return Batch(partition, mark, count, data)
 
     def _heed(self, flight: Flight, reply: Any) -> None:
-        answers = {one.index: one for one in reply.responses[0].partition_responses}
+        answers = {partition_response.index: partition_response for partition_response in reply.responses[0].partition_responses}
         assert answers.keys() == {batch.partition for batch in flight.batches}
         for batch in flight.batches:
             answer = answers[batch.partition]
             code = answer.error_code
             if code:
-                self._ledger.told(self.name, "Produce", code)
+                self._ledger.answered(self.name, "Produce", code)
                 if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.partition not in self._failing:
                     self._ledger.broken(f"out of order: {batch.first} was refused though all before it was acknowledged")
                 self._failing.add(batch.partition)
                 continue
             self._known[batch.partition] = True
-            # Not always the oldest: one that was written before a kill may find its partition closed, and the next one find it open.
+            # Not always the oldest: the first batch may find its partition closed after a kill, and the next one find it open.
             self._unsettled[batch.partition].remove(batch)
             self._ledger.acknowledged(batch.partition, batch.first, batch.records, answer.base_offset)
             if flight.fresh:

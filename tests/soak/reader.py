@@ -1,7 +1,7 @@
-"""Reads every partition of the topic as it grows, and now and then all of it again; the ledger judges what it finds.
+"""Reads every partition of the topic as it grows, and sometimes all of it again; the ledger judges the records.
 
-A fetch waits for records, so some kills meet waiting ones. Batches are checked for their sums, and a last one that is cut short is left
-for the next fetch, as clients do.
+A fetch waits for records, so some kills come during waiting fetches. Checksums of batches are verified, and an incomplete last batch is
+left for the next fetch, as clients do.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tests.soak.wire import Lost, Silent, Wire
 RETRY_SECONDS = 0.03
 ANSWER_SECONDS = 15
 WAIT_MS = 300
-AGAIN = 0.1  # how often everything is read again after a connection was lost
+AGAIN = 0.1  # how often everything is read again after a lost connection
 VERSIONS = (4, 11, 12, 17)  # by name, and the newest by id
 BY_ID_FROM = 13
 
 
 class Reader(Actor):
     def __init__(self, port: int, ledger: RecordLedger, topic: str, partitions: int, randomness: random.Random) -> None:
-        self.checked_life = -1  # the life of the broker in which it found everything up to the restart
+        self.checked_life = -1  # the run of the broker in which it found everything up to the restart
         self._port = port
         self._ledger = ledger
         self._topic = topic
@@ -73,7 +73,7 @@ class Reader(Actor):
         reply = await wire.ask(request, self._version, ANSWER_SECONDS)
         if reply.error_code:
             self._ledger.broken(f"Fetch was answered with {reply.error_code}")
-        answers = {one.partition_index: one for topic in reply.responses for one in topic.partitions}
+        answers = {partition.partition_index: partition for topic in reply.responses for partition in topic.partitions}
         served = [self._heed(partition, answers[partition], end) for partition, end in enumerate(ends)]
         if not all(served):
             await asyncio.sleep(RETRY_SECONDS)
@@ -82,7 +82,7 @@ class Reader(Actor):
 
     def _heed(self, partition: int, answer: Any, end: int) -> bool:
         if answer.error_code:
-            self._ledger.told(f"{self!r} in partition {partition}", "Fetch", answer.error_code)
+            self._ledger.answered(f"{self!r} in partition {partition}", "Fetch", answer.error_code)
             return False
         self._ledger.high_watermark(partition, answer.high_watermark, end)
         try:
@@ -106,7 +106,7 @@ class Reader(Actor):
 
 
 def whole(data: bytes) -> bytes:
-    """Without a last batch that is cut short."""
+    """Without an incomplete last batch."""
     at = 0
     while at + 12 <= len(data) and (end := at + 12 + int.from_bytes(data[at + 8 : at + 12], "big")) <= len(data):
         at = end

@@ -1,4 +1,4 @@
-"""One soak of records: producers and a reader are at work, the broker is killed at a moment that the seed decides, and nothing may be lost."""
+"""One soak of records: producers and a reader work, the broker is killed at a time chosen by the seed, and no record may be lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.soak.world import World
 
 TOPIC = "soak-records"
 LOOK_SECONDS = 0.02
-# Kafka's smallest segment, so that some kills meet a log that rolls; what the reader knows must not be retained away.
+# Kafka's smallest segment, so that some kills come during a roll; retention must not delete the reader's records.
 SETTINGS = ("log.segment.bytes=1048576", "log.retention.ms=-1")
 
 
@@ -73,7 +73,7 @@ class RecordCampaign:
         for person in people:
             await person.ended()
 
-    # What happens to them.
+    # Kills and other events.
 
     async def _kill_once(self) -> None:
         chance = self._random
@@ -104,7 +104,7 @@ class RecordCampaign:
             await self._settle()
         self._tell(f"kill {self.kills}: {self.summary()}")
 
-    # What has to come of it.
+    # Checks after each kill.
 
     async def _settle(self) -> None:
         """Each producer has a new acknowledgement, and all records from before the kill were read."""
@@ -140,5 +140,5 @@ class RecordCampaign:
         return True
 
     def summary(self) -> str:
-        told = ", ".join(f"{what} x {count}" for what, count in sorted(self.ledger.counts.items()))
-        return f"settled within {self.longest_settling:.1f} s; {told}"
+        text = ", ".join(f"{what} x {count}" for what, count in sorted(self.ledger.counts.items()))
+        return f"settled within {self.longest_settling:.1f} s; {text}"

@@ -1,8 +1,8 @@
-"""What producers sent and were told, and what a reader found, and the promises that this must keep. No sockets and no clock.
+"""The batches of producers, their replies and the records of a reader, and the guarantees for them. No sockets and no clock.
 
-Promises: an acknowledged record is at the offset that was told, and stays there; what one producer sends to one partition is there in
-its order, nothing left out and nothing twice; offsets follow each other; what was read once is read again. Each producer numbers its
-records by partition from 0 on, and a producer that died and its successor are two.
+Guarantees: an acknowledged record is at its acknowledged offset, and stays there; the records of one producer in one partition are in
+order, without gaps or duplicates; offsets are consecutive; a record once read is read again. Each producer numbers its records by
+partition from 0 on, and a restarted producer is another one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from protocol.errors import ErrorCode
 
-# The codes on which a careful client goes on; any other one would have stopped it, or have lost a record.
+# Codes after which a careful client continues; any other would have stopped it, or lost a record.
 OPENING = (ErrorCode.NOT_LEADER_OR_FOLLOWER,)
 EXPECTED: dict[str, tuple[int, ...]] = {
     "Produce": (*OPENING, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
@@ -21,7 +21,7 @@ EXPECTED: dict[str, tuple[int, ...]] = {
 
 
 class Mark(NamedTuple):
-    """What a record says of itself."""
+    """The identification in a record."""
 
     producer: str
     number: int
@@ -29,17 +29,17 @@ class Mark(NamedTuple):
 
 class RecordLedger:
     def __init__(self, partitions: int) -> None:
-        self.life = 0  # how often the broker was started again
+        self.life = 0  # how often the broker was restarted
         self.wrong: list[str] = []
         self.counts: dict[str, int] = {}
-        self._log: list[list[Mark]] = [[] for _ in range(partitions)]  # as it was read
+        self._log: list[list[Mark]] = [[] for _ in range(partitions)]  # in the order of reading
         self._promised: list[dict[int, Mark]] = [{} for _ in range(partitions)]  # acknowledged and not read yet
-        self._ends = [0] * partitions  # behind everything that was acknowledged
-        self._floors = [0] * partitions  # the same when the broker was started last
+        self._ends = [0] * partitions  # the end of all acknowledged records
+        self._floors = [0] * partitions  # the same at the last restart
         self._names: dict[tuple[int, int], str] = {}
         self._sent: dict[tuple[str, int], int] = {}  # how many records a producer has numbered for a partition
         self._read: dict[tuple[str, int], int] = {}  # how many of them were found
-        self._told: dict[tuple[str, int], tuple[int, int]] = {}  # behind the newest record that a producer was told of: number, offset
+        self._told: dict[tuple[str, int], tuple[int, int]] = {}  # past the producer's newest acknowledged record: number, offset
 
     def broken(self, what: str) -> None:
         self.wrong.append(f"life {self.life}: {what}")
@@ -51,14 +51,14 @@ class RecordLedger:
         self.life += 1
         self._floors = list(self._ends)
 
-    def told(self, who: str, api: str, code: int) -> None:
-        """An error."""
+    def answered(self, who: str, api: str, code: int) -> None:
+        """An error reply."""
         self.count(f"{api} {code}")
         if code not in EXPECTED[api]:
             self.broken(f"unexpected code: {who} was told {code} by {api}")
 
     def named(self, producer: str, producer_id: tuple[int, int]) -> None:
-        """A producer was given an id and an epoch, which must be its own for ever."""
+        """A producer got an id and an epoch, which must be its own for ever."""
         owner = self._names.setdefault(producer_id, producer)
         if owner != producer:
             self.broken(f"two of one name: {producer} was given {producer_id}, which {owner} has")
@@ -87,11 +87,11 @@ class RecordLedger:
     # The reader.
 
     def end(self, partition: int) -> int:
-        """Behind what is known to be there: less than that is a loss."""
+        """The known end: a lower end means lost records."""
         return max(self._ends[partition], len(self._log[partition]))
 
     def high_watermark(self, partition: int, offset: int, end: int) -> None:
-        """`end` is what was known when it was asked for."""
+        """`end` is the known end at the time of the request."""
         if offset < end:
             self.broken(f"lost records: partition {partition} ends at {offset}, {end} was acknowledged or read")
 

@@ -1,4 +1,4 @@
-"""Whether the segments of a data directory can be read: by our own `log verify`, and by Kafka's dump tool where Java and its jars are."""
+"""Whether the segments of a data directory are readable: by our own `log verify`, and by Kafka's dump tool where Java and its jars are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECONDS = 300
 
 
 def unreadable(data: Path, topic: str, tell: bool = True) -> list[str]:
-    """What is wrong, a line each."""
+    """The problems, a line each."""
     wrong = ["tenure log verify found problems"] if cli.main(["log", "verify", str(data)]) else []
     jars = find_jars()
     if isinstance(jars, str):

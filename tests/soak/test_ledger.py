@@ -1,4 +1,4 @@
-"""Each promise, broken once in a history that was made up: a checker that has never fired is not yet a test."""
+"""Each guarantee, broken once in a made-up history: a checker that has never fired is not yet a test."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_after_a_deletion_there_may_be_nothing(ledger: Ledger, acknowledged: boo
     assert not ledger.wrong
 
 
-def test_what_was_deleted_must_not_come_back(ledger: Ledger) -> None:
+def test_a_deleted_offset_that_returns_is_found(ledger: Ledger) -> None:
     commit(ledger)
     ledger.acknowledged(PLACE, ledger.deletion_sent(PLACE))
     ledger.fetched(PLACE, 1, ledger.fetch_begun(PLACE))
@@ -168,24 +168,24 @@ def test_a_settled_member_has_the_same_assignment_after_a_restart(ledger: Ledger
 
 @pytest.mark.parametrize("code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS])
 def test_a_settled_member_that_is_called_back_is_found(ledger: Ledger, code: int) -> None:
-    ledger.told("g", "a", "Heartbeat", code)
+    ledger.answered("g", "a", "Heartbeat", code)
     assert not ledger.wrong
     ledger.settled("g", {"a": Seat(1, FIRST)})
-    ledger.told("g", "a", "Heartbeat", code)
+    ledger.answered("g", "a", "Heartbeat", code)
     only(ledger, "rebalance without cause")
 
 
 def test_a_group_that_was_disturbed_may_rebalance(ledger: Ledger) -> None:
     ledger.settled("g", {"a": Seat(1, FIRST)})
     ledger.disturbed("g")
-    ledger.told("g", "a", "Heartbeat", ErrorCode.REBALANCE_IN_PROGRESS)
+    ledger.answered("g", "a", "Heartbeat", ErrorCode.REBALANCE_IN_PROGRESS)
     ledger.synced("g", "a", 2, Assignment("round 2", (0, 1)), 0)
     assert not ledger.wrong
 
 
 @pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit"])
 def test_a_living_process_that_is_fenced_is_found(ledger: Ledger, api: str) -> None:
-    ledger.told("g", "a", api, ErrorCode.FENCED_INSTANCE_ID)
+    ledger.answered("g", "a", api, ErrorCode.FENCED_INSTANCE_ID)
     only(ledger, "fenced")
 
 
@@ -193,7 +193,7 @@ def test_a_living_process_that_is_fenced_is_found(ledger: Ledger, api: str) -> N
     ("api", "code"), [("SyncGroup", 14), ("OffsetFetch", 15), ("Heartbeat", -1), ("JoinGroup", 23), ("OffsetCommit", 69)]
 )
 def test_a_code_that_stops_a_client_is_found(ledger: Ledger, api: str, code: int) -> None:
-    ledger.told("g", "a", api, code)
+    ledger.answered("g", "a", api, code)
     only(ledger, "unexpected code")
 
 
@@ -201,7 +201,7 @@ def test_a_code_that_stops_a_client_is_found(ledger: Ledger, api: str, code: int
     ("api", "code"), [("JoinGroup", 14), ("SyncGroup", 27), ("OffsetFetch", 16), ("Heartbeat", 15), ("OffsetCommit", 15)]
 )
 def test_a_code_on_which_clients_try_again_is_no_fault(ledger: Ledger, api: str, code: int) -> None:
-    ledger.told("g", "a", api, code)
+    ledger.answered("g", "a", api, code)
     assert not ledger.wrong
     assert ledger.counts == {f"{api} {code}": 1}
 

@@ -1,4 +1,4 @@
-"""Each promise about records, broken once in a history that was made up: a checker that has never fired is not yet a test."""
+"""Each guarantee for records, broken once in a made-up history: a checker that has never fired is not yet a test."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_records_of_two_producers_may_mix_and_some_may_not_be_acknowledged(ledge
     assert ledger.all_read([5, 0])
 
 
-def test_what_is_acknowledged_or_read_must_be_below_the_high_watermark(ledger: RecordLedger) -> None:
+def test_acknowledged_or_read_records_must_be_below_the_high_watermark(ledger: RecordLedger) -> None:
     ledger.acknowledged(0, Mark("a", 0), 2, 0)
     assert not ledger.all_read([1, 0])
     ledger.high_watermark(0, 2, ledger.end(0))
@@ -63,7 +63,7 @@ def test_an_acknowledgement_for_an_offset_that_another_record_has_is_found(ledge
     only(ledger, "two at one place")
 
 
-def test_two_records_acknowledged_at_one_offset_are_found_before_anybody_reads(ledger: RecordLedger) -> None:
+def test_two_records_acknowledged_at_one_offset_are_found_without_a_read(ledger: RecordLedger) -> None:
     ledger.acknowledged(0, Mark("a", 0), 2, 0)
     ledger.acknowledged(0, Mark("b", 0), 1, 1)
     only(ledger, "two at one place")
@@ -74,14 +74,14 @@ def test_a_record_that_is_there_twice_is_found(ledger: RecordLedger) -> None:
     only(ledger, "twice: Mark(producer='a', number=0) is at 2 of partition 0 again")
 
 
-def test_a_record_left_out_is_found_by_the_one_behind_it(ledger: RecordLedger) -> None:
+def test_a_missing_record_is_found_by_the_next_record(ledger: RecordLedger) -> None:
     read(ledger, ("a", 0), ("a", 2))
     only(ledger, "left out: Mark(producer='a', number=2) is at 1 of partition 0, 1 is not before it")
 
 
 def test_offsets_of_a_producer_grow_with_its_numbers(ledger: RecordLedger) -> None:
     ledger.acknowledged(0, Mark("a", 2), 2, 4)
-    ledger.acknowledged(0, Mark("a", 0), 2, 1)  # told later, as after a kill
+    ledger.acknowledged(0, Mark("a", 0), 2, 1)  # acknowledged later, as after a kill
     ledger.acknowledged(0, Mark("a", 4), 1, 6)
     assert not ledger.wrong
     ledger.acknowledged(0, Mark("a", 5), 1, 3)
@@ -121,7 +121,7 @@ def test_an_id_is_given_to_one_producer_only(ledger: RecordLedger) -> None:
     only(ledger, "two of one name")
 
 
-def test_what_was_acknowledged_before_a_restart_has_to_be_read_after_it(ledger: RecordLedger) -> None:
+def test_records_acknowledged_before_a_restart_must_be_read_after_it(ledger: RecordLedger) -> None:
     ledger.acknowledged(0, Mark("a", 0), 2, 0)
     assert ledger.read_up_to_the_restart([0, 0])
     ledger.restarted()
@@ -134,12 +134,12 @@ def test_what_was_acknowledged_before_a_restart_has_to_be_read_after_it(ledger: 
     ("api", "code"), [("Produce", 56), ("Produce", 46), ("Produce", 59), ("Produce", -1), ("Fetch", 1), ("Fetch", 3), ("InitProducerId", -1)]
 )
 def test_a_code_that_stops_a_client_is_found(ledger: RecordLedger, api: str, code: int) -> None:
-    ledger.told("a", api, code)
+    ledger.answered("a", api, code)
     only(ledger, "unexpected code")
 
 
 @pytest.mark.parametrize("api", ["Produce", "Fetch"])
 def test_a_partition_that_is_not_open_yet_is_no_fault(ledger: RecordLedger, api: str) -> None:
-    ledger.told("a", api, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    ledger.answered("a", api, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert not ledger.wrong
     assert ledger.counts == {f"{api} 6": 1}

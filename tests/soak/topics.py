@@ -16,7 +16,7 @@ DEEDS = 400
 
 
 def topics_soaked(histories: int, seed: int, tell: Callable[[str], None]) -> bool:
-    """Whether a promise was broken; then the directory of that history is left."""
+    """Whether a guarantee was broken; then the directory of that history is kept."""
     kills = compactions = readable = broken = 0
     for number in range(seed, seed + histories):
         data = tempfile.mkdtemp(prefix="tenure-soak-topics-")

@@ -1,4 +1,4 @@
-"""One connection of a client of the soak: requests and their replies; a connection that is lost is an exception like any other day."""
+"""One connection of a client of the soak: requests and their replies; a lost connection raises `Lost`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Wire:
         return await self.receive(request, version, self.send(request, version), seconds)
 
     def send(self, request: Any, version: int) -> int:
-        """The correlation id, which `receive` wants; replies come in the order of the requests."""
+        """Returns the correlation id for `receive`; replies come in the order of the requests."""
         self._correlation_id += 1
         self._writer.write(encode_request(request.API_KEY, version, self._correlation_id, self._client_id, request.encode(version)))
         return self._correlation_id

@@ -1,4 +1,4 @@
-"""The broker as the soak sees it: one directory and one port, and a process that comes and goes."""
+"""The broker of the soak: one directory and one port, and a process that is started and killed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SETTINGS = (
     "group.initial.rebalance.delay.ms=50",
     "group.min.session.timeout.ms=100",
     "offsets.topic.num.partitions=4",
-    "offsets.topic.segment.bytes=50000",  # many segments, so that some kills meet a log that rolls
+    "offsets.topic.segment.bytes=50000",  # many segments, so that some kills come during a roll
     "offsets.flush.interval.ms=20",
     "log.format=console",
 )
-# A line of log.format=console is: when, how bad, what.
+# A line of log.format=console has time, level, message.
 COMPLAINT = re.compile(r"\S+ (error|critical) |.*(Traceback|Exception)")
 VERIFY = (sys.executable, "-P", "-m", "tenure", "log", "verify", "--json")
 
@@ -45,7 +45,7 @@ class World:
         self.start_seconds.append(self._broker.started_after)
 
     def start_and_kill(self, after_seconds: float, *settings: str) -> None:
-        """A broker that does not live long enough to serve anybody."""
+        """A broker that does not live long enough to serve clients."""
         process = subprocess.Popen(
             (sys.executable, "-P", "-m", "tenure", "serve", *self._arguments(settings)),
             stdin=subprocess.DEVNULL,
@@ -71,7 +71,7 @@ class World:
         self._verify()
 
     def stop(self) -> int:
-        """An orderly end."""
+        """An orderly stop."""
         assert self._broker is not None
         code = self._broker.stop()
         self._collect(self._broker)
@@ -82,7 +82,7 @@ class World:
         self.complaints += [line for line in broker.lines if COMPLAINT.match(line)]
 
     def _verify(self) -> None:
-        """What a kill leaves is sound."""
+        """The files are sound after a kill."""
         done = subprocess.run((*VERIFY, str(self.data)), capture_output=True, text=True, env=environment(), cwd=os.sep, check=False)
         if done.returncode:
             problems = [line for line in done.stdout.splitlines() if '"level": "problem"' in line]

@@ -42,5 +42,5 @@ def outside(kafka: Kafka) -> Outside:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The unused name of a topic."""
+    """An unused topic name."""
     return tmp_path.name

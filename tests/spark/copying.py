@@ -30,7 +30,7 @@ class Copy:
         return sorted(self.kafka.values(self.target))
 
     def ends(self, query: Any) -> dict[int, int]:
-        """Where the newest batch that is done ended, by partition; a query that has failed says why."""
+        """The end offsets of the newest finished batch, by partition; a failed query reports why."""
         if query.exception() is not None:
             raise query.exception()
         progress = query.lastProgress
@@ -38,7 +38,7 @@ class Copy:
         return {int(partition): offset for partition, offset in ends.items()}
 
     def position(self, query: Any) -> int:
-        """How many records it has read."""
+        """The number of records read."""
         return sum(self.ends(query).values())
 
     def await_ends(self, query: Any, ends: dict[int, int]) -> None:

@@ -1,4 +1,4 @@
-"""What others do to the topics that Spark reads: another client makes them, writes to them, grows them and takes records away."""
+"""Another client's changes to the topics that Spark reads: creating, writing, adding partitions, deleting records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Outside:
         done(self._admin.delete_records([TopicPartition(topic, partition, offset)]))
 
     def send(self, topic: str, numbers: Iterable[int], partitions: int = 1, timestamp: int | None = None, keys: int = 0) -> None:
-        """Numbers as values, in turn to each partition and with that many keys; with `timestamp` the n-th record is n ms later."""
+        """Numbers as values, round robin over the partitions, with that many keys; with `timestamp` the n-th record is n ms later."""
         failed: list[Any] = []
         producer = Producer(self._settings | {"linger.ms": 1})
         for at, number in enumerate(numbers):

@@ -28,7 +28,7 @@ CONNECTOR = {
 
 
 class Unavailable(Exception):
-    """Why there is no Spark here."""
+    """The reason why Spark is unavailable."""
 
 
 def folder() -> Path:
@@ -36,7 +36,7 @@ def folder() -> Path:
 
 
 def find() -> tuple[Path, ...] | str:
-    """Where they are, or why a test has to be skipped."""
+    """Their paths, or the reason to skip a test."""
     try:
         check_java()
     except Unavailable as reason:
@@ -59,7 +59,7 @@ def check_java() -> None:
 
 
 def fetch() -> None:
-    """What is missing; whole or not at all."""
+    """Fetch missing jars; all or none."""
     check_java()
     CACHE.mkdir(exist_ok=True)
     (CACHE / ".gitignore").write_text("*\n")
@@ -99,7 +99,7 @@ def run(command: list[str], folder: Path) -> None:
 
 
 def pom() -> str:
-    """Copies the jars without asking for what they depend on."""
+    """Copies the jars without resolving their dependencies."""
     items = ""
     for coordinates in CONNECTOR:
         group, artifact, release = coordinates.split(":")

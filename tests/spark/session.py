@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-SECONDS = 60.0  # the machine may be busy: nothing takes a tenth of it otherwise
+SECONDS = 60.0  # the machine may be busy: otherwise nothing takes a tenth of it
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"  # quick to start, not to run long
 
-# Small plans on small data: what Spark does to be fast with large ones only costs time here.
+# Small plans on small data: Spark's optimizations for large data only cost time here.
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -103,12 +103,12 @@ class Kafka:
         return self.spark.readStream.format("kafka").options(**self._options(self._subscribed(topic) | options)).load()
 
     def records(self, topic: str = "", **options: object) -> list[Record]:
-        """What a batch read finds, by partition and offset."""
+        """The records found by a batch read, by partition and offset."""
         rows = self.read(topic, includeHeaders="true", **options).collect()
         return sorted(Record(row.partition, row.offset, some_bytes(row.key), some_bytes(row.value), headers(row)) for row in rows)
 
     def values(self, topic: str = "", **options: object) -> list[int]:
-        """Of records whose values are numbers, by partition and offset."""
+        """For records whose values are numbers, by partition and offset."""
         return [int(record.value or b"") for record in self.records(topic, **options)]
 
     def _subscribed(self, topic: str) -> dict[str, object]:
@@ -125,7 +125,7 @@ def some_bytes(value: bytearray | None) -> bytes | None:
 
 
 def headers(row: Any) -> tuple[tuple[str, bytes | None], ...]:
-    return tuple((one.key, some_bytes(one.value)) for one in row.headers or ())
+    return tuple((header.key, some_bytes(header.value)) for header in row.headers or ())
 
 
 @contextmanager
@@ -139,7 +139,7 @@ def running(writer: Any) -> Iterator[Any]:
 
 
 def finish(writer: Any) -> Any:
-    """Runs a query that ends by itself."""
+    """Run a query that ends by itself."""
     with running(writer) as query:
         assert query.awaitTermination(SECONDS), query.status
     return query

@@ -58,7 +58,7 @@ def test_writing_makes_a_missing_topic_and_each_key_has_its_partition(kafka: Kaf
     assert len({(one.key, one.partition) for one in read}) == 20
 
 
-def test_what_is_written_has_sequences_against_duplicates(kafka: Kafka, outside: Outside, topic: str) -> None:
+def test_written_batches_have_producer_sequences(kafka: Kafka, outside: Outside, topic: str) -> None:
     outside.create(topic)
     kafka.write(kafka.spark.range(10).selectExpr(NUMBERED), topic)
     with Client(int(kafka.bootstrap.rpartition(":")[2])) as client:

@@ -1,4 +1,4 @@
-"""What a test that needs Spark says where it cannot be had; in `make test`, without Spark."""
+"""The messages of a test that needs Spark where it is unavailable; in `make test`, without Spark."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def test_before_anything_was_fetched_the_tests_skip_and_fetch_nothing(cache: Pat
     assert not cache.exists()
 
 
-def test_without_maven_it_says_so(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_maven_that_is_reported(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     java(cache)
     assert packages.main() == 0
     said = "spark-test: Spark needs its Kafka connector, and mvn, which fetches it, is not on PATH; there is no apt-get that would install it\n"
     assert capsys.readouterr().err == said
 
 
-def test_maven_is_installed_where_it_can_be(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_maven_is_installed_if_possible(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     java(cache)
     folder = cache.parent
     program(cache, "sudo", 'shift; exec "$@"')
@@ -70,7 +70,7 @@ def test_maven_is_installed_where_it_can_be(cache: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().err.startswith("spark-test: Spark: mvn could not fetch it")
 
 
-def test_what_maven_cannot_fetch_is_said_and_nothing_of_it_stays(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_maven_download_is_reported_and_leaves_no_files(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     java(cache)
     program(cache, "mvn", "echo 'no such jar'; exit 1")
     assert packages.main() == 0
@@ -78,7 +78,7 @@ def test_what_maven_cannot_fetch_is_said_and_nothing_of_it_stays(cache: Path, ca
     assert [path.name for path in cache.iterdir()] == [".gitignore"]
 
 
-def test_jars_that_are_not_those_that_were_tried_are_not_used(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_jars_of_other_versions_are_not_used(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     java(cache)
     named = [f"{name.split(':')[1]}-{name.split(':')[2]}.jar" for name in packages.CONNECTOR]
     mkdir = shutil.which("mkdir", path=os.defpath)

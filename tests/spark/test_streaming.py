@@ -14,7 +14,7 @@ from tests.spark.session import Kafka, await_that, finish, running
 pytestmark = pytest.mark.spark
 
 
-def test_what_is_there_is_read_in_small_batches_once(kafka: Kafka, outside: Outside, topic: str, tmp_path: Path) -> None:
+def test_existing_records_are_streamed_once_in_small_batches(kafka: Kafka, outside: Outside, topic: str, tmp_path: Path) -> None:
     for name in (topic, f"{topic}-copy"):
         outside.create(name, 3)
     copy = Copy(kafka, tmp_path, topic, maxOffsetsPerTrigger=600)
@@ -29,7 +29,7 @@ def test_what_is_there_is_read_in_small_batches_once(kafka: Kafka, outside: Outs
 
 
 @pytest.mark.parametrize("fetching", ["admin", "group"])
-def test_what_arrives_meanwhile_is_read_and_a_query_goes_on_where_it_was_stopped(
+def test_later_records_are_streamed_and_a_query_continues_at_its_checkpoint(
     kafka: Kafka, outside: Outside, topic: str, tmp_path: Path, fetching: str
 ) -> None:
     for name in (topic, f"{topic}-copy"):
@@ -41,7 +41,7 @@ def test_what_arrives_meanwhile_is_read_and_a_query_goes_on_where_it_was_stopped
             for wave in range(1, 4):
                 outside.send(topic, range((wave - 1) * 100, wave * 100), partitions=2)
                 copy.await_ends(query, {0: wave * 50, 1: wave * 50})
-            # Which offsets there are it asks as an administrator, or, if wanted, as the one member of a group.
+            # It looks up offsets with an admin client or, if configured, as the only member of a group.
             assert any(group.startswith(topic) for group in outside.groups()) == (fetching == "group")
         outside.send(topic, range(300, 400), partitions=2)
         with running(copy.writer(**SOON)) as query:
@@ -93,7 +93,7 @@ def test_a_stream_outlives_an_orderly_restart_and_a_kill_of_the_broker(spark: An
             copy.await_ends(query, {0: 1050, 1: 1050})
         everything = [*range(0, 2100, 2), *range(1, 2100, 2)]
         assert kafka.values(topic) == everything
-        assert kafka.values(copy.target) == everything  # nothing lost, nothing twice, in order
+        assert kafka.values(copy.target) == everything  # no loss, no duplicates, in order
         # The checkpoint holds for a later start as well.
         outside.send(topic, range(2100, 2120), partitions=2)
         finish(copy.writer(availableNow=True))

@@ -1,5 +1,5 @@
-"""Other people's test suites, as they publish them, against this broker: `make suite-kafka-python` and its like.
+"""Published test suites of clients, against this broker: `make suite-kafka-python` and its like.
 
-A suite is fetched by name from the registry that its client is published in, never changed, run against a broker of its own,
-and what failed is compared with `known/NAME.toml`: a failure that is not listed there, and a listed one that is none, fail.
+A suite is fetched by name from the registry of its client, never changed, and run against its own broker. Failures are compared with
+`known/NAME.toml`: an unlisted failure, and a listed one that passes, fail the run.
 """

@@ -1,4 +1,4 @@
-"""`python -m tests.suites NAME`: fetches a client's own test suite, runs it against a broker, and judges it by what is known."""
+"""`python -m tests.suites NAME`: fetches a client's test suite, runs it against a broker, and compares it with the known failures."""
 
 from __future__ import annotations
 
@@ -26,22 +26,26 @@ SUITES = {
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
+    if options.kafka and options.nodes > 1:
+        parser().error("--nodes is for this broker")
     module, _, name = SUITES[options.name].partition(":")
     suite: Suite = getattr(import_module(f"tests.suites.{module}"), name)
     broker = "kafka" if options.kafka else "tenure"
     named = "tenure-compiled" if not options.kafka and compiled() else broker
+    if options.nodes > 1:
+        named += f"-{options.nodes}-nodes"
     report = CACHE / "reports" / f"{suite.name}-{named}"
     try:
         folder = fetched(suite)
         shutil.rmtree(report, ignore_errors=True)
         report.mkdir(parents=True)
         begin = time.monotonic()
-        with brokers.started(suite, broker, report) as port:
+        with brokers.started(suite, broker, report, options.nodes) as port:
             tests = suite.run(Run(folder, port, broker, options.only, report))
     except SuiteError as error:
         print(f"{options.name}: {error}", file=sys.stderr)
         return 1
-    wrong = judge(tests, known(suite.name, kafka=options.kafka), whole=not options.only)
+    wrong = judge(tests, known(suite.name, kafka=options.kafka, nodes=options.nodes > 1), whole=not options.only)
     show(suite, named, tests, wrong, report, time.monotonic() - begin, every=options.verbose)
     return 1 if wrong else 0
 
@@ -50,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m tests.suites", description=__doc__)
     made.add_argument("name", choices=sorted(SUITES))
     made.add_argument("--kafka", action="store_true", help="against Apache Kafka instead of this broker (needs Java)")
+    made.add_argument("--nodes", type=int, default=1, metavar="N", help="against so many nodes instead of one broker (docs/nodes.md)")
     made.add_argument("--only", default="", metavar="WORDS", help="a part of the suite, in the words of its own runner")
     made.add_argument("--verbose", action="store_true", help="every failure and skip, also those that are known")
     return made

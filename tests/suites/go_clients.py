@@ -13,7 +13,7 @@ from tests.suites.suite import ANYBODY_MAY, Run, Suite, SuiteError, call, watch
 
 SECONDS = 2400
 APART_SECONDS = 60
-FLAGS = "-mod=mod"  # some modules' go.mod wants a later release of Go to say the same in its own way
+FLAGS = "-mod=mod"  # some modules' go.mod asks for a later release of Go
 
 
 def fetcher(module: str, version: str) -> Callable[[Path], None]:
@@ -30,8 +30,9 @@ def fetcher(module: str, version: str) -> Callable[[Path], None]:
 
 
 def runner(packages: str, environment: Callable[[Run], Mapping[str, str]], apart: Mapping[str, str]) -> Callable[[Run], Tests]:
-    """`apart` names, for a kind of broker, what would take all others along: it waits for ever for what the broker lacks, or
-    panics. It runs last, for a minute."""
+    """`apart` names, for a kind of broker, a test that would take all others down: it waits for ever for an unsupported feature, or
+    panics. It runs last, for a minute.
+    """
 
     def run(run: Run) -> Tests:
         log = run.report / "log"
@@ -83,6 +84,6 @@ KAFKA_GO_SUITE = Suite(
     ),
     settings={"message.max.bytes": "200000000", "group.initial.rebalance.delay.ms": "0"},
     kafka_settings=ANYBODY_MAY,
-    host="localhost",  # both are written into its tests
+    host="localhost",  # both are fixed in its tests
     port=9092,
 )

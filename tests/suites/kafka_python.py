@@ -14,7 +14,7 @@ VERSION = re.search(r"^kafka-python==(\S+)", (ROOT / "requirements" / "developme
 PACKAGES = ("pytest==9.2.0", "pytest-mock==3.17.0", "pytest-timeout==2.4.0", "py==1.11.0")
 SECONDS = 1800  # a green run takes one minute; its tests may wait five each
 
-# What the client concludes from our list of APIs; its test_kafka_version_infer holds it to it.
+# The version that the client derives from our list of APIs; its test_kafka_version_infer expects it.
 READS_AS = {"tenure": "4.0", "kafka": "4.3"}
 
 
@@ -24,7 +24,7 @@ def fetch(folder: Path) -> None:
     if len(found) != 1:
         raise SuiteError(f"{folder} has {len(found)} source packages of kafka-python")
     unpack(found[0], folder / "source")
-    # The tests expect to be the package `test`, whose first file the source package leaves out, as it does one that they import.
+    # The tests expect to be the package `test`, whose first file the source package omits, with another file that they import.
     for beside in (Path(__file__).parent / "beside" / "kafka_python").glob("*.py"):
         if (folder / "source" / "test" / beside.name).exists():
             raise SuiteError(f"the source package has {beside.name} itself by now; nothing need be laid beside it")
@@ -45,7 +45,7 @@ def run(run: Run) -> Tests:
         seconds=SECONDS,
         KAFKA_URI=f"PLAINTEXT://127.0.0.1:{run.port}",
         KAFKA_VERSION=READS_AS[run.broker],
-        KAFKA_ROOT=str(run.folder),  # only looked at, not used, with KAFKA_URI
+        KAFKA_ROOT=str(run.folder),  # only checked, not used, with KAFKA_URI
         PYTHONPATH="",
     )
     if not report.exists():
@@ -60,7 +60,7 @@ SUITE = Suite(
     source="its source package on PyPI",
     fetch=fetch,
     run=run,
-    # What the fixtures' own servers are told: the first broker is 0, topics have four partitions, sessions may be a second.
+    # Settings of the fixtures' own servers: the first broker is 0, topics have four partitions, sessions may be a second.
     settings={"node.id": "0", "num.partitions": "4", "group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0"},
     kafka_settings=ANYBODY_MAY,
 )

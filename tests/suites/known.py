@@ -1,4 +1,4 @@
-"""The failures of a suite that are known, each with its reason, and what a run is when it is held against them."""
+"""The known failures of a suite, each with its reason, and the verdict on a run compared with them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from pathlib import Path
 from tests.suites.results import Result, Tests, count
 
 FOLDER = Path(__file__).parent / "known"
-# A test that passes faster than a request takes to a broker and back has probably left its body out.
+# A test that passes faster than a request takes to a broker and back has probably skipped its body.
 QUICK_SECONDS = 0.002
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """`failing` and `sometimes` map tests to reasons; `passing` is the least that has to pass, so that a suite which skips
-    everything, or is no longer found, does not pass for good. `quick` maps patterns of names to the reason why these tests
-    may pass in no time."""
+    """`failing` and `sometimes` map tests to reasons; `passing` is the least that must pass, so that a suite which skips
+    everything, or is no longer found, does not pass for ever. `quick` maps patterns of names to the reason why these tests
+    may pass in no time.
+    """
 
     passing: int
     failing: dict[str, str] = field(default_factory=dict)
@@ -29,13 +30,14 @@ class Known:
         return any(fnmatchcase(name, pattern) for pattern in self.quick)
 
 
-def known(name: str, folder: Path = FOLDER, *, kafka: bool = False) -> Known:
-    """What is known of this broker; with `kafka` of Apache Kafka, which the same file tells."""
+def known(name: str, folder: Path = FOLDER, *, kafka: bool = False, nodes: bool = False) -> Known:
+    """The known failures of this broker; with `kafka` those of Apache Kafka, with `nodes` those of several nodes, from the same file."""
     file = folder / f"{name}.toml"
     listed = tomllib.loads(file.read_text())
-    found = Known(listed["passing"]["kafka" if kafka else "tenure"])
+    least = listed["passing"]
+    found = Known(least["kafka"] if kafka else least.get("nodes", least["tenure"]) if nodes else least["tenure"])
     for group in listed.get("failing", []):
-        fails = {"tenure": not kafka, "kafka": kafka, "both": True}[group.get("with", "tenure")]
+        fails = {"tenure": not kafka, "nodes": nodes, "kafka": kafka, "both": True}[group.get("with", "tenure")]
         into = found.sometimes if group.get("sometimes") else found.failing
         for test in group["tests"]:
             if fails and (test in found.failing or test in found.sometimes):
@@ -52,7 +54,7 @@ def known(name: str, folder: Path = FOLDER, *, kafka: bool = False) -> Known:
 
 
 def judge(tests: Tests, known: Known, *, whole: bool = True) -> list[str]:
-    """What is wrong with a run, one line each. Of a part of a suite nothing is said about what did not run."""
+    """The problems of a run, one line each. For a part of a suite, tests that did not run are ignored."""
     wrong = []
     for name, test in sorted(tests.items()):
         if test.result is Result.FAILED and name not in known.failing and name not in known.sometimes:

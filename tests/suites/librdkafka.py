@@ -41,14 +41,14 @@ def fetch(folder: Path) -> None:
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(folder / "package" / "deps" / "librdkafka", source)
     for script in (source / "configure", source / "lds-gen.py", *(source / "mklove" / "modules").iterdir()):
-        script.chmod(0o755)  # npm forgets who may be executed
+        script.chmod(0o755)  # npm drops the execute permissions
     call(["./configure", "--disable-lz4-ext", "--disable-regex-ext"], source)
     call(["make", "-j2", "libs"], source, seconds=BUILD_SECONDS)
     call(["make", "-j2", "-C", "tests", "test-runner"], source, seconds=BUILD_SECONDS)
 
 
 def kafka_home(folder: Path) -> Path:
-    """As much of a folder that Kafka was installed in as the tests look for: its tools, to make topics with."""
+    """The parts of a Kafka installation that the tests look for: its tools, to create topics with."""
     if isinstance(jars := find_jars(), str):
         raise SuiteError(jars)
     (folder / "bin").mkdir(parents=True)
@@ -72,9 +72,9 @@ def run(run: Run) -> Tests:
 
 
 def run_number(run: Run, number: str, home: Path) -> Tests:
-    """Without those that need no broker and those that librdkafka itself expects to fail.
+    """All but those that need no broker and those that librdkafka itself expects to fail.
 
-    Not in quick mode (`-Q`), which leaves out the bodies of many tests and counts them as passed.
+    Not in quick mode (`-Q`), which omits the bodies of many tests and counts them as passed.
     """
     report, log = run.report / f"report.{number}.json", run.report / f"log.{number}"
     watch(

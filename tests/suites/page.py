@@ -11,8 +11,8 @@ from tests.suites.suite import ROOT
 
 PAGE = ROOT / "docs" / "clients.md"
 BEGIN, END = "<!-- written by `python -m tests.suites.page` -->\n", "<!-- until here -->\n"
-WHOSE = {"tenure": "Tenure", "kafka": "Apache Kafka", "both": "both"}
-NAMED = 4  # of more tests for one reason only the first are named
+WHOSE = {"tenure": "Tenure", "nodes": "several nodes of Tenure", "kafka": "Apache Kafka", "both": "both"}
+NAMED = 4  # if several tests have one reason only the first are named
 
 
 def reasons() -> Iterator[str]:

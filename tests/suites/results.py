@@ -1,4 +1,4 @@
-"""What a run said about each test, read from the formats that test runners write."""
+"""The result of each test of a run, read from the formats of test runners."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Result(StrEnum):
 class Case(NamedTuple):
     result: Result
     text: str  # why it failed or was skipped, in the suite's own words
-    seconds: float | None = None  # None: the runner does not say
+    seconds: float | None = None  # None: the runner does not report it
 
 
 Tests = dict[str, Case]
 
 
 def junit(file: Path) -> Tests:
-    """pytest's and others' XML. An error while a test is set up or ends counts as its failure."""
+    """pytest's and other XML. An error during set-up or tear-down counts as a failure."""
     tests: Tests = {}
     for case in ElementTree.parse(file).iter("testcase"):
         name = f"{case.get('classname', '').removeprefix('test.')}::{case.get('name', '')}"
@@ -49,12 +49,12 @@ GO_NOISE = ("=== ", "--- ")
 
 
 def go_json(lines: Iterable[str]) -> Tests:
-    """`go test -json`. A test that began and has no end (the run was over before) has failed."""
+    """`go test -json`. A test that began and has no end (the run was cut off) has failed."""
     tests: Tests = {}
     said: dict[str, list[str]] = {}
     for line in lines:
         if not line.startswith("{"):
-            continue  # a compiler's words, on the same stream
+            continue  # compiler output, on the same stream
         event = json.loads(line)
         name = event.get("Test")
         if name is None:
@@ -66,7 +66,7 @@ def go_json(lines: Iterable[str]) -> Tests:
         elif event["Action"] in GO_RESULTS:
             result = GO_RESULTS[event["Action"]]
             words = [words for words in said.get(name, []) if words.strip() and not words.strip().startswith(GO_NOISE)]
-            text = "" if result is Result.PASSED else first_line(" ".join(one.strip() for one in words[-6:]))
+            text = "" if result is Result.PASSED else first_line(" ".join(word.strip() for word in words[-6:]))
             tests[name] = Case(result, text, event.get("Elapsed"))
     return tests
 
@@ -76,7 +76,7 @@ RUST_RESULTS = {"ok": Result.PASSED, "FAILED": Result.FAILED, "ignored": Result.
 
 
 def libtest(output: str, target: str) -> Tests:
-    """What `cargo test` prints for one target."""
+    """The output of `cargo test` for one target."""
     panics = dict(re.findall(r"^---- (\S+) stdout ----\n(?:.*\n)*?.*panicked at (?:.*\n)(.*)$", output, re.MULTILINE))
     return {
         f"{target}::{name}": Case(RUST_RESULTS[result], first_line(panics.get(name, "")))

@@ -24,7 +24,7 @@ rdkafka = "={VERSION}"
 
 
 def fetch(folder: Path) -> None:
-    """cargo unpacks what it fetches; the crate's own folder is copied from there."""
+    """cargo unpacks its downloads; the crate's folder is copied from there."""
     fetching = folder / "fetching"
     fetching.mkdir(exist_ok=True)
     (fetching / "lib.rs").touch()
@@ -38,7 +38,7 @@ def fetch(folder: Path) -> None:
 
 
 def run(run: Run) -> Tests:
-    """One file of tests after the other, as cargo does, so that each one's lines are its own."""
+    """Each test file by itself, as cargo does, so that their output is apart."""
     targets = sorted(file.stem for file in (run.folder / "source" / "tests").glob("test_*.rs"))
     tests: Tests = {}
     with (run.report / "log").open("w") as whole:

@@ -1,4 +1,4 @@
-"""What a suite is, and the steps that suites have in common."""
+"""The definition of a suite, and the steps that suites have in common."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SuiteError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run against one broker: where the suite is, where the broker is, what of the suite is wanted, what it may take."""
+    """One run against one broker: the suite's folder, the broker, the wanted tests, the time limit."""
 
     folder: Path
     port: int
@@ -39,18 +39,18 @@ class Run:
 class Suite:
     """`settings` are the broker's, as the suite's own set-up gives them to Kafka; `kafka_settings` those that only Kafka needs.
 
-    `port` is for suites that can be told no other. `fetch` fills a folder, once for a `version`; `run` runs the suite.
+    `port` is for suites that need a fixed port. `fetch` fills a folder, once for a `version`; `run` runs the suite.
     """
 
     name: str
     client: str
     version: str
-    source: str  # where the suite comes from, in words
+    source: str  # the origin of the suite, as text
     fetch: Callable[[Path], None]
     run: Callable[[Run], Tests]
     settings: Mapping[str, str] = field(default_factory=dict)
     kafka_settings: Mapping[str, str] = field(default_factory=dict)
-    host: str = "127.0.0.1"  # that the broker says it is reached by
+    host: str = "127.0.0.1"  # the address that the broker advertises
     port: int = 0
 
     @property
@@ -59,7 +59,7 @@ class Suite:
 
 
 def fetched(suite: Suite) -> Path:
-    """The suite's folder, fetched and built when it is not there; a fetch that broke off is done again."""
+    """The suite's folder, fetched and built if missing; an interrupted fetch is repeated."""
     done = suite.folder / ".fetched"
     if not done.exists():
         suite.folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def fetched(suite: Suite) -> Path:
 
 
 def call(command: Sequence[str | Path], cwd: Path, *, seconds: float = FETCH_SECONDS, **more: str) -> str:
-    """A step that has to work; what it printed."""
+    """A step that has to work; returns its output."""
     try:
         done = subprocess.run(
             command, cwd=cwd, env=os.environ | more, capture_output=True, text=True, errors="replace", timeout=seconds, check=False
@@ -85,7 +85,7 @@ def call(command: Sequence[str | Path], cwd: Path, *, seconds: float = FETCH_SEC
 
 
 def watch(command: Sequence[str | Path], cwd: Path, log: Path, *, seconds: float, **more: str) -> None:
-    """Runs a suite, which may fail; everything it prints goes to `log`. When its time is over it ends, with its children."""
+    """Run a suite, which may fail; its output goes to `log`. After the time limit it is ended with its children."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, cwd=cwd, env=os.environ | more, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
@@ -101,7 +101,7 @@ def watch(command: Sequence[str | Path], cwd: Path, log: Path, *, seconds: float
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """A source package without its first folder."""
+    """Unpack a source package without its first folder."""
     with tarfile.open(archive) as tar:
         for member in tar.getmembers():
             _, _, member.name = member.name.partition("/")

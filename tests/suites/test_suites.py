@@ -1,4 +1,4 @@
-"""How suites are judged: what their runners wrote is read, and held against what is known. Nothing is fetched here."""
+"""Judging suites: the output of their runners is read, and compared with the known failures. Nothing is fetched here."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def event(test: str, action: str, **more: object) -> str:
     return json.dumps({"Package": "p", "Test": test, "Action": action, **more})
 
 
-def test_the_events_of_go_are_read_and_what_did_not_end_failed() -> None:
+def test_go_test_events_are_read_and_unfinished_tests_fail() -> None:
     lines = [
         "# a word of the compiler",
         '{"Package": "p", "Action": "start"}',
@@ -93,7 +93,7 @@ KNOWN = Known(2, {"failing": "a reason"}, {"at times": "another"})
 
 
 @pytest.mark.parametrize("at_times", [PASSED, FAILED])
-def test_what_is_as_known_is_right(at_times: Case) -> None:
+def test_a_result_equal_to_the_known_one_passes(at_times: Case) -> None:
     assert judge({"a": PASSED, "b": PASSED, "c": SKIPPED, "failing": FAILED, "at times": at_times}, KNOWN) == []
 
 
@@ -124,11 +124,11 @@ def test_a_pass_in_no_time_is_reported_unless_listed(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("case", [Case(Result.PASSED, "", 0.002), Case(Result.PASSED, "", None), Case(Result.SKIPPED, "", 0.0)])
-def test_a_pass_that_took_its_time_or_whose_time_is_unknown_is_right(case: Case) -> None:
+def test_a_pass_of_normal_or_unknown_duration_is_accepted(case: Case) -> None:
     assert judge({"a": case, "b": PASSED}, QUICK) == []
 
 
-def test_of_a_part_only_what_ran_is_judged() -> None:
+def test_of_a_partial_run_only_executed_tests_are_judged() -> None:
     assert judge({"a": PASSED}, KNOWN, whole=False) == []
     assert len(judge({"a": FAILED}, KNOWN, whole=False)) == 1
 
@@ -149,16 +149,24 @@ with = "both"
 sometimes = true
 reason = "chance"
 tests = ["c"]
+[[failing]]
+with = "nodes"
+reason = "elsewhere"
+tests = ["n"]
 [[quick]]
 reason = "no broker"
 tests = ["d*"]
 """
 
 
-def test_a_list_says_which_broker_it_means(tmp_path: Path) -> None:
+def test_a_list_of_known_failures_names_its_broker(tmp_path: Path) -> None:
     (tmp_path / "some.toml").write_text(LISTED)
     assert known("some", tmp_path) == Known(3, {"a": "here"}, {"c": "chance"}, {"d*": "no broker"})
     assert known("some", tmp_path, kafka=True) == Known(4, {"a": "there", "b": "there"}, {"c": "chance"}, {"d*": "no broker"})
+    assert known("some", tmp_path, nodes=True) == Known(3, {"a": "here", "n": "elsewhere"}, {"c": "chance"}, {"d*": "no broker"})
+    (tmp_path / "some.toml").write_text(LISTED.replace("[passing]", "[passing]\nnodes = 2"))
+    assert known("some", tmp_path, nodes=True).passing == 2
+    assert known("some", tmp_path).passing == 3
 
 
 @pytest.mark.parametrize(("wrong", "said"), [('reason = " "\ntests = ["x"]', "no reason"), ('reason = "again"\ntests = ["a"]', "twice")])
@@ -178,11 +186,11 @@ def test_every_suite_can_be_named_and_has_its_list(name: str) -> None:
         assert known(name, kafka=kafka).passing > 0
 
 
-def test_every_list_is_a_suites() -> None:
+def test_every_list_of_known_failures_belongs_to_a_suite() -> None:
     assert {file.stem for file in FOLDER.glob("*.toml")} == set(SUITES)
 
 
-def test_the_page_has_the_reasons_of_the_lists() -> None:
+def test_the_clients_page_has_the_reasons_of_known_failures() -> None:
     assert PAGE.read_text() == written(PAGE.read_text()), "run `python -m tests.suites.page`"
 
 

@@ -1,4 +1,4 @@
-"""Batches changed byte by byte under a checksum that is right."""
+"""Batches changed byte by byte under a valid checksum."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from google_crc32c import value as crc32c
 
 
 def sealed(batch: bytes | bytearray) -> bytes:
-    """The batch with the checksum of its content, whatever else is wrong with it."""
+    """The batch with a valid checksum, whatever else is wrong with it."""
     return bytes(batch[:17]) + int(crc32c(bytes(batch[21:]))).to_bytes(4, "big") + bytes(batch[21:])
 
 
 def patched(batch: bytes | bytearray, at: int, data: bytes) -> bytes:
-    """The batch with other bytes at a place, and the checksum of these."""
+    """The batch with other bytes at a position, and a valid checksum."""
     return sealed(bytes(batch[:at]) + data + bytes(batch[at + len(data) :]))
 
 
 def holed(batch: bytes, last_offset_delta: int) -> bytes:
-    """A batch as a cleaner leaves it: the offsets of removed records still count."""
+    """A batch as the cleaner leaves it: the offsets of removed records still count."""
     return patched(batch, 23, last_offset_delta.to_bytes(4, "big"))

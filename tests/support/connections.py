@@ -9,14 +9,15 @@ from broker.net.connection import Connection, Host
 from broker.runtime.clock import Clock
 from broker.runtime.turn import TurnEnd
 from protocol.errors import ProtocolError
+from tests.support.transports import BareTransport
 
 UNREAD_MAX = 10_000
 WAITING_MAX = 1_000
 FRAME_MAX = 5_000
 
 
-class Wire:
-    """The transport: what was written, and whether we read. Calls back like asyncio's when its buffer is full."""
+class Wire(BareTransport):
+    """The transport: the written bytes, and whether reading is paused. Calls back like asyncio's when its buffer is full."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -32,6 +33,9 @@ class Wire:
 
     def get_write_buffer_size(self) -> int:
         return self.unread
+
+    def is_closing(self) -> bool:
+        return not self.open
 
     def write(self, data: bytes, /) -> None:
         self.written += data
@@ -61,7 +65,7 @@ class Wire:
 
 
 class Bench:
-    """A connection with a broker that answers `echo` at once and keeps everything else until told."""
+    """A connection to a broker that answers `echo` at once and holds all other requests until told."""
 
     def __init__(self) -> None:
         self.later: list[TurnEnd] = []

@@ -1,4 +1,4 @@
-"""A thousand members of one group in one process: each has its connection, and joins until all sit in one generation."""
+"""A thousand members of one group in one process: each has its connection, and joins until all are in one generation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANSWER_SECONDS = 90
 CONNECTS_AT_ONCE = 100
 
 
-class Face:
+class CrowdMember:
     """One member."""
 
     def __init__(self, number: int, static: bool) -> None:
@@ -53,7 +53,7 @@ class Face:
 
     async def sync(self, joined: Any) -> int:
         members = joined.members if self.leads and not joined.skip_assignment else []
-        given = [SyncGroupRequestAssignment(one.member_id, one.member_id.encode()) for one in members]
+        given = [SyncGroupRequestAssignment(member.member_id, member.member_id.encode()) for member in members]
         reply = await self.ask(SyncGroupRequest(GROUP, self.generation, self.member_id, self.instance, "crowd", PROTOCOL, given), 5)
         self.assignment = reply.assignment
         code: int = reply.error_code
@@ -65,14 +65,14 @@ class Face:
         return code
 
     async def take_part(self) -> None:
-        """Until an assignment is there; a rebalance that comes in between begins it anew."""
+        """Join and sync until an assignment is there; a rebalance in between starts that over."""
         while await self.sync(await self.join()):
             pass
 
 
-async def gather(port: int, count: int, static: bool) -> list[Face]:
+async def gather(port: int, count: int, static: bool) -> list[CrowdMember]:
     """All of them settled in one generation."""
-    faces = [Face(number, static) for number in range(count)]
+    faces = [CrowdMember(number, static) for number in range(count)]
     for first in range(0, count, CONNECTS_AT_ONCE):
         await asyncio.gather(*(face.connect(port) for face in faces[first : first + CONNECTS_AT_ONCE]))
     await asyncio.gather(*(face.take_part() for face in faces))
@@ -80,8 +80,8 @@ async def gather(port: int, count: int, static: bool) -> list[Face]:
     return faces
 
 
-async def settle(faces: list[Face]) -> None:
-    """Whoever is called back rejoins, until nobody is."""
+async def settle(faces: list[CrowdMember]) -> None:
+    """Members that must rejoin do so, until the group is stable."""
     while True:
         codes = await asyncio.gather(*(face.beat() for face in faces))
         late = [face for face, code in zip(faces, codes, strict=True) if code]
@@ -91,7 +91,7 @@ async def settle(faces: list[Face]) -> None:
     assert len({face.generation for face in faces}) == 1
 
 
-def disperse(faces: list[Face]) -> None:
+def disperse(faces: list[CrowdMember]) -> None:
     for face in faces:
         if face.wire is not None:
             face.wire.close()

@@ -25,16 +25,16 @@ class Timer:
 
 
 class FakeLoop:
-    """As much of an event loop as the broker uses, and its clocks; moments are seconds."""
+    """The parts of an event loop that the broker uses, and its clocks; times are seconds."""
 
     def __init__(self, monotonic: float = 1_000.0, wall: float = 1_000.0) -> None:
         self.monotonic = monotonic
         self.wall = wall
         self.soon: deque[Timer] = deque()
         self.timers: list[Timer] = []
-        self.arrivals: list[Callable[[], None]] = []  # input that the next pass finds
+        self.arrivals: list[Callable[[], None]] = []  # input for the next pass
 
-    # What the broker calls.
+    # Called by the broker.
 
     def time(self) -> float:
         return self.monotonic
@@ -48,10 +48,10 @@ class FakeLoop:
         return self.timers[-1]
 
     def _after(self, seconds: float) -> float:
-        """Rounded, so that many steps of time add up to what they say."""
+        """Rounded, so that many small steps of time add up."""
         return round(self.monotonic + seconds, 9)
 
-    # What the test calls.
+    # Called by the test.
 
     @property
     def ms(self) -> float:
@@ -61,7 +61,7 @@ class FakeLoop:
         return Clock(lambda: round(self.wall * 1e9), lambda: round(self.monotonic * 1e9))
 
     def delays(self) -> list[float]:
-        """In how many seconds each timer fires."""
+        """The seconds until each timer fires."""
         return [round(timer.at - self.monotonic, 6) for timer in self.timers if not timer.cancelled]
 
     def advance(self, seconds: float) -> None:
@@ -70,7 +70,7 @@ class FakeLoop:
         self.wall = round(self.wall + seconds, 9)
 
     def turn(self) -> None:
-        """Run what was called soon, but not what that calls soon."""
+        """Run the callbacks scheduled so far, but not those that they schedule."""
         for _ in range(len(self.soon)):
             self.soon.popleft().run()
 
@@ -79,7 +79,7 @@ class FakeLoop:
             self.turn()
 
     def pass_once(self) -> None:
-        """One pass in uvloop's order, which is the harder one: due timers, what was called soon, then the sockets."""
+        """One pass in uvloop's order, the harder one: due timers, scheduled callbacks, then the sockets."""
         due = [timer for timer in self.timers if timer.at <= self.monotonic]
         self.timers = [timer for timer in self.timers if timer.at > self.monotonic and not timer.cancelled]
         for timer in due:
@@ -90,12 +90,12 @@ class FakeLoop:
             arrival()
 
     def jump(self, seconds: float) -> None:
-        """Time passes while nothing runs; then each timer that is due fires once."""
+        """Time passes while nothing runs; then each due timer fires once."""
         self.advance(seconds)
         self.pass_once()
 
     def pass_ms(self, ms: float) -> None:
-        """Time passes; timers fire at their moments."""
+        """Time passes; timers fire when due."""
         until = self._after(ms / 1000)
         self.run()
         while due := [timer for timer in self.timers if timer.at <= until and not timer.cancelled]:

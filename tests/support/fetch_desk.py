@@ -1,4 +1,4 @@
-"""Fetch and the offsets of logs without a broker: real partitions over a disk in memory, requests as bytes, a turn by hand."""
+"""Fetch and ListOffsets without a broker: real partitions over a disk in memory, requests as bytes, a turn by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from broker.net.long_requests import LongRequests
 from broker.runtime.node import Address, Node
 from broker.runtime.turn import Turn
 from broker.security.authorizer import AllowAll, Authorizer
-from broker.stores.owned import TOPIC_RULES, Flusher, OpenLog
 from broker.topics.partition import Partition
 from broker.topics.registry import Topics
 from broker.topics.settings import log_settings
@@ -22,10 +21,11 @@ from broker.topics.waiting_fetches import Fetches
 from protocol.apis import APIS
 from protocol.batch import Record, build, read_header
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from storage import Handles, Log, LogId
-from tests.storage.faulty_disk import FaultyDisk
+from simulator.disk import SimDisk
+from storage import Handles, Log
 from tests.support.fake_loop import FakeLoop
 from tests.support.headers import encode_request, response_header_version
+from tests.support.transports import BareTransport
 
 FOLDER = "/data"
 NO_ID = bytes(16)
@@ -35,22 +35,23 @@ def records_batch(count: int = 1, padding: int = 100, timestamp: int = 1_000, na
     return build([Record(number, timestamp + number, f"{name}.{number}".encode(), bytes(padding), []) for number in range(count)])
 
 
-class Written(OpenLog):
+class Written:
     """A log on the disk, as its partition has it."""
 
     immediate = True
 
     def __init__(self, log: Log) -> None:
-        super().__init__(cast(Any, None), cast(Any, None), LogId("", 0), Flusher(cast(Any, None), cast(Any, None), log), log.epoch, TOPIC_RULES)
+        self.log = self.records = log
+        self.epoch = log.epoch
 
     def append(self, batch: bytearray, done: Any) -> int:
         return self.log.append(batch, self.epoch)
 
 
 class Finder:
-    """As much of `Partitions` as handlers use, over logs that are there at once."""
+    """The part of `Partitions` that handlers use, over logs that are open at once."""
 
-    def __init__(self, topics: Topics, disk: FaultyDisk, segment_bytes: int) -> None:
+    def __init__(self, topics: Topics, disk: SimDisk, segment_bytes: int) -> None:
         self.handles = Handles(disk)
         self.asked: list[str] = []
         self._topics = topics
@@ -77,8 +78,8 @@ class Finder:
         return served
 
 
-class Wire:
-    """What the peer got, frame by frame."""
+class Wire(BareTransport):
+    """The bytes that the peer got, frame by frame."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -102,12 +103,6 @@ class Wire:
         self.data.clear()
         return frames
 
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
     def close(self) -> None:
         self.open = False
 
@@ -134,7 +129,7 @@ class Consumer:
         self.connection.data_received(encode_request(key, version, 7, "consumer", body))
 
     def replies(self) -> list[Any]:
-        """What has come since."""
+        """The replies since the last call."""
         found = []
         for frame in self.wire.frames():
             key, version = self._asked.pop(0)
@@ -145,7 +140,7 @@ class Consumer:
         return found
 
     def ask(self, request: Any, version: int) -> Any:
-        """The answer, which has to come without waiting; long ones take some turns."""
+        """The reply, which must come without waiting; long replies take some turns."""
         self.send(request, version)
         for _ in range(1_000):
             if not self.desk.loop.soon:
@@ -155,7 +150,7 @@ class Consumer:
         return reply
 
     def ask_at_once(self, request: Any, version: int) -> Any:
-        """The answer, which is there before the turn ends."""
+        """The reply, which must be there before the turn ends."""
         self.send(request, version)
         (reply,) = self.replies()
         return reply
@@ -169,7 +164,7 @@ class FetchDesk:
         self.loop = FakeLoop(monotonic=100.0)
         self.clock = self.loop.clock()
         self.turn = Turn(cast(Any, self.loop), self.clock)
-        self.disk = FaultyDisk()
+        self.disk = SimDisk()
         self.disk.make_folder(FOLDER)
         self._ids = 0
         self.topics = Topics(self._new_id)
@@ -179,6 +174,8 @@ class FetchDesk:
         self.address = Address("PLAINTEXT", "127.0.0.1", 9092)
         self.node = Node(1, "cluster")
         parts: Any = SimpleNamespace(
+            leaders=None,
+            status=dict,
             config=SimpleNamespace(fetch_max_bytes=bytes_max),
             node=self.node,
             clock=self.clock,
@@ -223,7 +220,7 @@ class FetchDesk:
         self.loop.pass_once()
 
     def lives(self, ms: int) -> None:
-        """Time goes by, and whatever is due in it happens."""
+        """Time passes, and due timers fire."""
         for _ in range(ms):
             self.loop.advance(0.001)
             self.loop.pass_once()
@@ -246,10 +243,10 @@ def from_(offset: int, partition: int = 0, most: int = 1 << 20, current: int = -
     return FetchPartition(partition, current, offset, fetched, -1, most)
 
 
-def told(reply: Any) -> list[tuple[int, int, int, int]]:
-    """Of each partition: number, error, high watermark, bytes of records."""
+def partition_replies(reply: Any) -> list[tuple[int, int, int, int]]:
+    """For each partition: number, error, high watermark, bytes of records."""
     return [
-        (one.partition_index, one.error_code, one.high_watermark, len(one.records)) for topic in reply.responses for one in topic.partitions
+        (partition.partition_index, partition.error_code, partition.high_watermark, len(partition.records)) for topic in reply.responses for partition in topic.partitions
     ]
 
 

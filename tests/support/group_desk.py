@@ -1,5 +1,5 @@
-"""Everything behind a connection that serves groups, in one thread that does nothing until told: real connections, dispatch,
-handlers and shards over logs in memory whose appends the test may keep waiting or let fail.
+"""The code behind a connection that serves groups, in one thread and step by step: real connections, dispatch, handlers and
+shards over logs in memory whose appends the test can delay or fail.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from protocol.apis import APIS
 from storage import Acquired, AppendFailed, ClusterView, LogId, NodeInfo
 from tests.support.fake_loop import FakeLoop
 from tests.support.headers import encode_request, response_header_version
+from tests.support.transports import BareTransport
 
 PARTITIONS = 5
 LATE_MS = 5_000
@@ -34,7 +35,7 @@ DIALLED = Address("PLAIN", "here.example", 9092)
 
 
 class MemoryLog:
-    """An OwnedLog; while `waiting` is true its appends come to no end."""
+    """An OwnedLog; while `waiting` is true its appends do not end."""
 
     epoch = 0
 
@@ -86,7 +87,7 @@ class MemoryStore:
 
 
 class Cluster:
-    """A view in which this node owns every log but those that the test gives to others, or to nobody."""
+    """A placement in which this node owns all logs except those that the test gives to another node or to none."""
 
     def __init__(self) -> None:
         self.owners: dict[int, NodeInfo | None] = {}
@@ -99,8 +100,8 @@ class Cluster:
         return self.owners.get(log.partition, NodeInfo(1, ()))
 
 
-class Deaf:
-    """Nobody hears of notes."""
+class DroppedNotes:
+    """A note sink that drops notes."""
 
     def write(self, *what: Any) -> None: ...
 
@@ -108,7 +109,7 @@ class Deaf:
 
 
 class Refusing:
-    """An authorizer that refuses what the test names: (operation, resource, name), None standing for any name."""
+    """An authorizer that refuses the requests named by the test: (operation, resource, name), None standing for any name."""
 
     open = False
 
@@ -122,7 +123,7 @@ class Refusing:
 
 
 class Defective:
-    """A shard, or a part of one, of which one call ends in an exception, before or after it did what it does."""
+    """A shard, or a part of it, with one call that raises, before or after its effect."""
 
     def __init__(self, shard: Any, call: str, after: bool = False) -> None:
         self._shard = shard
@@ -174,7 +175,7 @@ class Desk:
             self.turn,
             self.loop,  # type: ignore[arg-type]
             LATE_MS,
-            Deaf(),
+            DroppedNotes(),
             lambda: None,
             ids.__next__,
             lambda: 0.0,
@@ -187,6 +188,7 @@ class Desk:
             clock=self.clock,
             authorizer=self.authorizer,
             cluster_view=self.cluster,
+            leaders=None,
             routes=self.dispatch.routes,
             health=lambda: "NONE",
             groups=config,
@@ -201,17 +203,32 @@ class Desk:
     def log_of(self, group_id: str) -> MemoryLog:
         return self.store.logs[LogId(CONSUMER_OFFSETS, self.shards.of(group_id).partition)]
 
-    def pass_ms(self, ms: int) -> None:
-        """Time passes, and whoever is due by then is told."""
-        self.ms += ms
-        for journal in self.shards.journals:
-            if journal.wake_at <= self.clock.tick():
-                journal.advance(self.clock.now)
+    def hold_appends(self) -> MemoryLog:
+        """The log of group "g", whose appends wait from now on."""
+        log = self.log_of("g")
+        log.waiting = True
+        return log
+
+    def append_succeeds(self) -> None:
+        """The oldest waiting append of group "g"."""
+        self.log_of("g").succeed()
         self.loop.run()
 
+    def pass_ms(self, ms: int) -> None:
+        """Let time pass, and run each timer at its due time."""
+        until = self.ms + ms
+        while True:
+            self.ms = min(until, max(self.ms + 1, min(journal.wake_at for journal in self.shards.journals)))
+            for journal in self.shards.journals:
+                if journal.wake_at <= self.clock.tick():
+                    journal.advance(self.clock.now)
+            self.loop.run()
+            if self.ms == until:
+                return
 
-class Peer:
-    """A client on a connection of its own."""
+
+class Peer(BareTransport):
+    """A client on its own connection."""
 
     def __init__(self, desk: Desk, address: str = "127.0.0.1", client_id: str | None = "client", listener: Address = DIALLED) -> None:
         self._desk = desk
@@ -225,11 +242,6 @@ class Peer:
 
     # As a transport.
 
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
     def write(self, data: bytes, /) -> None:
         self._received += data
 
@@ -239,14 +251,10 @@ class Peer:
     def abort(self) -> None:
         self.open = False
 
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
     # As a client.
 
     def send(self, request: Any, version: int, body: bytes | None = None) -> None:
-        """Send the request; `body` stands in for what our codec would not write."""
+        """Send the request; `body` replaces bytes that our codec would not write."""
         self._correlation_id += 1
         self._asked.append((self._correlation_id, request, version))
         body = request.encode(version) if body is None else body
@@ -261,7 +269,7 @@ class Peer:
         return reply
 
     def reply(self) -> Any:
-        """The next reply, None while there is none; its bytes are those of the generated codec."""
+        """The next reply, None if there is none; its bytes are those of the generated codec."""
         if len(self._received) < 4:
             return None
         (size,) = unpack(">i", self._received[:4])

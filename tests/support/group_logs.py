@@ -1,4 +1,4 @@
-"""Partitions of groups over logs that do what the test says, in virtual time."""
+"""Partitions of groups over scripted logs, in virtual time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Store:
             self.open()
 
     def open(self) -> None:
-        """Whatever was asked for."""
+        """Open the requested logs."""
         asked, self._asked = self._asked, []
         for id, done in asked:
             done(self.results.get(id) or self.log(id))
@@ -55,7 +55,7 @@ class Store:
 
 
 class RecordedNotes:
-    """A NoteWriter that records what it gets."""
+    """A NoteWriter that records its notes."""
 
     def __init__(self) -> None:
         self.notes: list[tuple[int, Note, int]] = []
@@ -69,7 +69,7 @@ class RecordedNotes:
 
 
 class Waiter:
-    """The receiver of a JoinGroup or SyncGroup reply; `heard` is what came."""
+    """Receives a JoinGroup or SyncGroup reply in `heard`."""
 
     def __init__(self) -> None:
         self.member_id = ""
@@ -85,7 +85,7 @@ class Waiter:
 
     @property
     def error(self) -> int | None:
-        """The code it was answered with, None when it waits."""
+        """The error code of the reply, None while waiting."""
         if not self.heard:
             return None
         (heard,) = self.heard
@@ -100,10 +100,10 @@ class World:
         self.clock = self.loop.clock()
         self.turn = Turn(self.loop, self.clock)  # type: ignore[arg-type]
         self.store = Store()
-        self.told = RecordedNotes()
-        self.begun = 0  # times that loading began, and ended
+        self.recorded_notes = RecordedNotes()
+        self.begun = 0  # times at which loading began, and ended
         self.loaded = 0
-        self.slice_seconds = 0.0  # that every look at the time takes
+        self.slice_seconds = 0.0  # the cost of each reading of the time
         ids = (f"id-{number}" for number in range(1, 1 << 30))
         self.shards = Shards(
             partitions,
@@ -112,15 +112,37 @@ class World:
             self.turn,
             self.loop,  # type: ignore[arg-type]
             LATE_MS,
-            self.told,
+            self.recorded_notes,
             self._loaded,
             ids.__next__,
             self._monotonic,
             self._loading,
         )
         if load:
-            self.shards.load_all()
-            self.loop.run()
+            self.load_all()
+
+    def load_all(self) -> None:
+        self.shards.load_all()
+        self.loop.run()
+
+    def load_first(self) -> None:
+        self.shards.load(0)
+        self.loop.run()
+
+    def append_succeeds(self) -> None:
+        """The oldest append in flight to the first partition."""
+        self.log().succeed()
+        self.loop.run()
+
+    def recovery_ends(self, result: Any) -> None:
+        """The log of the first partition is repaired, or fails again."""
+        self.log().recoveries.pop()(result)
+        self.loop.run()
+
+    def fail_step(self) -> None:
+        """A step of the first partition raised."""
+        self.journal.broken()
+        self.loop.run()
 
     def _monotonic(self) -> float:
         self.loop.advance(self.slice_seconds)
@@ -139,10 +161,10 @@ class World:
     def log(self, partition: int = 0) -> ScriptedLog:
         return self.store.log(LogId("__consumer_offsets", partition))
 
-    def join(self, group: str = "g", member_id: str = "", instance: str | None = "i", rebalance_ms: int = 60_000) -> Waiter:
+    def join(self, group: str = "g", member_id: str = "", instance: str | None = "i", rebalance_ms: int = 60_000, metadata: bytes = b"all") -> Waiter:
         waiter = Waiter()
         journal = self.shards.of(group)
-        asked = JoinRequest(group, member_id, instance, "consumer", (("range", b"all"),), SESSION_MS, rebalance_ms, "client", "/here")
+        asked = JoinRequest(group, member_id, instance, "consumer", (("range", metadata),), SESSION_MS, rebalance_ms, "client", "/here")
         journal.shard.join(asked, waiter, self.clock.tick(), self.clock.wall)
         journal.stepped()
         self.loop.run()
@@ -157,7 +179,7 @@ class World:
         return waiter
 
     def commit(self, group: str = "g", offset: int = 7) -> Waiter:
-        """An OffsetCommit of somebody who is in no group."""
+        """An OffsetCommit without a member id."""
         waiter = Waiter()
         journal = self.shards.of(group)
         partition = OffsetCommitRequestPartition(0, offset, -1, "")
@@ -173,10 +195,10 @@ class World:
         return None if value is None else int.from_bytes(value[2:10], "big")
 
 
-def settled(world: World, group: str = "g") -> str:
+def settled(world: World, group: str = "g", metadata: bytes = b"all") -> str:
     """A static member in a stable group; its id."""
     log = world.log()
-    waiter = world.join(group)
+    waiter = world.join(group, metadata=metadata)
     while waiter.error is None:
         log.succeed()
         world.loop.run()

@@ -1,4 +1,4 @@
-"""Requests of groups as tests make them, and what they look at of the replies."""
+"""Group requests with defaults, and the parts of replies that tests check."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def syncing(id: str, generation: int = 1, assigned: dict[str, bytes] | None = No
 
 
 def joined(desk: Desk, peer: Peer, request: JoinGroupRequest, version: int = 9) -> Any:
-    """The reply to a JoinGroup whose join phase is over at once."""
+    """The reply to a JoinGroup whose join phase ends at once."""
     peer.send(request, version)
     desk.pass_ms(0)
     reply = peer.reply()
@@ -44,7 +44,7 @@ def joined(desk: Desk, peer: Peer, request: JoinGroupRequest, version: int = 9) 
 
 
 def stable(desk: Desk, peer: Peer, instance: str | None = None) -> str:
-    """The id of the one member of the stable group "g"."""
+    """The id of the only member of the stable group "g"."""
     reply = joined(desk, peer, joining(instance=instance), 5)
     peer.ask(syncing(reply.member_id, assigned={reply.member_id: b"mine"}, instance=instance), 5)
     return str(reply.member_id)
@@ -55,6 +55,14 @@ def committing(group: str = "g", generation: int = -1, id: str = "", partitions:
     return OffsetCommitRequest(group, generation, id, None, -1, [OffsetCommitRequestTopic(topic, wanted)])
 
 
+def committing_topics(*topics: tuple[str, list[tuple[int, int, str | None]]], version: int = 9, retention: int = -1) -> OffsetCommitRequest:
+    requested = [
+        OffsetCommitRequestTopic(name, [OffsetCommitRequestPartition(index, offset, 3 if version >= 6 else -1, text) for index, offset, text in some])
+        for name, some in topics
+    ]
+    return OffsetCommitRequest("g", -1, "", None, retention, requested)
+
+
 def fetching(group: str, version: int) -> OffsetFetchRequest:
     if version >= 8:
         return OffsetFetchRequest([OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics("t", [0, 1])])])
@@ -62,7 +70,7 @@ def fetching(group: str, version: int) -> OffsetFetchRequest:
 
 
 def codes_of_commit(reply: Any) -> dict[tuple[str, int], int]:
-    return {(topic.name, one.partition_index): one.error_code for topic in reply.topics for one in topic.partitions}
+    return {(topic.name, partition.partition_index): partition.error_code for topic in reply.topics for partition in topic.partitions}
 
 
 def refuse_everything(desk: Desk, refusal: int) -> None:
@@ -79,7 +87,7 @@ def fetched(peer: Peer, version: int, *topics: tuple[str, list[int]], everything
         reply = peer.ask(OffsetFetchRequest(None, "g", one), version)
     assert reply.error_code == 0
     return {
-        (topic.name, one.partition_index): (one.committed_offset, one.committed_leader_epoch, one.metadata, one.error_code)
+        (topic.name, partition.partition_index): (partition.committed_offset, partition.committed_leader_epoch, partition.metadata, partition.error_code)
         for topic in reply.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     }

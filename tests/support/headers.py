@@ -1,4 +1,4 @@
-"""Headers by API key and version, in both directions, for clients and brokers that tests play."""
+"""Headers by API key and version, in both directions, for the clients and brokers of tests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def response_header_version(key: int, version: int) -> int:
 
 
 def decode_request_header(frame: bytes) -> tuple[RequestHeader, int]:
-    """The header, and where the body begins. The version may be one that nobody serves; the key is known."""
+    """The header, and the position of the body. The version may be unknown; the key is known."""
     try:
         key, version, correlation_id, n = unpack_hhih(frame, 0)
         at = 10

@@ -1,5 +1,5 @@
-"""Histories of topics, chosen by a seed: produced to, deleted from, compacted, dropped by retention, deleted and made again, while
-the process is killed between any two changes of files. A model in memory knows what must be readable.
+"""Random histories of topics: produce, delete records, compact, retain, delete and recreate, with kills of the process between any
+two changes of files. A model in memory has the records that must be readable.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from broker.stores.topic_logs import LocalTopicStore
 from broker.topics.retention import Retention
 from protocol.batch import Record, build, iterate, read_header, records
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from simulator.disk import Crashed
 from storage import OsDisk
 from storage.disk import OsFile
-from tests.storage.faulty_disk import Crashed
 from tests.storage.logs import clean, scan
 from tests.support.topic_broker import TopicBroker
 from tests.support.topic_logs import disk_log
@@ -34,11 +34,11 @@ EVERY_MS = 1_000
 
 class QuickFile(OsFile):
     def sync(self) -> None:
-        """A kill of the process loses nothing that was written."""
+        """A kill of the process loses no written bytes."""
 
 
 class KillableDisk(OsDisk):
-    """The real file system, until the process is killed before change number so many of a name."""
+    """The real file system, until the process is killed before a certain change of a file name."""
 
     def __init__(self) -> None:
         self.kill_at = -1
@@ -74,17 +74,17 @@ class KillableDisk(OsDisk):
 
 
 class Known:
-    """What is promised of one topic."""
+    """The guarantees for one topic."""
 
     def __init__(self, id: bytes, compacted: bool) -> None:
         self.id = id
         self.compacted = compacted
-        self.records: dict[int, tuple[bytes, bytes]] = {}  # that were acknowledged
-        self.start = 0  # everything before it was deleted, and that was acknowledged
+        self.records: dict[int, tuple[bytes, bytes]] = {}  # acknowledged records
+        self.start = 0  # the acknowledged log start
 
 
-class Call:
-    """A DeleteRecords; `released` when its reply has left."""
+class DeleteRecordsCall:
+    """A DeleteRecords; `released` is set when its reply has left."""
 
     reply: Any = None
     released = False
@@ -94,13 +94,13 @@ class Call:
 
 
 class World(TopicBroker):
-    """One history. `run` does so many deeds; `wrong` says which promise was broken."""
+    """One history. `run` does so many actions; `wrong` is the broken guarantee."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self.chance = Random(seed)
         self.now = 0
         self.known: dict[str, Known] = {}
-        self.calls: list[tuple[Known, Call]] = []
+        self.calls: list[tuple[Known, DeleteRecordsCall]] = []
         self.kills = self.readable = self.compactions = 0
         super().__init__(cast(Any, KillableDisk()), str(path))
 
@@ -124,10 +124,10 @@ class World(TopicBroker):
             if self.kill_at < 0 and self.chance.random() < 0.2:
                 self.kill_at = self.chance.choice((0, 1, 2, 3, 5, 8, 13, 30))
             try:
-                self._deed()
+                self._act()
             except Crashed:
                 self._come_back()
-            self._hear()
+            self._learn_acknowledged()
         self.kill_at = -1
         self.settle()
         self._check()
@@ -135,15 +135,15 @@ class World(TopicBroker):
         self.verify()
 
     def _come_back(self) -> None:
-        """The process was killed, perhaps once more while it started."""
+        """The process was killed, perhaps once more while starting."""
         self.kills += 1
-        self._hear()
+        self._learn_acknowledged()
         self.calls.clear()
         for step in (self.chance.randint(0, 20), -1):
             self.kill_at = -1
-            with contextlib.suppress(OSError):  # it never came to open the directory
+            with contextlib.suppress(OSError):  # it was killed before it opened the directory
                 self.store.close()
-            gc.collect()  # the lock of one that was killed while it started
+            gc.collect()  # the lock of a process killed while starting
             self.kill_at = step
             try:
                 self.start()
@@ -162,9 +162,9 @@ class World(TopicBroker):
     def verify(self) -> None:
         assert cli.main(["log", "verify", self.path]) == 0
 
-    # Deeds
+    # Actions
 
-    def _deed(self) -> None:
+    def _act(self) -> None:
         name = self.chance.choice(NAMES)
         if self.topics.by_name.get(name) is None or name not in self.known:
             self._make(name)
@@ -173,7 +173,7 @@ class World(TopicBroker):
         self.chance.choices(deeds, (6, 6, 6, 3, 3, 3, 1, 1))[0](name)
 
     def _make(self, name: str) -> None:
-        """Deleted, where it is there, and made again."""
+        """Recreate a topic, deleting it first if it exists."""
         self.known.pop(name, None)
         if name in self.topics.by_name:
             self.delete(name)
@@ -203,7 +203,7 @@ class World(TopicBroker):
         partition = self.find(name)
         if partition.error or self.known[name].compacted:
             return
-        call = Call()
+        call = DeleteRecordsCall()
         self.calls.append((self.known[name], call))
         handler = DeleteRecords(self.partitions, AllowAll(), LocalTopicStore(self.store))
         offset = self.chance.randint(partition.start_offset, partition.end_offset)
@@ -212,14 +212,14 @@ class World(TopicBroker):
         if at_once is not None:
             call.reply, call.released = at_once, True
 
-    def _hear(self) -> None:
-        """Which deletions were acknowledged."""
+    def _learn_acknowledged(self) -> None:
+        """Learn which deletions were acknowledged."""
         for known, call in self.calls:
             if call.released:
                 (result,) = call.reply.topics[0].partitions
                 if not result.error_code:
                     known.start = max(known.start, result.low_watermark)
-        self.calls = [one for one in self.calls if not one[1].released]
+        self.calls = [call for call in self.calls if not call[1].released]
 
     def _pass_time(self, name: str) -> None:
         self.now += EVERY_MS
@@ -233,7 +233,7 @@ class World(TopicBroker):
             return
         log = disk_log(partition)
         log.begin_compaction()
-        if self.chance.random() < 0.3:  # it is deleted meanwhile: its folder stays until the end of this
+        if self.chance.random() < 0.3:  # it is deleted in the meantime: its folder stays until the end of this
             self._make(name)
             self._work()
             assert self.disk.exists(f"{log.folder}/partition.metadata")
@@ -247,7 +247,7 @@ class World(TopicBroker):
             disk_log(partition).roll(0)
 
     def _work(self) -> None:
-        """Something that threads, timers and turns have to do."""
+        """Work of threads, timers and turns."""
         if self.threads.jobs and self.chance.random() < 0.7:
             self.threads.run()
             return
@@ -261,12 +261,12 @@ class World(TopicBroker):
             super().settle()
             self.loop.jump(0.05)
 
-    # What has to be true
+    # Invariants
 
     def _check(self) -> None:
         for name, known in list(self.known.items()):
             topic = self.topics.by_name.get(name)
-            if topic is None or topic.id != known.id:  # it was not made before the kill
+            if topic is None or topic.id != known.id:  # it was not created before the kill
                 del self.known[name]
                 continue
             partition = self.find(name)

@@ -1,6 +1,6 @@
-"""A broker served in the running event loop, and clients of it: everything that a process has but the process.
+"""A broker served in the running event loop, and clients of it: a whole broker except for the process.
 
-A test can look into it between two requests, and plant what goes wrong; what is about signals, exit codes or speed starts a process
+A test can inspect it between two requests, and plant failures; tests of signals, exit codes or speed start a process
 (`tests/running.py`).
 """
 
@@ -14,9 +14,10 @@ from pathlib import Path
 from struct import unpack
 from typing import Any, Self
 
+from broker.machine import RealMachine
 from broker.runtime.node import Address
 from broker.server import Server
-from broker.settings.config import load_config
+from broker.settings.config import Config, load_config
 from broker.settings.descriptors import divide_descriptors
 from protocol.apis import APIS
 from tests.support.headers import encode_request, response_header_version
@@ -26,10 +27,10 @@ DESCRIPTORS = divide_descriptors(4_096, listening=1)
 
 
 class Announcing(Server):
-    """Says in the loop, and not on standard output, where it listens."""
+    """Announces its listeners in the loop, and not on standard output."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(config, loop, DESCRIPTORS, True, RealMachine())
         self.listening: asyncio.Future[int] = self._loop.create_future()
 
     def _announce(self, opened: list[tuple[Address, int, str]]) -> None:
@@ -43,15 +44,15 @@ class Served:
         self._clients: list[AsyncClient] = []
 
     async def start(self, **settings: object) -> None:
-        """`settings` with underscores for dots. It can be started again once it was stopped."""
+        """`settings` with underscores for dots. It can be started again after a stop."""
         given = {"group_initial_rebalance_delay_ms": 0} | settings
         words = [f"{name.replace('_', '.')}={value}" for name, value in given.items()]
         config = load_config(listen=["127.0.0.1:0"], data=[str(self.folder)], settings=words, environ={})
-        self.server = Announcing(config, asyncio.get_running_loop(), DESCRIPTORS, True)
+        self.server = Announcing(config, asyncio.get_running_loop())
         self._serving = asyncio.create_task(self.server.run())
         await asyncio.wait([self._serving, self.server.listening], return_when=asyncio.FIRST_COMPLETED)
         if self._serving.done():
-            self._serving.result()  # raises what was wrong
+            self._serving.result()  # raises the failure of the start
         self.port = self.server.listening.result()
 
     async def connect(self, client_id: str | None = "test") -> AsyncClient:
@@ -60,7 +61,7 @@ class Served:
         return client
 
     async def stop(self) -> None:
-        """In order, as after SIGTERM."""
+        """Stop in order, as after SIGTERM."""
         if not self._serving.done():
             if not self.server._stop.done():
                 self.server._signalled(signal.SIGTERM)
@@ -87,17 +88,17 @@ class AsyncClient:
         await self.close()
 
     def frame(self, request: Any, version: int) -> bytes:
-        """A request that is going to be written; its reply is expected in its place."""
+        """The frame of a request about to be written; its reply is expected in its place."""
         self._correlation_id += 1
         self._asked.append((self._correlation_id, request, version))
         return encode_request(request.API_KEY, version, self._correlation_id, self._client_id, request.encode(version))
 
     def send(self, *requests: tuple[Any, int]) -> None:
-        """All in one write."""
+        """Send all in one write."""
         self._writer.write(b"".join([self.frame(request, version) for request, version in requests]))
 
     async def reply(self) -> Any:
-        """The next one, which must be that of the oldest request."""
+        """The next reply, which must belong to the oldest request."""
         async with asyncio.timeout(ANSWER_SECONDS):
             (size,) = unpack(">i", await self._reader.readexactly(4))
             frame = await self._reader.readexactly(size)
@@ -113,7 +114,7 @@ class AsyncClient:
         return await self.reply()
 
     async def ended(self) -> bool:
-        """Whether the broker closes; waits for it."""
+        """Wait until the broker closes; whether it did."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await self._reader.read(1) == b""

@@ -1,12 +1,14 @@
-"""A journal over a log that does what the test says, with time and turns in the test's hand."""
+"""A journal over a scripted log, with time and turns moved by the test."""
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterable, Iterator
+from typing import cast
 
 from broker.groups.journal import Journal
 from broker.runtime.clock import Clock
-from broker.runtime.turn import NEVER, Turn, TurnEnd
+from broker.runtime.turn import Turn, TurnEnd
 from coordinator import Fact, Hold
 from protocol.batch import facts_of
 from storage import AppendFailed
@@ -90,18 +92,36 @@ class Reply:
         self.error = error
 
 
+class IdleLoop:
+    """An event loop that runs nothing."""
+
+    def call_soon(self, *call: object) -> None: ...
+
+    def call_later(self, seconds: float, *call: object) -> None: ...
+
+
+class Touches(dict[TurnEnd, None]):
+    """The journals of a turn; each one that is scheduled is added to a list."""
+
+    def __init__(self, touched: list[TurnEnd]) -> None:
+        super().__init__()
+        self._touched = touched
+
+    def __setitem__(self, journal: TurnEnd, nothing: None) -> None:
+        self._touched.append(journal)
+
+
 def turn_by_hand(clock: Clock, touched: list[TurnEnd]) -> Turn:
     """A turn that ends, and a timer that fires, when the test says so."""
-    turn: Turn = Turn.__new__(Turn)
-    turn.clock = clock
-    turn.armed_at = NEVER
-    turn.schedule_append = touched.append  # type: ignore[method-assign, assignment]
-    turn.wake_by = lambda at: None  # type: ignore[method-assign]
+    turn = Turn(cast(AbstractEventLoop, IdleLoop()), clock)
+    turn._journals = Touches(touched)
+    turn._scheduled = True
+    turn.armed_at = 0  # no deadline is earlier
     return turn
 
 
 class JournalBench:
-    """A journal with the time and the turn in the test's hand."""
+    """A journal with time and turn moved by the test."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -116,6 +136,12 @@ class JournalBench:
     def put(self, key: bytes, value: bytes) -> Reply:
         self.shard.put(key, value)
         return self.read()
+
+    def append(self, key: bytes, value: bytes) -> Reply:
+        """Put, and append at the end of the turn."""
+        reply = self.put(key, value)
+        self.end_turn()
+        return reply
 
     def read(self) -> Reply:
         reply = Reply()

@@ -1,4 +1,4 @@
-"""A broker over a directory and a port that outlive it, and group members that say exactly what a test wants them to say."""
+"""A broker over a directory and a port that outlive it, and group members controlled request by request."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class LastingBroker:
 
 
 class Actor:
-    """One process of a group member: its connection, and the identity that it was told."""
+    """One process of a group member: its connection and its identity."""
 
     def __init__(
         self,
@@ -79,6 +79,7 @@ class Actor:
         session_ms: int = 60_000,
         rebalance_ms: int = 60_000,
         client_id: str = "actor",
+        protocol_type: str = "test",
     ) -> None:
         self.group = group
         self.instance = instance
@@ -89,12 +90,13 @@ class Actor:
         self.session_ms = session_ms
         self.rebalance_ms = rebalance_ms
         self._client_id = client_id
+        self._type = protocol_type
         self.port = port
         self._asked: list[tuple[Any, int]] = []
         self._client: Client | None = None
 
     def connect(self, port: int | None = None) -> None:
-        """Anew, whatever became of the connection before."""
+        """Connect again, whatever became of the previous connection."""
         self.close()
         self.port = port or self.port
         self._client = Client(self.port, client_id=self._client_id)
@@ -121,12 +123,12 @@ class Actor:
         assert len(self._asked) == 1, "an answer to something else comes first"
         return self.hear()
 
-    # Joining; `say_` leaves the answer to be heard later.
+    # Joining; the reply to a `say_` request is read later.
 
     def say_join(self, member_id: str | None = None) -> None:
         id = self.member_id if member_id is None else member_id
         offer = [JoinGroupRequestProtocol(name, name.encode()) for name in self.offers.split()]
-        self.say(JoinGroupRequest(self.group, self.session_ms, self.rebalance_ms, id, self.instance, "test", offer), JOIN)
+        self.say(JoinGroupRequest(self.group, self.session_ms, self.rebalance_ms, id, self.instance, self._type, offer), JOIN)
 
     def hear_join(self) -> Any:
         reply = self.hear()
@@ -142,19 +144,19 @@ class Actor:
         return self.hear_join()
 
     def take_id(self) -> None:
-        """A dynamic newcomer is told its id first."""
+        """A dynamic newcomer gets its id first."""
         assert self.join("").error_code == 79
 
     def say_sync(self, assignments: dict[str, bytes] | None = None, generation: int | None = None) -> None:
         given = [SyncGroupRequestAssignment(id, assignment) for id, assignment in (assignments or {}).items()]
         known = self.generation if generation is None else generation
-        self.say(SyncGroupRequest(self.group, known, self.member_id, self.instance, "test", self._protocol, given), SYNC)
+        self.say(SyncGroupRequest(self.group, known, self.member_id, self.instance, self._type, self._protocol, given), SYNC)
 
     def sync(self, assignments: dict[str, bytes] | None = None, generation: int | None = None) -> Any:
         self.say_sync(assignments, generation)
         return self.hear()
 
-    # One code each.
+    # Requests answered with a code.
 
     def beat(self, generation: int | None = None, member_id: str | None = None) -> int:
         known = self.generation if generation is None else generation
@@ -175,11 +177,11 @@ class Actor:
 
 
 def gather(first: Actor, *others: Actor) -> dict[str, Any]:
-    """All of them joined in one new generation of a new group, which `first` leads; their replies, and nobody has synced yet."""
+    """All of them joined in one new generation of a new group led by `first`; their replies; no member has synced yet."""
     for actor in (first, *others):
         if actor.instance is None and not actor.member_id:
             actor.take_id()
-    replies = [first.join()]  # a new group begins with whoever comes first
+    replies = [first.join()]  # the first member forms the group
     if others:
         for actor in others:
             actor.say_join()
@@ -208,7 +210,7 @@ def settle(first: Actor, *others: Actor) -> None:
 
 
 def create_topic(port: int, name: str, partitions: int = 3) -> None:
-    """Until it is known everywhere: in Kafka a commit may still be refused after the topic was created."""
+    """Create a topic, until it is known everywhere: Kafka may still refuse a commit after the topic was created."""
     until = time.monotonic() + AWAIT_SECONDS
     with Client(port) as client:
         reply = client.ask(CreateTopicsRequest([CreatableTopic(name, partitions, 1)]), 5)
@@ -231,7 +233,7 @@ def fetch_code(port: int, group: str) -> int:
 
 
 def await_loaded(port: int) -> None:
-    """Every partition of the offsets log answers: before, a heartbeat is answered 0 and a JoinGroup 14."""
+    """Wait until every offsets partition serves: before, a heartbeat is answered 0 and a JoinGroup 14."""
     until = time.monotonic() + AWAIT_SECONDS
     while error := list_code(port):
         assert time.monotonic() < until, error
@@ -263,8 +265,8 @@ def described(port: int, group: str) -> DescribedGroup:
 
 
 def stored_offsets(port: int, group: str) -> dict[tuple[str, int], tuple[int, str | None]]:
-    """Everything that is committed for a group."""
+    """All offsets committed for a group."""
     with Client(port) as client:
         answer = client.ask(OffsetFetchRequest([OffsetFetchRequestGroup(group, topics=None)]), FETCH).groups[0]
     assert answer.error_code == 0, answer
-    return {(topic.name, one.partition_index): (one.committed_offset, one.metadata) for topic in answer.topics for one in topic.partitions}
+    return {(topic.name, partition.partition_index): (partition.committed_offset, partition.metadata) for topic in answer.topics for partition in topic.partitions}

@@ -1,4 +1,4 @@
-"""A store of groups' logs on a disk that fails, and threads that run, when the test says so."""
+"""A store of group logs on a faulty disk, with threads run by the test."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from broker.runtime.workers import Workers
 from broker.settings.config import Config, load_config
 from broker.stores.local import LocalStore
 from broker.stores.owned import LocalLog
+from simulator.disk import SimDisk
 from storage import HeldBy, LogId, OwnedLog, Unreadable
-from tests.storage.faulty_disk import FaultyDisk
 from tests.support.fake_loop import FakeLoop
 from tests.support.journals import LATE_MS, Reply, Values, turn_by_hand
 
@@ -54,7 +54,7 @@ def config(policy: str, data: str = "/data") -> Config:
 class StoreBench:
     """A store, one log of it, and a shard whose journal writes there."""
 
-    def __init__(self, disk: FaultyDisk, policy: str) -> None:
+    def __init__(self, disk: SimDisk, policy: str) -> None:
         self.disk = disk
         self.policy = policy
         self.seconds = 0.0
@@ -84,7 +84,7 @@ class StoreBench:
         return logs
 
     def put(self, key: bytes, value: bytes = b"1") -> Reply:
-        """A request that changes something, and the end of its turn."""
+        """A changing request, and the end of its turn."""
         reply = Reply()
         self.shard.put(key, value)
         self.journal.reply(reply)
@@ -98,7 +98,7 @@ class StoreBench:
         self.loop.turn()
 
     def retry(self) -> None:
-        """Time passes until a suspended log is tried again."""
+        """Let time pass until a suspended log is retried."""
         self.seconds += 20
         self.journal.advance(self.clock.tick())
         self.threads.run_all()

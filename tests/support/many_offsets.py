@@ -1,4 +1,4 @@
-"""A data directory with very many stored offsets, written quickly: one batch of each group is built, the others differ in numbers only."""
+"""A data directory with very many stored offsets, written quickly: one batch of each group is built, the others differ only in numbers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ TOPIC = "orders"
 CRC = Struct(">I")
 PARTITION = Struct(">i")
 OFFSET = Struct(">q")
-OFFSET_AT = 2  # behind the version, in a value
-BATCH = Struct(">qi")  # its offset, and the length of what follows
-MARK = 0x7A7B7C7D  # found once in a batch that is a form: where the first partition stands
+OFFSET_AT = 2  # after the version, in a value
+BATCH = Struct(">qi")  # its offset, and the length of the rest
+MARK = 0x7A7B7C7D  # found once in a template batch: the position of the first partition
 
 
 def write_offsets(data: Path, groups: int, each: int, per_batch: int, partitions: int) -> dict[str, int]:
-    """`each` offsets for every group: n for partition n. The groups, and in which partition of the offsets log each is."""
+    """`each` offsets for every group: n for partition n. Returns the groups, and the offsets partition of each."""
     assert each % per_batch == 0, "every batch is full"
     places = {f"group-{number:06}": 0 for number in range(groups)}
     logs: dict[int, bytearray] = {}
@@ -55,7 +55,7 @@ def write_offsets(data: Path, groups: int, each: int, per_batch: int, partitions
 
 
 def form_of(group: str, records: int) -> tuple[bytearray, list[tuple[int, int]]]:
-    """A batch, and for each record where in it the partition and the offset stand."""
+    """A batch, and the positions of partition and offset in each record."""
     prefix = offset_key_prefix(group, TOPIC)
     value = offset_value(MARK, -1, b"", NOW_MS)
     form = bytearray(build_facts([(offset_key(prefix, MARK), value) for _ in range(records)], NOW_MS))
@@ -78,7 +78,7 @@ class Kept:
 def plain_reading(data: Path) -> float:
     """The processor seconds of a process that reads these logs in the plainest way and keeps an object of each batch: a yardstick.
 
-    It slows down with the machine as a load does, whether the processor or the memory is what others take.
+    It slows down with the machine like a load, whether others use the processor or the memory.
     """
     command = [sys.executable, "-P", "-m", __name__, str(data)]
     return float(subprocess.run(command, capture_output=True, text=True, check=True, env=environment(), timeout=120).stdout)

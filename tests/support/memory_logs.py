@@ -1,4 +1,4 @@
-"""Logs of topics in memory: a second store behind the port of `storage.store`, which is slow or refuses when the test says so."""
+"""Topic logs in memory: a second store behind the port of `storage.store`, slow or failing when the test says so."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from storage import AppendFailed, Extent, Found, Limits, LogId, ServedLog, Topic
 
 
 class MemoryRecords:
-    """What was appended: `Readable`."""
+    """The appended batches: `Readable`."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.start_offset = 0
         self.log_path = "memory"
-        self._batches: list[tuple[int, bytes]] = []  # by the offset behind each
+        self._batches: list[tuple[int, bytes]] = []  # by the offset after each
         self._next = 0
 
     @property
@@ -47,7 +47,7 @@ class MemoryRecords:
         return len(self._batches)
 
     def _found(self, offset: int, bytes_max: int, end: int, one_at_least: bool) -> tuple[int, int]:
-        """Where in all bytes the batches begin that were asked for, and how many bytes they have."""
+        """The positions of the requested batches, and their size in bytes."""
         at = size = begin = 0
         for behind, batch in self._batches:
             if behind <= offset:
@@ -61,6 +61,8 @@ class MemoryRecords:
 
     def bytes_at(self, at: int, size: int) -> bytes:
         return b"".join(batch for _, batch in self._batches)[at : at + size]
+
+    descriptor = -1
 
     def hold(self) -> None: ...
 
@@ -104,7 +106,7 @@ class MemoryTopicLog:
         self.records = MemoryRecords(epoch)
         self.busy = False
         self.broken = ""  # appends fail, and it is not usable until it is recovered
-        self.refuses = ""  # an append fails, and that is all
+        self.refuses = ""  # an append fails, without further effect
         self.waiting: list[Callable[[], None]] = []
         self.recovering: list[Callable[[AppendFailed | None], None]] = []
         self.limits = (0, 0)
@@ -170,7 +172,7 @@ class MemoryTopicLog:
 
 
 class MemoryTopicStore:
-    """A `TopicStore`. With `held` logs open, and checkpoints are written, when the test calls what is in `waiting`."""
+    """A `TopicStore`. With `held` logs are opened, and checkpoints written, when the test runs the callbacks in `waiting`."""
 
     def __init__(self, immediate: bool = True, held: bool = False) -> None:
         self.immediate = immediate

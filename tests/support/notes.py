@@ -1,14 +1,13 @@
-"""Notes over logs that do what the test says."""
+"""Notes over scripted logs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from broker.groups.group_journal import GroupJournal
 from broker.groups.notes import GATHER_MS, Notes
 from broker.runtime.clock import Clock
-from coordinator import Note
+from coordinator import GroupConfig, Note
 from coordinator.group import Group
 from coordinator.notes import Cause, Kind
 from coordinator.states import State
@@ -16,21 +15,21 @@ from protocol.messages.coordinator_notes import NoteHeader, NoteKey, RoundEnd, S
 from protocol.records import read_note, read_record
 from storage import LogId
 from tests.support.fake_loop import FakeLoop
-from tests.support.group_logs import Store
-from tests.support.journals import ScriptedLog
+from tests.support.group_logs import RecordedNotes, Store
+from tests.support.journals import LATE_MS, ScriptedLog, turn_by_hand
 
 
-@dataclass
-class Partition:
-    partition: int = 0
-    epoch: int = 4
-    replayed: int = 10
-    load_ms: int = 12
-    groups: dict[str, object] = field(default_factory=lambda: {"g": Group("g", 0, 0)})
-
-    @property
-    def shard(self) -> Partition:
-        return self
+def loaded_partition(partition: int = 0, epoch: int = 4, replayed: int = 10) -> GroupJournal:
+    """A partition with one group, as after loading."""
+    turn = turn_by_hand(Clock(lambda: 0, lambda: 0), [])
+    journal = GroupJournal(partition, f"offsets-{partition}", GroupConfig(), lambda: "id", turn, LATE_MS, RecordedNotes(), lambda journal: None)
+    log = ScriptedLog()
+    log.epoch = epoch
+    journal.own(log)
+    journal.replayed = replayed
+    journal.load_ms = 12
+    journal.shard.groups["g"] = Group("g", 0, 0)
+    return journal
 
 
 class NoteDesk:
@@ -41,13 +40,13 @@ class NoteDesk:
         self.notes = Notes(self.store, self.loop, clock)  # type: ignore[arg-type]
 
     def tell(self, *notes: Note, partition: int = 0, epoch: int = 4, offset: int = -1) -> None:
-        self.notes.write(cast(GroupJournal, Partition(partition, epoch)), list(notes), offset)
+        self.notes.write(loaded_partition(partition, epoch), list(notes), offset)
 
     def log(self, partition: int = 0) -> ScriptedLog:
         return self.store.log(LogId("__coordinator_notes", partition))
 
     def passes(self, ms: int = GATHER_MS, partitions: int = 1) -> None:
-        """Time, with logs that take what they get."""
+        """Let time pass; the logs accept the notes."""
         self.loop.pass_ms(ms)
         for partition in range(partitions):
             while self.log(partition).pending:

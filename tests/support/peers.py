@@ -1,4 +1,4 @@
-"""Peers that are many, silent, greedy or hostile, and what a started broker logs and spends because of them."""
+"""Many, silent, greedy or hostile peers, and the log lines and resource use of a started broker."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import os
 import resource
 import selectors
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,13 +17,13 @@ from typing import Any
 
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.metadata import MetadataRequest
-from tests.running import ANSWER_SECONDS, PACKAGES, Broker, Client, environment
+from tests.running import ANSWER_SECONDS, PACKAGES, Broker, Client
 from tests.support.headers import encode_request
 
 LOOPS = ("uvloop", "asyncio")
-STOP_SECONDS = 3.0  # what an orderly stop may take
+STOP_SECONDS = 3.0  # the time limit of an orderly stop
 
-# With a file of this name in its directory a started broker finds that flushing does not come back.
+# While its directory has a file of this name, flushes of a started broker do not return.
 SLOW_DISK = """\
 import os, time
 flush = os.fdatasync
@@ -43,12 +41,12 @@ def on(loop: str, *settings: str) -> tuple[str, ...]:
 
 
 def kept_in(directory: Path, *settings: str) -> tuple[str, ...]:
-    """Arguments for a broker as by default, on a free port, with its data in `directory`."""
+    """Arguments for a broker with default settings, on a free port, with its data in `directory`."""
     return ("--listen", "127.0.0.1:0", "--data", str(directory), *(part for setting in settings for part in ("--set", setting)))
 
 
 def bytes_of(request: Any, version: int, correlation_id: int = 1) -> bytes:
-    """One request as it goes over the wire, its length in front."""
+    """One request as sent over the wire, with its length."""
     return encode_request(request.API_KEY, version, correlation_id, "peer", request.encode(version))
 
 
@@ -58,19 +56,6 @@ def create(name: str, partitions: int = 1) -> CreateTopicsRequest:
 
 EVERY_TOPIC = bytes_of(MetadataRequest(None), 12)
 NO_TOPIC = bytes_of(MetadataRequest([]), 12)
-
-
-def start(*arguments: str, command: tuple[str, ...] = (), **more: str) -> subprocess.Popen[str]:
-    """`tenure serve`, whether or not it will ever listen."""
-    return subprocess.Popen(
-        (*command, sys.executable, "-P", "-m", "tenure", "serve", *arguments),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(**more),
-        cwd=os.sep,
-    )
 
 
 def answered(client: Client, version: int = 12) -> bool:
@@ -93,7 +78,7 @@ def may_open(descriptors: int) -> bool:
 
 
 def send_until_stuck(sock: socket.socket, data: bytes, bytes_max: int, quiet: float = 0.3) -> int:
-    """Send `data` over and over until nobody takes any more for a while; how many bytes were taken."""
+    """Send `data` repeatedly until the peer reads no more for a while; returns the number of bytes sent."""
     sock.setblocking(False)
     sent = 0
     with selectors.DefaultSelector() as selector:
@@ -105,7 +90,7 @@ def send_until_stuck(sock: socket.socket, data: bytes, bytes_max: int, quiet: fl
 
 
 def frames_until_end(sock: socket.socket) -> tuple[list[bytes], bytes]:
-    """Everything that comes until the broker closes in order: whole frames, and the rest that makes none."""
+    """All bytes until the broker closes in order: whole frames, and the incomplete rest."""
     sock.settimeout(ANSWER_SECONDS)
     data = bytearray()
     while chunk := sock.recv(1 << 20):
@@ -120,8 +105,17 @@ def frames_until_end(sock: socket.socket) -> tuple[list[bytes], bytes]:
     return frames, bytes(data[at:])
 
 
+def has_ipv6() -> bool:
+    """Whether this machine can listen on the IPv6 loopback address."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
 def eventually(true: Callable[[], bool], seconds: float = 10) -> bool:
-    """Wait for something that the broker does in its own time."""
+    """Wait for a condition that the broker reaches in its own time."""
     until = time.monotonic() + seconds
     while not true():
         if time.monotonic() > until:
@@ -131,7 +125,7 @@ def eventually(true: Callable[[], bool], seconds: float = 10) -> bool:
 
 
 def readable(peers: Iterable[socket.socket], seconds: float = 0) -> list[socket.socket]:
-    """Those with something to read after at most so long. select() would refuse the high descriptors of a process that opens many."""
+    """The sockets with data after at most so long. select() would refuse the high descriptors of a process that opens many."""
     with selectors.PollSelector() as selector:
         for peer in peers:
             selector.register(peer, selectors.EVENT_READ)
@@ -139,7 +133,7 @@ def readable(peers: Iterable[socket.socket], seconds: float = 0) -> list[socket.
 
 
 def refused(port: int) -> bool:
-    """Whether nobody takes a connection there any more."""
+    """Whether connections are refused."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except ConnectionError:
@@ -148,13 +142,13 @@ def refused(port: int) -> bool:
 
 
 def entries(broker: Broker, event: str = "") -> list[dict[str, Any]]:
-    """What the broker logged so far, oldest first; of one event, or everything."""
+    """The broker's log lines so far, oldest first; of one event, or all."""
     found = [json.loads(line) for line in list(broker.lines) if line.startswith("{")]
     return [entry for entry in found if not event or entry["event"] == event]
 
 
 def reasons(broker: Broker) -> list[str]:
-    """Why the broker closed connections; lines that were repeated are counted in one."""
+    """The reasons for which the broker closed connections; repeated lines are counted in one."""
     return [entry["reason"] for entry in entries(broker, "connection closed") for _ in range(entry.get("repeated", 1))]
 
 
@@ -164,13 +158,13 @@ def defects(broker: Broker) -> list[str]:
 
 
 def cpu_seconds(broker: Broker) -> float:
-    """Processor time that the broker has used so far."""
+    """The processor time used by the broker so far."""
     fields = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class SlowDisk:
-    """A disk whose flushes come back only while it is not stuck; `environment` goes to the broker."""
+    """A disk whose flushes return only while it is not stuck; `environment` is for the broker."""
 
     def __init__(self, directory: Path) -> None:
         self._gate = directory / "stuck"

@@ -1,8 +1,8 @@
-"""What members see when their coordinator dies, by the phase of the rebalance: what was before, and what must be after.
+"""The state of members before and after their coordinator is killed, by phase of the rebalance.
 
-Each phase is played on a group of its own: `begin` brings it about, then the coordinator is killed and started again, `end` asks. The same
-phases are played to Apache Kafka; where it does not keep what we promise, `safe` is false: there a coordinator that takes over does not
-know a static member that came back during the rebalance, and fences the process that lives.
+Each phase runs on its own group: `begin` enters it, then the coordinator is killed and started again, `end` checks. The same phases are
+run against Apache Kafka; where it does not give our guarantee, `safe` is false: there the next coordinator does not know a static
+member that came back during the rebalance, and fences the live process.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Phase(ABC):
 
 
 class Initial(Phase):
-    """The group waits for its first members: the log knows that it exists, and nobody in it.
+    """The group waits for its first members: the log has the group without members.
 
-    That it exists may be lost where an id is handed out before it is stored.
+    The group itself may be lost if an id is sent before it is stored.
     """
 
     def begin(self) -> None:
@@ -63,7 +63,7 @@ class Initial(Phase):
 
 
 class Joining(Phase):
-    """Two newcomers have called a stable group back; nobody has rejoined."""
+    """Two new members have begun a rebalance of a stable group; no member has rejoined."""
 
     def begin(self) -> None:
         self.static, self.dynamic, self.new_static, self.new_dynamic = self.actor("a"), self.actor(), self.actor("c"), self.actor()
@@ -92,7 +92,7 @@ class Joining(Phase):
 
 
 class Completing(Phase):
-    """Everybody has joined, the leader has not handed out anything yet: that generation is forgotten, and its number used again."""
+    """All members have joined, the leader has not assigned yet: the generation is forgotten, and its number used again."""
 
     def begin(self) -> None:
         self.leader, self.member, self.new_static, self.new_dynamic = self.actor("a"), self.actor(), self.actor("c"), self.actor()
@@ -127,8 +127,8 @@ class Completing(Phase):
         hand_out(self.leader, self.member, self.new_static)
 
 
-class HandedOut(Phase):
-    """The assignments are stored, the leader has its own, a member's answer was lost on the way."""
+class Assigned(Phase):
+    """The assignments are stored, the leader has its own, the reply to another member was lost."""
 
     def begin(self) -> None:
         self.leader, self.member = self.actor("a"), self.actor()
@@ -144,7 +144,7 @@ class HandedOut(Phase):
 
 
 class Stable(Phase):
-    """Nothing was going on: nobody notices. A static member that comes back has its seat."""
+    """The group was stable: no member notices. A returning static member keeps its partitions."""
 
     def begin(self) -> None:
         self.leader, self.static, self.dynamic = self.actor("a"), self.actor("b"), self.actor()
@@ -153,19 +153,19 @@ class Stable(Phase):
         assert self.dynamic.commit("topic", 0, 17, "where") == NONE
 
     def end(self) -> None:
-        everybody = (self.leader, self.static, self.dynamic)
-        assert [actor.beat() for actor in everybody] == [NONE] * 3
+        members = (self.leader, self.static, self.dynamic)
+        assert [actor.beat() for actor in members] == [NONE] * 3
         assert self.dynamic.commit("topic", 0, 18, "where") == NONE
         generation, old = self.static.generation, self.static.member_id
         again = self.static.join("")
         assert (again.error_code, again.generation_id, again.members) == (NONE, generation, [])
         assert self.static.sync().assignment == assignment_of(self.static)
         assert self.static.beat(member_id=old) == FENCED
-        assert [actor.beat() for actor in everybody] == [NONE] * 3
+        assert [actor.beat() for actor in members] == [NONE] * 3
 
 
 class ReplacedStable(Phase):
-    """A static member came back to a stable group, and its answer was lost."""
+    """A static member came back to a stable group, and the reply was lost."""
 
     def begin(self) -> None:
         self.leader, self.static = self.actor("a"), self.actor("b")
@@ -174,7 +174,7 @@ class ReplacedStable(Phase):
         self.heard = self.actor("a")  # the leader's next process, which was answered
         assert self.heard.join("").error_code == NONE
         self.static.say_join("")
-        while {one.member_id for one in described(self.port, self.group).members} & {self.old}:
+        while {member.member_id for member in described(self.port, self.group).members} & {self.old}:
             pass
 
     def end(self) -> None:
@@ -189,7 +189,7 @@ class ReplacedStable(Phase):
 
 
 class ReplacedWhileJoining(Phase):
-    """A static member came back while the others are called back: it has not been told its new id."""
+    """A static member came back during a join phase: its new id has not been sent yet."""
 
     def begin(self) -> None:
         self.leader, self.static, self.newcomer = self.actor("a"), self.actor("b"), self.actor("c")
@@ -198,7 +198,7 @@ class ReplacedWhileJoining(Phase):
         await_state(self.port, self.group, "PreparingRebalance")
         old = self.static.member_id
         self.static.say_join("")
-        while {one.member_id for one in described(self.port, self.group).members} & {old}:
+        while {member.member_id for member in described(self.port, self.group).members} & {old}:
             pass
 
     def end(self) -> None:
@@ -210,7 +210,7 @@ class ReplacedWhileJoining(Phase):
 
 
 class ReplacedInRebalance(Phase):
-    """A static member, and the leader too, came back during a rebalance and were told their new ids; nothing was handed out yet."""
+    """A static member, and the leader too, came back during a rebalance and got their new ids; no assignment was made yet."""
 
     def begin(self) -> None:
         self.leader, self.static, self.member, self.newcomer = self.actor("a"), self.actor("b"), self.actor(), self.actor("c")
@@ -241,14 +241,14 @@ class ReplacedInRebalance(Phase):
         for actor in (self.leader, self.static):
             actor.say_join(None if self.safe else "")
         self.member.say_join()
-        everybody = (self.leader, self.static, self.member, self.newcomer)
-        for actor in everybody:
+        members = (self.leader, self.static, self.member, self.newcomer)
+        for actor in members:
             assert actor.hear_join().generation_id == self.before + 1
-        hand_out(*everybody)
+        hand_out(*members)
 
 
 class Left(Phase):
-    """A member left and others stayed: of that nothing is stored, so the member is back until its session ends."""
+    """A member left and others stayed: nothing of that is stored, so the member is back until its session ends."""
 
     def begin(self) -> None:
         self.static, self.leaver = self.actor("a"), self.actor(session_ms=700)
@@ -260,11 +260,11 @@ class Left(Phase):
         assert self.static.beat() == NONE
         await_state(self.port, self.group, "PreparingRebalance")
         assert self.static.join().error_code == NONE
-        assert [one.group_instance_id for one in described(self.port, self.group).members] == ["a"]
+        assert [member.group_instance_id for member in described(self.port, self.group).members] == ["a"]
 
 
 class Emptied(Phase):
-    """Everybody left: the group is there, empty, with its generation and its offsets."""
+    """All members left: the group is empty, with its generation and its offsets."""
 
     def begin(self) -> None:
         self.member = self.actor()
@@ -287,7 +287,7 @@ PHASES: list[type[Phase]] = [
     Initial,
     Joining,
     Completing,
-    HandedOut,
+    Assigned,
     Stable,
     ReplacedStable,
     ReplacedWhileJoining,

@@ -1,7 +1,7 @@
-"""A process that asks a broker for its versions at a fixed pace: `python -m tests.support.pinger PORT PID`, until its input ends.
+"""A process that sends ApiVersions to a broker at a fixed pace: `python -m tests.support.pinger PORT PID`, until its input ends.
 
-Then it prints, in seconds, the longest that an answer took, and the most that the broker's loop worked while one was awaited: on a busy
-machine that is less, and what the broker can be held to. It is the turn under way and the turn of the answer.
+Then it prints, in seconds, the longest time of a reply, and the most processor time of the broker's loop during a request: on a busy
+machine that is less, and a fair measure of the broker. It covers the turn under way and the turn of the reply.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Batches and records of any bytes, such as no producer would write."""
+"""Batches and records of arbitrary bytes, such as no producer would write."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def record(
     behind: bytes = b"",
     longer: int = 0,
 ) -> bytes:
-    """A record; `longer` is by how much its length is wrong."""
+    """A record; `longer` is the error in its length."""
     body = pack(">B", attributes) + varint(timestamp) + varint(delta) + blob(key) + blob(value) + headers + behind
     return varint(len(body) + longer) + body
 
 
 def batch(*parts: bytes, codec: int = 0, raw: Any = None, **fields: int) -> bytes:
-    """A batch of these records, or of the bytes `raw`; the checksum and the length fit unless they are given, or `longer` is."""
+    """A batch of these records, or of the bytes `raw`; checksum and length are right unless given, or off by `longer`."""
     longer = fields.pop("longer", 0)
     body = compress(b"".join(parts), codec) if raw is None else raw
     count = len(parts)
@@ -77,7 +77,7 @@ def batch(*parts: bytes, codec: int = 0, raw: Any = None, **fields: int) -> byte
 
 
 def old_message(magic: int, key: bytes | None = b"key", value: bytes | None = b"value") -> bytes:
-    """A record as it was before batches: magic 0 or 1."""
+    """A message of the format before batches: magic 0 or 1."""
     body = pack(">bb", magic, 0) + (pack(">q", THEN) if magic else b"")
     for data in (key, value):
         body += pack(">i", -1 if data is None else len(data)) + (data or b"")

@@ -1,5 +1,5 @@
-"""Everything behind a connection that takes records, in one thread: real connections, dispatch and handlers, over partitions
-in memory that the test may let refuse.
+"""The code behind a connection that takes records, in one thread: real connections, dispatch and handlers, over partitions in
+memory that fail when the test says so.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ from protocol.batch import BatchHeader, stamp
 from protocol.messages.produce import ProduceRequest
 from storage import AppendFailed, Producers
 from tests.support.headers import encode_request, response_header_version
+from tests.support.transports import BareTransport
 
 DIALLED = Address("PLAIN", "here.example", 9092)
 
 
 class MemoryPartition:
-    """What `broker.topics.partitions.Partition` is to those who write."""
+    """The interface of `broker.topics.partitions.Partition` for writers."""
 
     def __init__(self, topic: Topic, index: int, settings: LogSettings) -> None:
         self.topic = topic
@@ -45,7 +46,7 @@ class MemoryPartition:
         self.settings = settings
         self.error = 0
         self.immediate = True
-        self.refuses = False  # as a full disk does
+        self.refuses = False  # like a full disk
         self.start_offset = 0
         self.end_offset = 0
         self.producers = Producers()
@@ -97,7 +98,7 @@ class MemoryPartitions:
 
 
 class Registry:
-    """The journal of the topics: it holds what it is given until the test lets it go."""
+    """The journal of the topics: it holds replies until the test releases them."""
 
     def __init__(self) -> None:
         self.writable = True
@@ -118,7 +119,7 @@ class Registry:
 
 
 class Turn:
-    """Work for the end of the turn, which is over when the test says so."""
+    """End-of-turn work, run when the test says so."""
 
     def __init__(self) -> None:
         self._left: dict[Any, None] = {}
@@ -131,7 +132,7 @@ class Turn:
     def wake_by(self, at: int) -> None: ...
 
     def end(self) -> bool:
-        """Whether there was anything to do."""
+        """Whether there was work to do."""
         left, self._left = self._left, {}
         for one in left:
             one.end_turn()
@@ -139,7 +140,7 @@ class Turn:
 
 
 class MemoryChecker:
-    """What checks batches elsewhere (`broker.topics.batch_checker`); `outcomes` may say what comes of the next ones instead."""
+    """Stands for the checker processes (`broker.topics.batch_checker`); `outcomes` may hold the next results instead."""
 
     def __init__(self) -> None:
         self.jobs: deque[Job] = deque()
@@ -159,8 +160,8 @@ class MemoryChecker:
             job.done(check_job((job.data, astuple(job.settings), job.now, job.name, UNLIMITED, 0)))
 
 
-class Wire:
-    """A connection's transport: what was written, and whether it was closed."""
+class Wire(BareTransport):
+    """A connection's transport: the written bytes, and whether it was closed."""
 
     def __init__(self) -> None:
         self.written = bytearray()
@@ -172,14 +173,9 @@ class Wire:
     def close(self) -> None:
         self.closed = True
 
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
 
 class Desk:
-    """A broker with these topics: their partitions and their settings. Its clock is real unless `ms` says when it is."""
+    """A broker with these topics: their partitions and their settings. Its clock is real unless `ms` is set."""
 
     def __init__(self, topics: dict[str, tuple[int, dict[str, str]]], authorizer: Authorizer | None = None, ms: int | None = None) -> None:
         self.clock = Clock() if ms is None else Clock(lambda: ms * 1_000_000, lambda: ms * 1_000_000)
@@ -193,10 +189,12 @@ class Desk:
         self.dispatch = Dispatch(1 << 20)
         self.turn = Turn()
         self.checker = MemoryChecker()
-        allowance = Allowance(self.turn, lambda: 0)  # a busy machine would send batches elsewhere
+        allowance = Allowance(self.turn, lambda: 0)  # a busy machine would send batches to the checker
         appender = Appender(self.clock, allowance)
         self.late = LateBatches(self.checker, appender, self.turn, self.clock)
         parts: Any = SimpleNamespace(
+            leaders=None,
+            status=dict,
             clock=self.clock,
             authorizer=authorizer or AllowAll(),
             topics=self.topics,
@@ -218,14 +216,14 @@ class Desk:
         return Caller(self)
 
     def settle(self) -> None:
-        """Until nothing is left to be checked or done at the end of a turn."""
+        """Run until no check and no end-of-turn work is left."""
         while self.turn.end() or self.checker.jobs:
             while self.checker.jobs:
                 self.checker.check()
 
 
 class Caller:
-    """A client, on a connection of its own."""
+    """A client, on its own connection."""
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
@@ -242,7 +240,7 @@ class Caller:
         self.connection.data_received(b"".join(pack(">i", len(frame)) + frame for frame in frames))
 
     def replies(self) -> list[bytes]:
-        """Frames that came since the last look."""
+        """The frames since the last call."""
         data = bytes(self.wire.written)
         self.wire.written.clear()
         found = []
@@ -257,7 +255,7 @@ class Caller:
         return encode_request(request.API_KEY, version, self._correlation_id, client_id, request.encode(version))[4:]
 
     def ask(self, request: Any, version: int, client_id: str | None = "client") -> Any:
-        """The reply; None when there is none."""
+        """The reply; None if there is none."""
         self.send(self.frame(request, version, client_id))
         self.desk.settle()
         found = self.replies()

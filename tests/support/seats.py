@@ -1,4 +1,4 @@
-"""A connection that sends requests ahead of their replies, of every kind that a connection remembers."""
+"""A connection that pipelines requests, of every kind that a connection learns."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def fetching(topic: str, **more: Any) -> FetchRequest:
 
 
 class Seat:
-    """One connection: a member of two groups. In one it joins again and again, in the other it stays."""
+    """One connection: a member of two groups. In one it rejoins again and again, in the other it stays."""
 
     def __init__(self, port: int, name: str, seed: int) -> None:
         self.port = port
@@ -57,7 +57,7 @@ class Seat:
             actor.take_id()
         assert staying.join().error_code == staying.sync().error_code == staying.beat() == 0
         for actor in (staying, rejoining):
-            actor.close()  # members live by their sessions
+            actor.close()  # members need not send heartbeats
         self.rejoining = rejoining
         self.requests: dict[str, tuple[int, Any]] = {
             "heartbeat": (4, HeartbeatRequest(staying.group, staying.generation, staying.member_id)),
@@ -102,7 +102,7 @@ class Seat:
         return SyncGroupRequest(actor.group, actor.generation, actor.member_id, None, "consumer", "one", mine)
 
     def connect_anew(self) -> None:
-        """As one of whom nothing is remembered."""
+        """As a connection without learned requests."""
         self.sock.close()
         self.sock = socket.create_connection(("127.0.0.1", self.port), ANSWER_SECONDS)
 
@@ -149,7 +149,7 @@ class Seat:
         return [number - wanted[0] for number in got] if got != wanted else []
 
     def _joined(self, data: bytes, at: int) -> None:
-        """The next SyncGroup is of the generation that was told: no tags, throttle time, error, generation."""
+        """The next SyncGroup has the generation of this reply: no tags, throttle time, error, generation."""
         error, generation = unpack_from(">hi", data, at + 5)
         if not error:
             self.rejoining.generation = generation
@@ -157,7 +157,7 @@ class Seat:
         self.joins.clear()
 
     def warm_up(self) -> None:
-        """Everything that a connection remembers comes twice."""
+        """Send every request twice, so that the connection learns it."""
         for kind in ("heartbeat", "commit", "fetch offsets", "join", "sync", "produce") * 3:
             self.send([kind])
             assert self.answered() == []
@@ -167,5 +167,5 @@ Kind = tuple[int, int, Any]  # API key, version, body
 
 
 def newer(number: int) -> bytes:
-    """ApiVersions of a version that is not known yet."""
+    """ApiVersions of an unknown version."""
     return pack(">ihhihB", 11, 18, 99, number, 0, 0)

@@ -19,8 +19,8 @@ from broker.topics.partitions import Partitions
 from broker.topics.registry import Topic, Topics
 from broker.topics.retention import Retention
 from protocol.batch import Record, build, read_header
+from simulator.disk import SimDisk
 from storage import HeldBy, LogId, OsDisk, OwnedLog, Unreadable
-from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.logs import batch
 from tests.support.fake_loop import FakeLoop
 from tests.support.journals import LATE_MS, turn_by_hand
@@ -35,8 +35,8 @@ REGISTRY = LogId(REGISTRY_LOG, 0)
 class TopicBroker:
     """A store, a registry and the partitions, without a network."""
 
-    def __init__(self, disk: FaultyDisk | OsDisk, path: str = "/data") -> None:
-        self.disk = cast(FaultyDisk, disk)
+    def __init__(self, disk: SimDisk | OsDisk, path: str = "/data") -> None:
+        self.disk = cast(SimDisk, disk)
         self.path = path
         self.ids = 0
         self.start()
@@ -62,7 +62,7 @@ class TopicBroker:
         self.partitions = Partitions(self.topics, self.registry, LocalTopicStore(self.store), loop, {})
 
     def settle(self) -> None:
-        """Turns end, threads and what was to come at once are done."""
+        """Run turns, threads and immediate callbacks to their end."""
         for _ in range(20):
             touched, self.touched[:] = list(dict.fromkeys(self.touched)), []
             for journal in touched:
@@ -70,8 +70,12 @@ class TopicBroker:
             self.threads.run_all()
             self.loop.jump(0)
 
+    def pass_seconds(self, seconds: float) -> None:
+        self.loop.jump(seconds)
+        self.threads.run_all()
+
     def restart(self, clean: bool = False) -> None:
-        """After an orderly stop, or after the process alone was killed."""
+        """After an orderly stop, or after a kill of the process alone."""
         if clean:
             self.partitions.stop()
             said: list[str] = []
@@ -81,11 +85,24 @@ class TopicBroker:
         self.store.close()
         self.start()
 
+    def restart_and_open(self, clean: bool = False) -> None:
+        self.restart(clean)
+        self.partitions.open_all()
+        self.threads.run_all()
+
     def topic(self, name: str, partitions: int = 1, **settings: str) -> Topic:
         given = {name.replace("_", "."): value for name, value in settings.items()}
         topic = self.topics.create(name, partitions, SETTINGS | given, 0)
         self.partitions.created(topic)
         self.touched.append(self.registry)
+        return topic
+
+    def written_topic(self, partitions: int = 1, written: int | None = None, **settings: str) -> Topic:
+        """The topic `orders` with a durable record "a" in each partition, or in the first so many."""
+        topic = self.topic("orders", partitions, **settings)
+        for index in range(partitions if written is None else written):
+            put(self.find("orders", index), "a")
+        self.settle()
         return topic
 
     def delete(self, name: str) -> Topic:
@@ -115,9 +132,9 @@ MINUTE = 60_000
 
 
 class RetainingBroker(TopicBroker):
-    """With what looks after its logs, at a time that the test sets."""
+    """With retention and compaction, at a time set by the test."""
 
-    def __init__(self, disk: FaultyDisk, *settings: str) -> None:
+    def __init__(self, disk: SimDisk, *settings: str) -> None:
         self.settings = settings
         self.now = 0
         super().__init__(disk)
@@ -128,7 +145,7 @@ class RetainingBroker(TopicBroker):
         self.retention = Retention(config, self.partitions, LocalTopicStore(self.store), cast(asyncio.AbstractEventLoop, self.loop), lambda: self.now)
 
     def pass_time(self, ms: int) -> None:
-        """All rounds come by; threads do what they are given."""
+        """Let all rounds run; threads work at once."""
         self.now += ms
         self.loop.jump(ms / 1000)
         for _ in range(20):

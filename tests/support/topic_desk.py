@@ -1,10 +1,10 @@
-"""Everything that answers for topics, in one thread that does nothing until told: over partitions without logs and a registry whose
+"""The code that answers topic requests, in one thread and step by step: over partitions without logs and a registry whose
 log is in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -15,57 +15,54 @@ from broker.runtime.node import Node
 from broker.security.authorizer import Authorizer
 from broker.settings.config import load_config
 from broker.topics.deletions import Deletions
+from broker.topics.partition import Partition
 from broker.topics.registry import Topic, Topics
 from broker.topics.setting_sources import SettingSources
+from broker.topics.settings import log_settings
 from protocol.messages.metadata import MetadataRequest
+from storage import AppendFailed
 from tests.support.group_desk import LATE_MS, Desk, MemoryLog
-from tests.support.memory_logs import MemoryTopicStore
+from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
 
 
 class EmptyPartitions:
-    """Of every topic all partitions, open and with nothing in them; `told` is what they heard."""
+    """All partitions of every topic, open and empty; `told` has the changes reported to them."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
-        self.told: list[tuple[str, str]] = []
+        self.calls: list[tuple[str, str]] = []
         self.epoch_changed: Any = None
 
-    def of(self, topic: Topic) -> list[Any]:
-        settings = SimpleNamespace(delete=True)
-        return [
-            SimpleNamespace(
-                id=(topic.name, index),
-                topic=topic,
-                index=index,
-                error=0,
-                opened=True,
-                leader_epoch=0,
-                start_offset=0,
-                end_offset=0,
-                settings=settings,
-            )
-            for index in range(topic.partitions)
-        ]
+    def of(self, topic: Topic) -> list[Partition]:
+        partitions = [Partition(topic, index, log_settings({}, {}), self) for index in range(topic.partitions)]
+        for partition in partitions:
+            partition.use(MemoryTopicLog(partition.id))
+        return partitions
+
+    def append_failed(self, partition: Partition, failure: AppendFailed) -> None:
+        raise failure
 
     def find(self, name: str, index: int) -> Any:
         topic = self._topics.by_name.get(name)
         return self.of(topic)[index] if topic is not None and 0 <= index < topic.partitions else None
 
     def created(self, topic: Topic) -> None:
-        self.told.append(("created", topic.name))
+        self.calls.append(("created", topic.name))
 
     def grown(self, topic: Topic, before: int) -> None:
-        self.told.append((f"grown from {before} to {topic.partitions}", topic.name))
+        self.calls.append((f"grown from {before} to {topic.partitions}", topic.name))
 
     def altered(self, topic: Topic) -> None:
-        self.told.append(("altered", topic.name))
+        self.calls.append(("altered", topic.name))
 
     def deleted(self, topic: Topic) -> None:
-        self.told.append(("deleted", topic.name))
+        self.calls.append(("deleted", topic.name))
 
 
 class TopicDesk(Desk):
-    def __init__(self, authorizer: Authorizer, topics: dict[str, int], partitions: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self, authorizer: Authorizer, topics: dict[str, int], partitions: Callable[[Any], Any] | None = None, settings: Sequence[str] = ()
+    ) -> None:
         super().__init__(authorizer, topics=topics)
         self.registry_log = MemoryLog()
         self.registry = Journal("__topics", self.topics, self.registry_log, self.turn, LATE_MS)
@@ -74,12 +71,15 @@ class TopicDesk(Desk):
         loop: Any = self.loop
         node = Node(1, "cluster")
         parts: Any = SimpleNamespace(
-            config=replace(load_config(), num_partitions=1, partitions_max=1000),
+            leaders=None,
+            status=dict,
+            config=replace(load_config(settings=settings), num_partitions=1, partitions_max=1000),
             node=node,
             clock=self.clock,
             authorizer=authorizer,
             topics=self.topics,
             registry=self.registry,
+            shards=self.shards,
             setting_sources=SettingSources(load_config(), node.id, "data"),
             partitions=self.partitions,
             deletions=Deletions(self.topics, self.registry, self.shards, served, loop, lambda: 0.0),

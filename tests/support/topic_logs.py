@@ -1,4 +1,4 @@
-"""The log of a partition as the storage has it, for tests that look behind the port."""
+"""The storage log of a partition, for tests that bypass the port."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Writes tests/storage/written_by_us: `python -m tests.support.write_directory` in the version whose directory is to be remembered.
+"""Writes tests/storage/written_by_us: `python -m tests.support.write_directory` in the version whose directory is to be kept.
 
-A directory that an older version wrote is never written again: a new format gets a folder of its own beside it.
+A directory written by an older version is never written again: a new format gets its own folder beside it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tests.support.lasting import LastingBroker
 
 WRITTEN = ROOT / "tests" / "storage" / "written_by_us"
 METADATA = 12
-# Kept out: the lock names a process that is gone.
+# Excluded: the lock names a process that is gone.
 NOT_KEPT = shutil.ignore_patterns(".lock")
 
 
 def served(port: int) -> dict[str, Any]:
-    """All that a client can see of what is stored, in words that JSON has."""
+    """All stored state that a client can see, as JSON values."""
     with Client(port) as client:
         reply = client.ask(MetadataRequest(None), METADATA)
     groups = {

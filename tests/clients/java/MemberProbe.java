@@ -34,6 +34,7 @@ public class MemberProbe implements Runnable, ConsumerRebalanceListener {
     private static final Map<String, MemberProbe> MEMBERS = new HashMap<>();
     private static final Map<String, String> ASSIGNORS = Map.of(
             "range", "org.apache.kafka.clients.consumer.RangeAssignor",
+            "roundrobin", "org.apache.kafka.clients.consumer.RoundRobinAssignor",
             "sticky", "org.apache.kafka.clients.consumer.StickyAssignor",
             "cooperative-sticky", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor");
     private final BlockingQueue<String> commands = new LinkedBlockingQueue<>();

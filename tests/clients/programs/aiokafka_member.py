@@ -68,7 +68,7 @@ async def commit(consumer: aiokafka.AIOKafkaConsumer, positions: dict[tuple[str,
 
 
 async def poll(consumer: aiokafka.AIOKafkaConsumer, listener: Listener) -> None:
-    """The lock is free meanwhile: getmany waits for a rebalance to end."""
+    """The lock is free in the meantime: getmany waits for a rebalance to end."""
     found = await consumer.getmany(timeout_ms=int(POLL_SECONDS * 1000), max_records=RECORDS_AT_ONCE)
     records = [Record(one.topic, one.partition, one.offset, one.value.decode()) for batch in found.values() for one in batch]
     revoked = listener.revoked  # the lock may have to be waited for
@@ -88,6 +88,7 @@ def make(settings: Settings) -> aiokafka.AIOKafkaConsumer:
         session_timeout_ms=settings.session_ms,
         heartbeat_interval_ms=settings.heartbeat_ms,
         max_poll_interval_ms=settings.poll_interval_ms,
+        rebalance_timeout_ms=settings.poll_interval_ms,  # as in other clients; its default is the session timeout
         auto_offset_reset="earliest",
         enable_auto_commit=False,
     )

@@ -22,7 +22,7 @@ AGAIN = (
 )
 
 
-def told(event: str) -> Callable[[confluent_kafka.Consumer, list[TopicPartition]], None]:
+def event_printer(event: str) -> Callable[[confluent_kafka.Consumer, list[TopicPartition]], None]:
     return lambda consumer, partitions: say_partitions(event, partitions)
 
 
@@ -47,7 +47,7 @@ class Consumer:
         if settings.instance is not None:
             config["group.instance.id"] = settings.instance
         self._consumer = confluent_kafka.Consumer(config)
-        self._consumer.subscribe(settings.topics, on_assign=told("assigned"), on_revoke=told("revoked"), on_lost=told("lost"))
+        self._consumer.subscribe(settings.topics, on_assign=event_printer("assigned"), on_revoke=event_printer("revoked"), on_lost=event_printer("lost"))
 
     def _heard(self, error: KafkaError) -> None:
         if error.fatal():

@@ -56,7 +56,7 @@ class Consumer:
             return []
         except kafka.errors.KafkaError as error:
             raise Refused(error) from error
-        return [Record(one.topic, one.partition, one.offset, one.value.decode()) for records in found.values() for one in records]
+        return [Record(record.topic, record.partition, record.offset, record.value.decode()) for records in found.values() for record in records]
 
     def commit(self, positions: dict[tuple[str, int], int]) -> None:
         offsets = {kafka.TopicPartition(*place): kafka.OffsetAndMetadata(offset, "", -1) for place, offset in positions.items()}

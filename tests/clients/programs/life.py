@@ -41,7 +41,7 @@ class Record(NamedTuple):
 
 
 class CommitRefused(Exception):
-    """The commit was refused for good; `again` says that another try may help."""
+    """The commit was refused for good; `again` means that a retry may succeed."""
 
     def __init__(self, error: Exception, again: bool, name: str = "") -> None:
         super().__init__(str(error))
@@ -73,11 +73,11 @@ def say(event: str, **more: object) -> None:
 
 
 def say_partitions(event: str, partitions: Iterable[Any]) -> None:
-    say(event, partitions=sorted([one.topic, one.partition] for one in partitions))
+    say(event, partitions=sorted([partition.topic, partition.partition] for partition in partitions))
 
 
 def positions_behind(records: Iterable[Record]) -> dict[tuple[str, int], int]:
-    return {(one.topic, one.partition): one.offset + 1 for one in records}
+    return {(record.topic, record.partition): record.offset + 1 for record in records}
 
 
 def say_records(records: Sequence[Record]) -> None:
@@ -97,7 +97,7 @@ def say_commit_refused(refused: CommitRefused) -> None:
 
 
 def read_commands() -> queue.SimpleQueue[dict[str, Any]]:
-    """What comes on standard input, as it comes."""
+    """Commands from standard input, as they arrive."""
     commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
 
     def read() -> None:

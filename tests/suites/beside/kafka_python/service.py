@@ -1,13 +1,13 @@
-"""What the suite's fixtures import and its source package leaves out: a handle on a service that runs already.
+"""A module that the suite's fixtures import and its source package omits: a handle on a running service.
 
-Fixtures that want to start a server of their own need, besides, server templates that are published nowhere.
+Fixtures that start a server of their own also need server templates, which are not published.
 """
 
 from __future__ import annotations
 
 
 class ExternalService:
-    """The broker is started and stopped outside; the suite calls `open` and `close` all the same."""
+    """The broker is started and stopped outside, but the suite still calls `open` and `close`."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host = host

@@ -1,0 +1,52 @@
+"""The table of `expansion.timeout.ms` with real members, every 5 s of it 10 s long: the first arrival counts, and all newcomers join at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+
+from tests.clients.members import KINDS, Kind
+from tests.clients.membership import Group
+from tests.clients.policies.scenarios import await_status, set_policies
+
+pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+TIMEOUT_SECONDS = 10.0
+START_SECONDS = 2.0  # what a member may need from its start to its JoinGroup
+LATE_SECONDS = 1.0
+
+
+def arrival(group: Group, instance: str) -> float:
+    return await_status(group.port, group.name, "status.waiting", instance)
+
+
+def rebalances(group: Group) -> list[float]:
+    """When `expansion.timeout.ms` began each of its rebalances."""
+    return [datetime.fromisoformat(line["time"]).timestamp() for line in group.story() if line["to"] == "preparing" and line["cause"] == "expansion"]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_newcomers_join_together_after_the_timeout_of_the_first(kind: Kind, make_group: Callable[..., Group]) -> None:
+    group = make_group(group_initial_rebalance_delay_ms="500")
+    set_policies(group.port, group.name, {"expansion.timeout.ms": f"{TIMEOUT_SECONDS * 1000:.0f}"})
+    leader = group.start(kind, "leader")
+    group.settled(leader)
+    generation = group.generation()
+    a = group.start(kind, "a")
+    first = arrival(group, "a")
+    time.sleep(first + TIMEOUT_SECONDS * 3 / 5 - START_SECONDS - time.time())  # B arrives at 0:03
+    b = group.start(kind, "b")
+    assert first < arrival(group, "b") < first + TIMEOUT_SECONDS
+    group.settled(leader, a, b)
+    (at,) = rebalances(group)
+    assert 0 <= at - (first + TIMEOUT_SECONDS) <= LATE_SECONDS
+    assert group.generation() == generation + 1
+    c = group.start(kind, "c")
+    third = arrival(group, "c")
+    group.settled(leader, a, b, c)
+    _, at = rebalances(group)
+    assert 0 <= at - (third + TIMEOUT_SECONDS) <= LATE_SECONDS
+    assert group.generation() == generation + 2

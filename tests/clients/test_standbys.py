@@ -1,0 +1,48 @@
+"""Warm standbys with real clients: a crash costs no generation, and the standby reads on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.clients.members import KINDS, Kind
+from tests.clients.membership import Group
+
+pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+SETTINGS = {"group_policy_target_group_size": "2", "group_min_session_timeout_ms": "2000"}
+SESSION_MS = 3_000
+
+
+@pytest.mark.parametrize("crashes", [0, 1], ids=["leader", "follower"])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_standby_reads_what_a_crashed_member_read_without_a_new_generation(
+    kind: Kind, crashes: int, make_group: Callable[..., Group]
+) -> None:
+    group = make_group(**SETTINGS)
+    how: dict[str, Any] = {"session_ms": SESSION_MS, "assignor": "cooperative-sticky" if kind.cooperative and crashes else "range"}
+    members = [group.start(kind, f"c-{number}", alone=number == crashes, **how) for number in range(2)]
+    group.settled(*members)
+    standby = group.start(kind, "c-2", **how)
+    group.settled(*members, standby)
+    assert not standby.places
+    generation, rebalances = group.generation(), group.rebalances()
+    group.feed.some(60)
+    group.consumed()
+    crashed, stays = members[crashes], members[1 - crashes]
+    places = set(crashed.places)
+    kept = set(stays.places)
+    crashed.kill()
+    group.feed.some(60)
+    group.consumed()
+    group.settled(stays, standby)
+    assert (standby.places, stays.places) == (places, kept)
+    assert (group.generation(), group.rebalances()) == (generation, rebalances)
+    assert (group.lost(), group.seen_twice()) == (set(), set())
+    # The crashed member comes back as a standby.
+    back = group.start(kind, f"c-{crashes}", **how)
+    group.settled(stays, standby, back)
+    assert not back.places
+    assert (group.generation(), group.rebalances()) == (generation, rebalances)

@@ -1,0 +1,57 @@
+"""Nodes over three servers of JetStream, each its own process; the test starts again what it has killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.nodes.cluster import Line, Nodes
+from tests.running import Broker
+from tests.support.nats_engine import NatsEngine
+
+CLUSTER = "campaign"
+
+
+class StreamNodes(Nodes):
+    def __init__(self, data: Path, count: int, *settings: str) -> None:
+        super().__init__(data, count)
+        self.engine = NatsEngine(data, 3)
+        self._processes: dict[int, Broker] = {}
+        self._ended: list[str] = []
+        self._settings = [f"cluster.nodes={count}", "offsets.topic.num.partitions=12", *settings]
+
+    def start(self) -> None:
+        with ThreadPoolExecutor() as together:
+            list(together.map(self.start_node, self.ids))
+        self.await_settled()
+
+    def start_node(self, id: int) -> None:
+        settings = [word for setting in self._settings for word in ("--set", setting)]
+        listen = f"127.0.0.1:{self.port(id)}"
+        self._processes[id] = Broker("--store", self.engine.url, "--cluster", CLUSTER, "--node-id", str(id), "--listen", listen, *settings)
+
+    def end_node(self, id: int, number: signal.Signals = signal.SIGKILL) -> None:
+        broker = self._processes.pop(id)
+        broker.signal(number)
+        broker.wait(20)
+        self._ended.append(broker.errors())
+        broker.kill()
+
+    @property
+    def lines(self) -> list[Line]:
+        texts = [*self._ended, *(broker.errors() for broker in self._processes.values())]
+        return [json.loads(line) for text in texts for line in text.split("\n") if line.startswith("{")]
+
+    def pid(self, id: int) -> int:
+        return self._processes[id].pid
+
+    def stop(self) -> int:
+        codes = [broker.stop() for broker in self._processes.values()]
+        return max(codes)
+
+    def close(self) -> None:
+        for broker in self._processes.values():
+            broker.kill()
+        self.engine.stop()

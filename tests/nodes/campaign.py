@@ -1,0 +1,238 @@
+"""Kills nodes under real clients, and checks what was promised to them.
+
+A static group of one member by each client consumes what an idempotent producer sends; before each round the nodes are settled. A round
+kills a random node, the controller, the group's coordinator, or two nodes at once, with SIGKILL. The supervisor starts them again. In the
+end each node is drained and restarted in turn, as for an upgrade.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from protocol.records import read_assignment
+from tests.clients.members import JAVA_CLIENT, Event, Host, Kind, Member, Place, python_host
+from tests.clients.membership import TOPIC, Feed
+from tests.nodes.cluster import Nodes, ServiceProbe
+from tests.running import wait_until
+from tests.support.lasting import create_topic
+
+GROUP = "workers"
+PARTITIONS = 12
+PROBED = "probed"
+STABLE_SECONDS = 5.0  # a group is stable again so long after a kill
+START_SECONDS = 90.0  # five interpreters and a JVM on a busy machine
+END_SECONDS = 60.0
+SESSION_MS = 45_000
+VICTIMS = ("random", "controller", "two", "coordinator")
+Seats = dict[str, tuple[str, frozenset[Place]]]  # by instance: member id and assignment
+
+
+class Kill(NamedTuple):
+    """One round: the killed nodes, and the seconds until all was served, and until the group was stable."""
+
+    victims: tuple[int, ...]
+    service_seconds: float
+    stable_seconds: float
+
+
+class Campaign:
+    """Three nodes, their clients, and what went wrong."""
+
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        kinds: Sequence[Kind],
+        jvm: Callable[[], Host],
+        tell: Callable[[str], None],
+        nodes: int = 3,
+        sessions_ms: Mapping[Kind, int] | None = None,
+        settings: Sequence[str] = (),
+        new_nodes: Callable[..., Nodes] = Nodes,
+    ) -> None:
+        self.nodes = new_nodes(folder / "data", nodes, "group.initial.rebalance.delay.ms=0", "num.partitions=1", *settings)
+        self._sessions_ms = sessions_ms or {}
+        self.kills: list[Kill] = []
+        self.wrong: list[str] = []
+        self._random = random.Random(seed)
+        self._kinds = kinds
+        self._jvm = jvm
+        self._folder = folder
+        self._tell = tell
+        self._hosts: list[Host] = []
+        self.members: list[Member] = []
+        self._seats: Seats = {}
+
+    def run(self, rounds: int) -> None:
+        probe = self.begin()
+        for number in range(rounds):
+            self._round(VICTIMS[number % len(VICTIMS)], probe)
+        for id in self.nodes.ids:
+            self._restart_in_order(id, probe)
+        self.end()
+
+    def begin(self) -> ServiceProbe:
+        """Start the nodes and the members, and wait until all members have their seats."""
+        nodes = self.nodes
+        nodes.start()
+        create_topic(nodes.port(1), TOPIC, PARTITIONS)
+        create_topic(nodes.port(2), PROBED, PARTITIONS)
+        nodes.await_settled()
+        self._feed = Feed(nodes.bootstrap, PARTITIONS)
+        probe = ServiceProbe(nodes, PROBED, PARTITIONS)
+        probe.seconds(())
+        for kind in self._kinds:
+            self._start(kind)
+        self._feed.begin()
+        wait_until(self._all_seated, START_SECONDS, 0.1, lambda: (self.seated(), [one.events[-5:] for one in self.members]))
+        self._seats = self.seated()
+        for member in self.members:
+            member.await_progress()
+            member.steady_from = len(member.events)
+        return probe
+
+    def end(self) -> None:
+        """Check what was promised to producer and members."""
+        self._feed.end()
+        self._check_all_consumed()
+        self._check_members()
+
+    def close(self) -> None:
+        if hasattr(self, "_feed"):
+            self._feed.close()
+        for host in self._hosts:
+            host.kill()
+        self.nodes.close()
+
+    def _start(self, kind: Kind) -> None:
+        instance = f"{kind.name}-seat"
+        host = self._jvm() if kind is JAVA_CLIENT else python_host(kind, self._folder / f"{instance}.errors")
+        self._hosts.append(host)
+        member = Member(kind, host, f"{instance}-0", instance, True)
+        self.members.append(member)
+        member.do("start", bootstrap=self.nodes.bootstrap, group=GROUP, topics=[TOPIC], instance=instance, session_ms=self._sessions_ms.get(kind, SESSION_MS))
+
+    # Rounds.
+
+    def _round(self, what: str, probe: ServiceProbe) -> None:
+        nodes = self.nodes
+        # The supervisor starts a node that served for two seconds again at once.
+        time.sleep(self._random.uniform(1.5, 3.0))
+        victims = self._victims(what)
+        promised = self.promised()
+        begin = time.monotonic()
+        nodes.kill(*victims)
+        service = probe.seconds(victims)
+        stable = self._await_stable(begin)
+        kill = Kill(victims, service, stable)
+        self.kills.append(kill)
+        self._check_offsets(promised)
+        self._tell(f"nodes: kill {len(self.kills)}: {what}, nodes {victims}: {service:.2f} s without service, stable after {stable:.2f} s")
+        nodes.await_settled()
+
+    def _restart_in_order(self, id: int, probe: ServiceProbe) -> None:
+        """Drain the node, stop it, and wait until the supervisor has started it again and it has its share."""
+        nodes = self.nodes
+        nodes.drain(id)
+        empty = nodes.status(id)
+        if empty["status.groups.partitions"] != "0" or empty["status.topics.partitions"] != "0":
+            self.wrong.append(f"node {id} is drained and owns {empty}")
+        promised = self.promised()
+        nodes.signal(signal.SIGTERM, id)
+        service = probe.seconds((id,))
+        if self.seated() != self._seats:
+            self.wrong.append(f"the group has changed while node {id} was restarted in order: {self.seated()}")
+        self._check_offsets(promised)
+        nodes.await_settled()
+        self._tell(f"nodes: node {id} restarted in order: {service:.2f} s without service")
+
+    def _victims(self, what: str) -> tuple[int, ...]:
+        match what:
+            case "controller":
+                return (self.nodes.controller(),)
+            case "coordinator":
+                return (self.nodes.coordinator(GROUP),)
+            case "two":
+                return tuple(self._random.sample(self.nodes.ids, 2))
+        return (self._random.choice(self.nodes.ids),)
+
+    def promised(self) -> dict[Place, int]:
+        """The offsets whose commit was answered so far."""
+        found: dict[Place, int] = {}
+        for member in self.members:
+            for event in member.of("committed"):
+                for topic, partition, offset in event["positions"]:
+                    found[topic, partition] = max(offset, found.get((topic, partition), 0))
+        return found
+
+    def seated(self) -> Seats:
+        group = self.nodes.described(GROUP)
+        if group is None or group.group_state != "Stable":
+            return {}
+        seats: Seats = {}
+        for one in group.members:
+            given = read_assignment(bytes(one.member_assignment)).assigned_partitions if one.member_assignment else ()
+            places = frozenset((topic.topic, partition) for topic in given for partition in topic.partitions)
+            seats[one.group_instance_id or one.client_id] = (one.member_id, places)
+        return seats
+
+    def _all_seated(self) -> bool:
+        seats = self.seated()
+        return seats.keys() == {one.instance for one in self.members} and all(seats[one.seat][1] == one.places for one in self.members)
+
+    def _await_stable(self, begin: float) -> float:
+        """Until the group has the same members with the same partitions, as its coordinator has it."""
+        until = begin + 6 * STABLE_SECONDS
+        while (seats := self.seated()) != self._seats:
+            if time.monotonic() > until:
+                self.wrong.append(f"after kill {len(self.kills) + 1} the group is not as it was: {seats}, and was {self._seats}")
+                break
+            time.sleep(0.02)
+        stable = time.monotonic() - begin
+        if stable > STABLE_SECONDS:
+            self.wrong.append(f"after kill {len(self.kills) + 1} the group was stable after {stable:.1f} s")
+        return stable
+
+    def _check_offsets(self, promised: dict[Place, int]) -> None:
+        committed: dict[Place, int] = wait_until(lambda: self.nodes.committed(GROUP), STABLE_SECONDS) if promised else {}
+        for place, offset in promised.items():
+            if committed.get(place, -1) < offset:
+                self.wrong.append(f"after kill {len(self.kills)} {place} is committed to {committed.get(place)}, and {offset} was acknowledged")
+
+    # The end.
+
+    def _check_all_consumed(self) -> None:
+        """Every acknowledged record is consumed, and its offset committed."""
+        sent = self._feed.sent
+        until = time.monotonic() + END_SECONDS
+        while (lost := sent.keys() - self._consumed()) and time.monotonic() < until:
+            time.sleep(0.1)
+        if lost:
+            self.wrong.append(f"{len(lost)} of {len(sent)} acknowledged records were not consumed, such as {sorted(lost)[:3]}")
+        self.records = len(sent)
+
+    def _consumed(self) -> set[str]:
+        return {value for member in self.members for event in member.of("records") for _, _, _, value in event["records"]}
+
+    def _check_members(self) -> None:
+        for member in self.members:
+            member.check_alive()
+            noticed: list[Event] = member.disturbances()
+            if noticed:
+                self.wrong.append(f"{member.instance} noticed {len(noticed)} times, first {noticed[0]}")
+
+    def summary(self) -> str:
+        service = sorted(kill.service_seconds for kill in self.kills)
+        stable = max(kill.stable_seconds for kill in self.kills)
+        return (
+            f"nodes: {len(self.kills)} kills, {self.records} records; seconds without service: median {statistics.median(service):.2f}, "
+            f"longest {service[-1]:.2f}; group stable after at most {stable:.2f} s; broken promises: {len(self.wrong)}"
+        )
+
+

@@ -1,0 +1,197 @@
+"""Several nodes under one supervisor (`tenure serve --nodes N`), to be killed one by one."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from protocol.batch import build_facts
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.running import Broker, Client, environment, wait_until
+
+BROKER = 4  # resource type in DescribeConfigs
+METADATA, FIND_COORDINATOR, OFFSET_FETCH, PRODUCE, DESCRIBE_GROUPS, DESCRIBE_CONFIGS = 12, 4, 8, 9, 5, 4
+SETTLED_SECONDS = 30.0
+SERVICE_SECONDS = 30.0
+Line = dict[str, Any]
+
+
+def consecutive_ports(count: int) -> int:
+    """The first of so many free ports in a row."""
+    while True:
+        first = random.randrange(20_000, 32_000 - count)
+        with ExitStack() as opened, suppress(OSError):
+            for port in range(first, first + count):
+                opened.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
+
+
+class Nodes:
+    """The supervisor and its nodes; their ports stay the same over restarts."""
+
+    def __init__(self, data: Path, count: int, *settings: str, first_port: int = 0, host: str = "127.0.0.1") -> None:
+        """`host`: the address that the nodes advertise."""
+        self.data = data
+        self.ids = range(1, count + 1)
+        self.first_port = first_port or consecutive_ports(count)
+        self.supervisor: Broker | None = None
+        self._arguments = ["--nodes", str(count), "--listen", f"127.0.0.1:{self.first_port}", "--advertise", f"{host}:{self.first_port}"]
+        self._arguments += ["--data", str(data)]
+        self._arguments += [word for setting in settings for word in ("--set", setting)]
+
+    def start(self) -> None:
+        self.supervisor = Broker(*self._arguments)
+        self.await_settled()
+
+    @property
+    def lines(self) -> list[Line]:
+        """The log lines of the supervisor and of all nodes so far."""
+        assert self.supervisor is not None
+        return [json.loads(line) for line in list(self.supervisor.lines) if line.startswith("{")]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{self.port(id)}" for id in self.ids)
+
+    def port(self, id: int) -> int:
+        return self.first_port + id - 1
+
+    def client(self, id: int) -> Client:
+        return Client(self.port(id))
+
+    def pid(self, id: int) -> int:
+        """The process that the supervisor has started last for the node."""
+        return next(int(line["pid"]) for line in reversed(self.lines) if line["event"] == "node is started" and line["node"] == id)
+
+    def kill(self, *ids: int) -> None:
+        self.signal(signal.SIGKILL, *ids)
+
+    def signal(self, number: signal.Signals, *ids: int) -> None:
+        for pid in [self.pid(id) for id in ids]:
+            os.kill(pid, number)
+
+    def drain(self, id: int) -> None:
+        command = [sys.executable, "-P", "-m", "tenure", "node", "drain", str(id), "--bootstrap", self.bootstrap, "--timeout", "30"]
+        subprocess.run(command, env=environment(), stdout=subprocess.DEVNULL, check=True, timeout=SETTLED_SECONDS)
+
+    def stop(self) -> int:
+        assert self.supervisor is not None
+        return self.supervisor.stop()
+
+    def close(self) -> None:
+        if self.supervisor is not None:
+            self.supervisor.kill()  # the nodes end with it
+
+    # What the nodes say.
+
+    def status(self, id: int) -> dict[str, str]:
+        """The `status.*` entries of a node; empty while it does not answer."""
+        try:
+            with self.client(id) as client:
+                reply = client.ask(DescribeConfigsRequest([DescribeConfigsResource(BROKER, str(id), None)]), DESCRIBE_CONFIGS)
+        except OSError:
+            return {}
+        return {one.name: one.value for one in reply.results[0].configs if one.name.startswith("status.")}
+
+    def settled(self, *without: int) -> bool:
+        """Whether all nodes know each other, and each log is served by the node that should have it."""
+        wanted = [id for id in self.ids if id not in without]
+        found = [self.status(id) for id in wanted]
+        return all(one.get("status.settled") == "true" and one["status.live.nodes"] == ",".join(map(str, wanted)) for one in found)
+
+    def await_settled(self, *without: int) -> None:
+        wait_until(lambda: self.settled(*without), SETTLED_SECONDS, 0.05, lambda: [self.status(id) for id in self.ids])
+
+    def controller(self) -> int:
+        return next(id for id in self.ids if self.status(id).get("status.controller") == "true")
+
+    def coordinator(self, group: str, asked: int | None = None) -> int:
+        """The group's coordinator as some node names it; -1 while there is none."""
+        for id in self.ids if asked is None else (asked,):
+            with suppress(OSError), self.client(id) as client:
+                (found,) = client.ask(FindCoordinatorRequest(coordinator_keys=[group]), FIND_COORDINATOR).coordinators
+                if not found.error_code:
+                    return int(found.node_id)
+        return -1
+
+    def described(self, group: str) -> DescribedGroup | None:
+        """The group as its coordinator has it; None while it has none."""
+        with suppress(OSError):
+            coordinator = self.coordinator(group)
+            if coordinator in self.ids:
+                with self.client(coordinator) as client:
+                    found: DescribedGroup = client.ask(DescribeGroupsRequest([group]), DESCRIBE_GROUPS).groups[0]
+                return None if found.error_code else found
+        return None
+
+    def committed(self, group: str) -> dict[tuple[str, int], int]:
+        """The offsets of a group; empty while its coordinator does not answer."""
+        with suppress(OSError):
+            coordinator = self.coordinator(group)
+            if coordinator in self.ids:
+                with self.client(coordinator) as client:
+                    found = client.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None)]), OFFSET_FETCH).groups[0]
+                return {(topic.name, one.partition_index): one.committed_offset for topic in found.topics for one in topic.partitions}
+        return {}
+
+
+class ServiceProbe:
+    """Finds out how long partitions of a topic and groups were without service, as a client sees it that asks the nodes that live."""
+
+    def __init__(self, nodes: Nodes, topic: str, partitions: int, groups: int = 12) -> None:
+        self._nodes = nodes
+        self._topic = topic
+        self._partitions = range(partitions)
+        self._groups = [f"probe-{number}" for number in range(groups)]
+        self._asked: list[int] = []
+
+    def seconds(self, killed: tuple[int, ...], frozen: tuple[int, ...] = ()) -> float:
+        """From now until each partition takes a record and each group shows its offsets again; `frozen` nodes are not asked."""
+        begin = time.monotonic()
+        survivor = next(id for id in self._nodes.ids if id not in (*killed, *frozen))
+        self._asked = [id for id in self._nodes.ids if id not in frozen]
+        partitions, groups = set(self._partitions), set(self._groups)
+        while partitions or groups:
+            assert time.monotonic() < begin + SERVICE_SECONDS, (partitions, groups, self._nodes.status(survivor))
+            leaders = self._leaders(survivor)
+            partitions = {one for one in partitions if not self._stored(leaders.get(one, -1), one)}
+            groups = {one for one in groups if not self._fetched(self._nodes.coordinator(one, survivor), one)}
+            if partitions or groups:
+                time.sleep(0.005)
+        return time.monotonic() - begin
+
+    def _leaders(self, asked: int) -> dict[int, int]:
+        with self._nodes.client(asked) as client:
+            (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=self._topic)], False), METADATA).topics
+        return {one.partition_index: one.leader_id for one in topic.partitions}
+
+    def _stored(self, leader: int, partition: int) -> bool:
+        if leader not in self._asked:
+            return False
+        data = [PartitionProduceData(partition, build_facts([(b"key", b"value")], int(time.time() * 1000)))]
+        with suppress(OSError), self._nodes.client(leader) as client:
+            reply = client.ask(ProduceRequest(None, -1, 1_000, [TopicProduceData(self._topic, data)]), PRODUCE)
+            return not reply.responses[0].partition_responses[0].error_code
+        return False
+
+    def _fetched(self, coordinator: int, group: str) -> bool:
+        if coordinator not in self._asked:
+            return False
+        with suppress(OSError), self._nodes.client(coordinator) as client:
+            reply = client.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None)]), OFFSET_FETCH)
+            return not reply.groups[0].error_code
+        return False

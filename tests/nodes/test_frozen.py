@@ -1,0 +1,101 @@
+"""A node is stopped (SIGSTOP) for longer than its members' sessions, and goes on (SIGCONT): its logs stay its own."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.clients.members import CONFLUENT, KAFKA_PYTHON
+from tests.nodes.campaign import GROUP, PARTITIONS, PROBED, Campaign
+from tests.nodes.cluster import Nodes
+from tests.running import wait_until
+
+pytestmark = pytest.mark.clients
+
+# librdkafka gives its seat up itself when it hears nothing for a session (docs/clients.md), so its session is longer than the stop.
+SESSIONS_MS = {KAFKA_PYTHON: 6_000, CONFLUENT: 20_000}
+FROZEN_SECONDS = 8.0
+RETURN_SECONDS = 30.0
+LATEST, LIST_OFFSETS = -1, 6
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> Iterator[Campaign]:
+    campaign = Campaign(tmp_path, 7, (KAFKA_PYTHON, CONFLUENT), no_jvm, print, 3, SESSIONS_MS, ("cluster.node.timeout.ms=0",))
+    yield campaign
+    campaign.close()
+
+
+def no_jvm() -> NoReturn:
+    raise AssertionError
+
+
+def ends(nodes: Nodes, id: int) -> dict[int, int]:
+    """The end offsets of the probed topic's partitions that the node says it leads."""
+    asked = [ListOffsetsPartition(partition, -1, LATEST) for partition in range(PARTITIONS)]
+    with nodes.client(id) as client:
+        (topic,) = client.ask(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(PROBED, asked)]), LIST_OFFSETS).topics
+    return {one.partition_index: one.offset for one in topic.partitions if not one.error_code}
+
+
+def freeze(nodes: Nodes, id: int) -> tuple[dict[str, str], dict[int, int]]:
+    """Stop the group's coordinator, ask the others meanwhile what they serve, and let it go on; returns what it said before."""
+    status, led = nodes.status(id), ends(nodes, id)
+    others = {other: ends(nodes, other) for other in nodes.ids if other != id}
+    nodes.signal(signal.SIGSTOP, id)
+    try:
+        until = time.monotonic() + FROZEN_SECONDS
+        while time.monotonic() < until:
+            for other, before in others.items():
+                assert ends(nodes, other) == before, f"node {other} serves partitions of the frozen node {id}"
+                assert nodes.coordinator(GROUP, other) in (id, -1)
+            time.sleep(0.1)
+    finally:
+        nodes.signal(signal.SIGCONT, id)
+    return status, led
+
+
+def check_unchanged(before: dict[str, str], after: dict[str, str]) -> None:
+    """It owns the same, since the same time: that is computed from two clocks and differs by milliseconds."""
+    assert before.keys() == after.keys()
+    for name, value in before.items():
+        if name.endswith(".ms") and value:
+            assert abs(int(value) - int(after[name])) < 1_000, name
+        else:
+            assert after[name] == value, name
+
+
+def rebalances(nodes: Nodes) -> list[str]:
+    return [line["cause"] for line in nodes.lines if line["event"] == "group" and line["group"] == GROUP and line["to"] == "preparing"]
+
+
+def test_a_frozen_node_keeps_its_logs_and_its_members_their_seats(campaign: Campaign) -> None:
+    nodes = campaign.nodes
+    campaign.begin()
+    seats, before = campaign.seated(), rebalances(nodes)
+    coordinator = nodes.coordinator(GROUP)
+    committed = nodes.committed(GROUP)
+    status, led = freeze(nodes, coordinator)
+    assert led, "no partition would tell a change of owner"
+
+    after = wait_until(lambda: nodes.committed(GROUP), RETURN_SECONDS)
+    assert all(after[place] >= offset for place, offset in committed.items()), "an offset went back"
+    assert ends(nodes, coordinator) == led
+    assert nodes.coordinator(GROUP) == coordinator
+    assert campaign.seated() == seats
+    for member in campaign.members:
+        member.await_progress()
+    check_unchanged(status, nodes.status(coordinator))
+    assert [line["event"] for line in nodes.lines if line["event"] in ("node does not answer and is killed", "node has ended and is started again")] == []
+    assert before
+    assert rebalances(nodes) == before
+
+    campaign.end()
+    assert campaign.wrong == []
+    assert nodes.stop() == 0

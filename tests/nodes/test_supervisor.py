@@ -1,0 +1,205 @@
+"""`tenure serve --nodes N`: nodes are started, started again and stopped together; what cannot work is one clear line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from broker.runtime.start import ExitCode
+from broker.settings.config import Config, load_config
+from broker.settings.listeners import Listener
+from broker.supervisor import check_addresses, node_ids, node_listeners, node_settings
+from tests.nodes.cluster import Nodes, consecutive_ports
+from tests.running import Broker, environment, wait_until
+
+pytestmark = pytest.mark.once  # processes and signals
+SECONDS = 20
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; one that has ended and was not waited for does not."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    nodes = Nodes(tmp_path / "data", 2, "cluster.node.timeout.ms=1500")
+    yield nodes
+    nodes.close()
+
+
+def refused(*arguments: str) -> tuple[int, list[str]]:
+    """The exit code and the lines for people of a command that does not get to serving."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "tenure", "serve", *arguments], capture_output=True, text=True, env=environment(), timeout=SECONDS, check=False
+    )
+    return done.returncode, [line for line in done.stderr.splitlines() if line.startswith("tenure: ")]
+
+
+def listening_on(port: int) -> socket.socket | None:
+    with suppress(OSError):
+        return socket.create_server(("127.0.0.1", port))
+    return None
+
+
+def pids(nodes: Nodes) -> list[int]:
+    return [nodes.pid(id) for id in nodes.ids]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_all_nodes_in_order(nodes: Nodes, number: signal.Signals) -> None:
+    nodes.start()
+    assert nodes.supervisor is not None
+    started = pids(nodes)
+    nodes.supervisor.signal(number)
+    assert nodes.supervisor.wait() == 0
+    assert not any(map(alive, started))
+    assert sorted(line["node_id"] for line in nodes.lines if line["event"] == "stopped") == [1, 2]
+    assert nodes.lines[-1]["event"] == "all nodes are stopped"
+
+
+def test_a_second_signal_kills_nodes_that_do_not_stop(nodes: Nodes) -> None:
+    nodes.start()
+    assert nodes.supervisor is not None
+    started = pids(nodes)
+    os.kill(started[0], signal.SIGSTOP)
+    nodes.supervisor.signal(signal.SIGTERM)
+    nodes.supervisor.await_line("stopping all nodes")
+    nodes.supervisor.signal(signal.SIGTERM)
+    assert nodes.supervisor.wait() == 128 + signal.SIGTERM
+    wait_until(lambda: not any(map(alive, started)))
+
+
+def test_a_killed_node_is_started_again_on_its_port(nodes: Nodes) -> None:
+    nodes.start()
+    before = pids(nodes)
+    nodes.kill(2)
+    nodes.await_settled(2)
+    nodes.await_settled()
+    assert nodes.pid(1) == before[0]
+    assert nodes.pid(2) != before[1]
+    (line,) = [line for line in nodes.lines if line["event"] == "node has ended and is started again"]
+    assert (line["node"], line["ended"]) == (2, "SIGKILL")
+
+
+def test_a_node_that_cannot_start_again_is_tried_after_growing_pauses(nodes: Nodes) -> None:
+    nodes.start()
+    nodes.kill(2)
+    with wait_until(lambda: listening_on(nodes.port(2))):
+        ended = wait_until(lambda: (found := [line for line in nodes.lines if "pause_ms" in line])[3:] and found, SECONDS)
+        assert [line["ended"] for line in ended[1:]] == [f"exit code {ExitCode.LISTEN.value}"] * (len(ended) - 1)
+        assert all(2 * one["pause_ms"] == then["pause_ms"] for one, then in pairwise(ended[1:]))
+        assert nodes.settled(2)
+    nodes.await_settled()
+
+
+def test_a_node_that_does_not_answer_is_killed_and_started_again(nodes: Nodes) -> None:
+    nodes.start()
+    frozen = nodes.pid(1)
+    os.kill(frozen, signal.SIGSTOP)
+    wait_until(lambda: any(line["event"] == "node does not answer and is killed" for line in nodes.lines), SECONDS)
+    nodes.await_settled()
+    assert nodes.pid(1) != frozen
+
+
+def test_nodes_end_with_a_killed_supervisor(nodes: Nodes) -> None:
+    nodes.start()
+    started = pids(nodes)
+    nodes.close()
+    wait_until(lambda: not any(map(alive, started)))
+
+
+def test_a_node_started_by_hand_comes_and_goes(nodes: Nodes) -> None:
+    nodes.start()
+    nodes.ids = range(1, 4)
+    by_hand = Broker("--node-id", "3", "--listen", f"127.0.0.1:{nodes.port(3)}", "--data", str(nodes.data))
+    try:
+        nodes.await_settled()
+        assert int(nodes.status(3)["status.groups.partitions"]) > 10
+        assert by_hand.stop() == 0
+    finally:
+        by_hand.kill()
+    nodes.await_settled(3)
+    assert nodes.stop() == 0
+
+
+def test_a_taken_port_is_one_line_and_no_node_is_started(tmp_path: Path) -> None:
+    first = consecutive_ports(2)
+    with socket.create_server(("127.0.0.1", first + 1)):
+        code, lines = refused("--nodes", "2", "--listen", f"127.0.0.1:{first}", "--data", str(tmp_path / "data"))
+    assert code == ExitCode.LISTEN
+    (line,) = lines
+    assert line.startswith(f"tenure: node 2 cannot listen on 127.0.0.1:{first + 1}: ")
+    assert not (tmp_path / "data").exists()
+
+
+def test_what_a_node_cannot_start_with_ends_all_of_them(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    code, lines = refused("--nodes", "2", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"))
+    assert code == ExitCode.DIRECTORY
+    assert set(lines) == {f"tenure: data directory {tmp_path / 'data'}: not a directory"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--nodes", "3", "--listen", "127.0.0.1:1-2"), "--listen 127.0.0.1:1-2: 3 nodes need 3 ports, and this range has 2"),
+        (("--listen", "127.0.0.1:1-2"), "--listen 127.0.0.1:1-2: a range of ports is for --nodes N"),
+        (("--nodes", "2", "--set", "node.id=4"), "--nodes 2: node.id=4 is set too, and each node gets its own id; leave it out"),
+        (("--nodes", "65"), "cluster.nodes=65 (--set): must be a whole number from 1 to 64"),
+        (("--nodes", "2", "--listen", "127.0.0.1:65535"), "node 2 would listen on port 65536, and 65535 is the last one"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(arguments: tuple[str, ...], line: str) -> None:
+    assert refused(*arguments) == (ExitCode.CONFIG, [f"tenure: {line}"])
+
+
+def configured(*settings: str) -> Config:
+    return load_config(settings=["cluster.nodes=3", *settings])
+
+
+def ports(listeners: list[Listener]) -> list[tuple[int, int]]:
+    return [(one.port, one.advertised_port) for one in listeners]
+
+
+def test_each_node_has_the_next_port_of_each_listener() -> None:
+    config = configured("listeners=A://127.0.0.1:9000,B://127.0.0.1:0", "advertised.listeners=A://kafka:7000")
+    assert [ports(node_listeners(config, node)) for node in node_ids(config)] == [
+        [(9000, 7000), (0, 0)],
+        [(9001, 7001), (0, 0)],
+        [(9002, 7002), (0, 0)],
+    ]
+
+
+def test_two_nodes_on_one_port_are_refused() -> None:
+    config = configured("listeners=A://127.0.0.1:9000,B://127.0.0.1:9002")
+    with pytest.raises(Exception, match=r"nodes 1 and 3 would both listen on 127.0.0.1:9002: leave 3 ports to each listener"):
+        check_addresses(config, [node_listeners(config, node) for node in node_ids(config)])
+
+
+def test_a_nodes_command_line_gives_the_same_settings_with_its_own_addresses() -> None:
+    config = configured("listeners=A://127.0.0.1:9000", "log.dirs=/srv/tenure")
+    words = node_settings(config, 2, node_listeners(config, 2))
+    assert set(words[::2]) == {"--set"}
+    node = load_config(settings=words[1::2])
+    assert (node.node_id, node.cluster_nodes, node.data_directory, node.exit_with_parent) == (2, 3, "/srv/tenure", True)
+    assert node.listeners[0].endpoint == "127.0.0.1:9001"
+
+
+def test_the_log_lines_of_a_node_carry_its_id(nodes: Nodes) -> None:
+    nodes.start()
+    assert nodes.supervisor is not None
+    listening = [json.loads(line) for line in nodes.supervisor.lines if '"event": "listening"' in line]
+    assert sorted((line["node_id"], line["port"]) for line in listening) == [(id, nodes.port(id)) for id in nodes.ids]

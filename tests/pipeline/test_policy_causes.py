@@ -1,0 +1,110 @@
+"""Rebalances caused by policies: their name, their joined and departed members, and whether they were avoidable."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.notes import Cause
+from pipeline.advice import advise
+from pipeline.avoidable import NO, YES
+from pipeline.report.charts import FAMILY
+from pipeline.rows import Episode
+from tests.history.conftest import NotedPlay
+from tests.pipeline.playing import CLUSTER, GROUP, LATER_MS, with_notes
+
+pytestmark = pytest.mark.once  # no dependence on the Python version
+
+STEPS = (Cause.EVERYONE_JOINED, Cause.ASSIGNED)
+
+
+def judged(play: NotedPlay) -> list[Episode]:
+    return advise(CLUSTER, GROUP, with_notes(play), play.wall + 24 * LATER_MS).episodes
+
+
+def rebalanced(play: NotedPlay, *members: str) -> Episode:
+    """The episode, once the members have joined and `a` has assigned partitions."""
+    for name in members:
+        play.join(name)
+    play.sync("a", {name: at for at, name in enumerate(members, 1)})
+    return judged(play)[-1]
+
+
+def test_every_cause_has_a_colour_of_the_report() -> None:
+    assert {cause.name.lower() for cause in Cause if cause not in STEPS} <= FAMILY.keys()
+
+
+def test_absent_members_count_as_expired(play: NotedPlay) -> None:
+    play.s3()
+    play.policy({"registration.timeout.ms": "15000"})
+    play.alive("a").at(25_000)
+    found = rebalanced(play, "a")
+    assert (found.cause, found.confidence, found.avoidable) == ("absences_ended", "exact", NO)
+    assert (found.joined, found.left, found.expired) == ([], [], ["ib", "ic"])
+    assert found.evidence == "ib and ic stayed away longer than registration.timeout.ms"
+
+
+def test_an_absent_static_member_that_returns_shows_the_needed_timeout(play: NotedPlay) -> None:
+    play.s2()
+    play.policy({"registration.timeout.ms": "15000"})
+    play.alive("a").at(25_000)
+    rebalanced(play, "a")
+    play.alive("a").at(40_000)
+    play.join("b'", instance="ib")
+    rebalanced(play, "a", "b'")
+    went, came = judged(play)[-2:]
+    assert (went.cause, came.cause) == ("absences_ended", "new_member")
+    assert (went.avoidable, came.avoidable) == (YES, YES)
+    assert went.avoidable_by_ms == came.avoidable_by_ms == 46_000  # it may have been gone since it joined, 6 s before the play
+
+
+def test_rebalances_for_newcomers_are_necessary(play: NotedPlay) -> None:
+    play.s1()
+    play.policy({"expansion.timeout.ms": "5000"})
+    play.alive("a")
+    play.join("b", instance="ib")
+    play.join("c", instance="ic")
+    play.at(5_000)
+    found = rebalanced(play, "a")
+    assert (found.cause, found.joined, found.avoidable) == ("expansion", ["ib", "ic"], NO)
+    assert found.evidence == "ib and ic joined at once"
+
+
+def test_a_member_taken_off_the_list_was_removed_on_purpose(play: NotedPlay) -> None:
+    play.s2()
+    play.policy({"instance.ids": "ia", "roster.strict": "true"})
+    found = rebalanced(play, "a")
+    assert (found.cause, found.left, found.avoidable) == ("roster_changed", ["ib"], NO)
+
+
+def test_a_requested_rebalance_quotes_the_operator(play: NotedPlay) -> None:
+    play.s1()
+    assert play.shard is not None
+    assert not play.shard.request_rebalance("g", "orders has grown", play.now, play.wall)
+    play.after(0)
+    found = rebalanced(play, "a")
+    assert (found.cause, found.avoidable) == ("requested", NO)
+    assert found.evidence == 'an operator asked for a rebalance: "orders has grown"'
+
+
+def test_changed_topics_are_named(play: NotedPlay) -> None:
+    play.s1()
+    play.policy({"topics.watch": "true"})
+    assert play.shard is not None
+    play.shard.topics_changed(["t0"], play.now, play.wall)
+    play.after(0)
+    found = rebalanced(play, "a")
+    assert (found.cause, found.avoidable) == ("topics_changed", NO)
+    assert found.evidence.endswith("(topics: t0)")
+
+
+def test_a_seat_that_moves_to_a_standby_is_no_rebalance(play: NotedPlay) -> None:
+    play.s2()
+    play.policy({"target.group.size": "2"})
+    play.alive("a", "b")
+    play.join("x", instance="ix")
+    play.sync("x", generation=1)
+    before = len(judged(play))
+    play.alive("x").silent("b").at(12_000)
+    play.join("x").expect(generation=1)
+    play.sync("x", generation=1).expect(assignment=2)
+    assert len(judged(play)) == before

