@@ -1,4 +1,4 @@
-"""What is to be learnt from the history of one group: what was avoidable, what its deploys cost, which session timeout it should have.
+"""Advice for one group from its history: avoidable rebalances, the cost of its deploys, the recommended session timeout.
 
 Pure: equal tables give equal answers.
 """
@@ -54,21 +54,21 @@ def _advice(
     avoided: int,
     options: Options,
 ) -> Advice:
-    now = [one for one in spells if one.end_kind == "open"] or list(spells)[-1:]
+    now = [spell for spell in spells if spell.end_kind == "open"] or list(spells)[-1:]
     timeouts = [one.session_timeout_ms for one in now if one.session_timeout_ms is not None]
     static_share = sum(one.instance_id is not None for one in now) / len(now) if now else 0.0
-    told = [one for one in episodes if not one.missing]
-    restarts = [one for one in gaps if one.source not in (DEATH, HEARTBEAT_GAP)]
+    complete = [episode for episode in episodes if not episode.missing]
+    restarts = [gap for gap in gaps if gap.source not in (DEATH, HEARTBEAT_GAP)]
     timeout = chosen.timeout_ms
-    longer = [(max(timeout - one.noticed_ms, 0), one.partitions) for one in deaths] if timeout is not None else []
+    longer = [(max(timeout - death.noticed_ms, 0), death.partitions) for death in deaths] if timeout is not None else []
     confidence = "none"
     if restarts:
-        sure = sum(one.confidence != "weak" for one in restarts) * 2 >= len(restarts)
+        sure = sum(restart.confidence != "weak" for restart in restarts) * 2 >= len(restarts)
         confidence = "strong" if sure and chosen.samples >= SAMPLES_FOR_A_QUANTILE else "weak"
     settings = [] if timeout is None else [f"session.timeout.ms={timeout}"]
     if timeout is not None and static_share < 1:
         settings.insert(0, "group.instance.id=<a name that each process keeps over its restarts>")
-    text = Sentence(group, told, restarts, timeouts, static_share, deaths, chosen, avoided).text
+    text = Sentence(group, complete, restarts, timeouts, static_share, deaths, chosen, avoided).text
     return Advice(
         cluster,
         group,
@@ -78,7 +78,7 @@ def _advice(
         options.quantile,
         chosen.samples,
         avoided,
-        len(told),
+        len(complete),
         sum(ms * partitions for ms, partitions in longer),
         len(deaths),
         chosen.floor_ms,
@@ -94,7 +94,7 @@ def said(ms: int) -> str:
 
 
 class Sentence(NamedTuple):
-    """The advice for people."""
+    """The advice as a sentence for the report."""
 
     group: str
     episodes: Sequence[Episode]
@@ -135,13 +135,13 @@ class Sentence(NamedTuple):
 
     @property
     def _avoided(self) -> list[int]:
-        """The least timeouts that would have done it."""
-        needed = [one.avoidable_by_ms for one in self.episodes if one.avoidable == YES and one.avoidable_by_ms is not None]
+        """For each avoidable rebalance, the smallest session timeout that would have avoided it."""
+        needed = [episode.avoidable_by_ms for episode in self.episodes if episode.avoidable == YES and episode.avoidable_by_ms is not None]
         return [ms for ms in needed if ms <= (self.chosen.timeout_ms or 0)]
 
     @property
     def _over(self) -> str:
-        moments = [ms for one in self.episodes for ms in (one.start_lo_ms, one.end_ms) if ms is not None]
+        moments = [ms for episode in self.episodes for ms in (episode.start_lo_ms, episode.end_ms) if ms is not None]
         took = max(moments) - min(moments) if moments else 0
         return f" in {-(-took // DAY_MS)} days" if took > DAY_MS else f" in {said(took)}" if took else ""
 
@@ -156,7 +156,7 @@ class Sentence(NamedTuple):
         timeout = self.chosen.timeout_ms
         if timeout is None:
             return ""
-        later = max((timeout - one.noticed_ms for one in self.deaths), default=timeout - max(self.timeouts, default=timeout))
+        later = max((timeout - death.noticed_ms for death in self.deaths), default=timeout - max(self.timeouts, default=timeout))
         happened = "none happened" if not self.deaths else f"{len(self.deaths)} happened"
         if later <= 0:
             return f"Price: none; a member that does not come back is noticed {said(-later)} sooner ({happened})." if later else ""

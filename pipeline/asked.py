@@ -1,4 +1,4 @@
-"""What one group is asked for, from the tables: advice with other options, and its history replayed as if it had been another."""
+"""Answer questions about one group from the tables: advice with other options, and a replay of its history with other settings."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Replay(NamedTuple):
     group: str
     static: bool
     session_timeout_ms: int | None
-    happened: int  # rebalances, as the logs tell them
-    as_it_was: int  # replayed with what the logs say of its members
+    happened: int  # rebalances in the logs
+    as_it_was: int  # rebalances in the replay with the group's real settings
     as_asked: int
 
     @property
@@ -32,7 +32,7 @@ def clusters_of(warehouse: Warehouse, group: str) -> list[str]:
 
 
 def bucket_of(warehouse: Warehouse, cluster: str, group: str) -> str:
-    """A group is in one bucket."""
+    """The bucket that holds the group."""
     for file in warehouse.current().of("groups"):
         if file.bucket.rpartition("/")[0] == cluster and len(warehouse.load(file, only={"group": group})):
             return file.bucket
@@ -57,7 +57,7 @@ def tables_of(warehouse: Warehouse, cluster: str, group: str) -> GroupTables:
 
 
 def advice_for(warehouse: Warehouse, group: str, options: Options) -> list[AdviceTables]:
-    """For each cluster that has the group."""
+    """The advice for the group, for each cluster that has it."""
     now = warehouse.current().now_ms
     return [advise(cluster, group, tables_of(warehouse, cluster, group), now[cluster], options) for cluster in clusters_of(warehouse, group)]
 
@@ -71,6 +71,6 @@ def replay(warehouse: Warehouse, group: str, *, static: bool, session_timeout_ms
         timeout = session_timeout_ms or max((spell.session_timeout_ms or 0 for spell in tables.spells), default=0) or 45_000
         before = script.as_it_was().rebalances
         asked = script.as_static(timeout).rebalances if static else before
-        happened = sum(1 for one in tables.episodes if not one.missing)
+        happened = sum(1 for episode in tables.episodes if not episode.missing)
         found.append(Replay(cluster, group, static, timeout if static else None, happened, before, asked))
     return found

@@ -1,7 +1,7 @@
 """Which rebalances static membership would have avoided, and by which session timeout.
 
 A rebalance is avoidable where every member that came or went in it is one half of a restart, and nothing else changed: with
-instance ids, and a session timeout above the longest of these restarts, nobody would have been called together. Without notes
+instance ids, and a session timeout above the longest of these restarts, no member would have had to rejoin. Without notes
 times are intervals, and what came to nothing is not seen: what cannot be said is `unknown`, so that the true number lies between
 that of `yes` and that of `yes` and `unknown` together.
 """
@@ -16,15 +16,15 @@ from history.restarts import OF_MEMBERS
 from pipeline.restarts import EXACT, Made, Restarts
 from pipeline.rows import Episode
 
-# Reasons in which there are members and nothing else: the coordinator's, and what is inferred without notes.
+# Causes that involve only members: the coordinator's, and those inferred without notes.
 OF_MEMBERS_ALONE: Final = frozenset({cause.name.lower() for cause in OF_MEMBERS} | {FORMATION, RESTART, MIXED, GONE})
 
-# What a cooperative assignor makes of any change: members give partitions up and join again, at once.
+# Any change in a cooperative group: members give partitions up and rejoin at once.
 OF_COOPERATION: Final = frozenset({"member_metadata_changed", "leader_rejoined", "leader_or_member_rejoin"})
 COOPERATION_WITHIN_MS: Final = 10_000
 
-# Who was whom is settled when all that could have come back has had its time: which restarts there are depends on who was
-# found to be whom before, in two more ways.
+# Restarts are settled once every departed member has had its time to return: whether a member is a restart depends on earlier
+# pairs, in two more ways.
 SETTLED_AFTER_MS: Final = 3 * AWAY_MAX_MS
 
 YES, NO, UNKNOWN = "yes", "no", "unknown"
@@ -43,7 +43,7 @@ def judged(episodes: list[Episode], restarts: Restarts) -> list[Episode]:
         made = restarts.made[episode.episode]
         second = bool(done) and follows(done[-1], episode)
         if not second or made.changed:
-            # Without notes nobody says how it began: with the restarts that are in it, or as the second half of one that was needed.
+            # Without notes it is not known how it began: by its restarts, or as the second half of a rebalance that was needed.
             unclear = bool(done) and verdict.avoidable != YES and episode.confidence != EXACT and _may_follow(done[-1], episode)
             verdict = _verdict(episode, made, restarts, second and verdict.avoidable == YES, unclear)
         elif verdict.avoidable == YES and not _surely_follows(done[-1], episode):
@@ -54,7 +54,7 @@ def judged(episodes: list[Episode], restarts: Restarts) -> list[Episode]:
 
 
 def follows(before: Episode, episode: Episode) -> bool:
-    """It is the second half of the one before: members gave up partitions, and joined again for those that were free by then."""
+    """It is the second step of the previous rebalance: members gave up partitions, and rejoined for the freed ones."""
     return episode.cause in OF_COOPERATION and not episode.subscription_change and _may_follow(before, episode)
 
 
@@ -70,7 +70,7 @@ def _surely_follows(before: Episode, episode: Episode) -> bool:
 
 
 def _verdict(episode: Episode, made: Made, restarts: Restarts, second: bool, maybe_second: bool) -> Verdict:
-    """`second`: were it not for its members, it would be avoided with the one before."""
+    """`second`: without its new members, it would be avoidable with the previous rebalance."""
     if episode.missing or episode.end in ("unknown", "open"):
         return Verdict(UNKNOWN, None)
     causes = {episode.cause, *episode.contributing}
@@ -81,7 +81,7 @@ def _verdict(episode: Episode, made: Made, restarts: Restarts, second: bool, may
     if made.unsure or UNKNOWN in causes or maybe_second:
         return Verdict(UNKNOWN, None)
     if not made.pairs:
-        # Without notes nobody says whether the session of a static member that is back had ended, or others had to be waited for.
+        # Without notes it is not known whether the session of a static member that is back had expired, or others had to be waited for.
         return Verdict(UNKNOWN if made.replaced and episode.confidence != EXACT else NO, None)
     if any(restarts.pairs[at].alone for at in made.pairs):
         return Verdict(UNKNOWN, None)

@@ -1,4 +1,4 @@
-"""Headers of record batches as columns. `protocol.batch` says where in a header a field is; numpy reads it of all at once."""
+"""Headers of record batches as numpy columns, with the layout of `protocol.batch`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _length: Final = Struct(f">{LENGTH_AT}xi").unpack_from
 
 
 def headers_at(data: bytes, positions: list[int]) -> NDArray[Any]:
-    """The headers that begin at these positions, each of which has a whole one."""
+    """The batch headers at these positions; each must be complete."""
     if not positions:
         return np.empty(0, HEADER_TYPE)
     every = np.ndarray((len(data) - HEADER_BYTES + 1,), dtype=f"V{HEADER_BYTES}", buffer=data, strides=(1,))
@@ -31,7 +31,7 @@ def headers_at(data: bytes, positions: list[int]) -> NDArray[Any]:
 
 
 def whole_batches(data: bytes) -> list[int]:
-    """Where in data that begins with a sound batch each one begins that is whole, and where the last one ends."""
+    """The start of each complete batch, and the end of the last; the data must begin with a sound batch."""
     positions = [0]
     at = 0
     end = len(data)

@@ -1,7 +1,7 @@
-"""Third part of a build: what commits and end offsets say, of all groups of one bucket: rates, lag, status, what to tidy up, and the groups.
+"""Third part of a build: commit rates, lag, status, hygiene and the `groups` table for all groups of one bucket.
 
-Rows of minutes that nothing new is about stay as they are, and those that have settled are not even read: their sum is (`standing.py`).
-How far back something new reaches depends on what it is: a commit changes its own minute and what follows, a sample of an end offset
+Rows of minutes without new input stay as they are. Settled rows are not even read, only their sum (`standing.py`).
+How far back new input reaches depends on its kind: a commit changes its own minute and later ones, a sample of an end offset
 everything since the sample before it.
 """
 
@@ -30,12 +30,12 @@ from pipeline.standing import STANDING, standing_of
 from pipeline.status import QUIET_BACK_MS, begin, stretches
 from pipeline.warehouse import File, Warehouse
 
-CLOCKS: Final = {"commit_rate_1m": "minute_ms", "lag_1m": "minute_ms", "status": "to_ms"}  # tables over time: when a row ends
+CLOCKS: Final = {"commit_rate_1m": "minute_ms", "lag_1m": "minute_ms", "status": "to_ms"}  # time series tables, with the column for the end of a row
 STATE: Final = "standing"
 BEHIND: Final = (*CLOCKS, STATE, "hygiene", "groups")
 TOLD: Final = ("generations", "members", "notes", "rebalances", "member_spells", "replacements")
 BEGINNING: Final = -(1 << 60)
-APART: Final = 4  # the next older moment of settling is so many times as long ago
+APART: Final = 4  # factor between the ages of consecutive settling times
 
 
 class BehindTask(NamedTuple):
@@ -44,26 +44,26 @@ class BehindTask(NamedTuple):
     bucket: str
     cluster: str
     now_ms: int
-    before_ms: int  # now_ms of the build before; -1: everything is made anew
-    tails: File | None  # as the build before has left them
+    before_ms: int  # now_ms of the previous build; -1: rebuild everything
+    tails: File | None  # from the previous build
     files: Mapping[str, tuple[File, ...]]  # of this bucket, and end_offsets of all buckets of the cluster
     records: int
 
 
 class Before(NamedTuple):
-    """What the build before has made, as far as it is needed."""
+    """The output of the previous build, as far as it is needed."""
 
     rows: Mapping[str, pa.Table]  # of CLOCKS, from `settled_ms` on
     standing: pa.Table  # all rows before that
     settled_ms: int
-    files: tuple[File, ...]  # with those rows, which stay
+    files: tuple[File, ...]  # the files of those rows, which are kept
 
 
 class Settled(NamedTuple):
-    """Rows that nothing new changes, but for what comes late: then all from some such moment on are made again."""
+    """Rows that only late input can change; then all rows since an earlier settling time are computed again."""
 
     until_ms: int
-    rows: Mapping[str, pa.Table]  # of CLOCKS, since the one before
+    rows: Mapping[str, pa.Table]  # of CLOCKS, since the previous one
     standing: pa.Table  # all rows before `until_ms`
 
 
@@ -77,7 +77,7 @@ NOTHING: Final = Before({name: schema_of(name).empty_table() for name in CLOCKS}
 
 
 def build_behind(task: BehindTask) -> list[File]:
-    """All files that these tables of the bucket have from now on."""
+    """The new list of files of these tables in the bucket."""
     warehouse = Warehouse(Path(task.warehouse))
     loaded = Loaded(warehouse, task.files)
     fresh = loaded.coded("commits", task.run)
@@ -111,7 +111,7 @@ def build_behind(task: BehindTask) -> list[File]:
 
 
 def _before(warehouse: Warehouse, loaded: Loaded, since_ms: int) -> Before:
-    """The newest rows alone, unless something new reaches farther back than they do."""
+    """Load the newest rows only, unless new input reaches farther back."""
     standings = loaded.settled(STATE, since_ms - since_ms % MINUTE_MS)
     newest = max(standings, key=lambda file: file.until_ms or BEGINNING, default=None)
     settled_ms = BEGINNING if newest is None or newest.until_ms is None else newest.until_ms
@@ -121,7 +121,7 @@ def _before(warehouse: Warehouse, loaded: Loaded, since_ms: int) -> Before:
 
 
 def _written(warehouse: Warehouse, task: BehindTask, made: Made) -> list[File]:
-    """Rows that something new may still change are in files of their own, which the next build replaces."""
+    """Write the tables. Rows that may still change go to separate files, which the next build replaces."""
     files = []
     for settled in made.settled:
         files += [warehouse.write(name, task.run, task.bucket, table, settled.until_ms) for name, table in settled.rows.items() if len(table)]
@@ -131,7 +131,7 @@ def _written(warehouse: Warehouse, task: BehindTask, made: Made) -> list[File]:
 
 
 def since_ms(before_ms: int, commits: pa.Table, fresh: pa.Table, known: pa.Table, events: pa.Table, rebalances: pa.Table) -> int:
-    """From when on something may be other than the build before saw it; `commits`, `fresh` (end offsets) and `events` are new, `known` end offsets are not."""
+    """The earliest time whose rows may change; `commits`, `fresh` (end offsets) and `events` are new, `known` end offsets are not."""
     moments = [before_ms]
     affected = affected_since(commits, fresh, known)
     if affected is not None:
@@ -149,22 +149,22 @@ def measured(
     cluster: str,
     series: Series,
     samples: Samples,
-    told: Mapping[str, pa.Table],
+    tables: Mapping[str, pa.Table],
     coverage: Sequence[Coverage],
     before: Before,
     since_ms: int,
     now_ms: int,
 ) -> Made:
-    """Of one bucket."""
-    names = sorted({*series.names.groups.to_pylist(), *told["generations"]["group"].unique().to_pylist()})
+    """Compute the tables of one bucket."""
+    names = sorted({*series.names.groups.to_pylist(), *tables["generations"]["group"].unique().to_pylist()})
     status = before.rows["status"]
     reaching = status.filter(pa.array((ints(status["to_ms"]) >= since_ms) & (ints(status["from_ms"]) < since_ms)))
-    pardoned = excused(names, told["rebalances"], told["notes"], now_ms)
+    pardoned = excused(names, tables["rebalances"], tables["notes"], now_ms)
     new: dict[str, list[pa.Table]] = {name: [] for name in CLOCKS}
     for view in views_of(series, samples, since_ms - QUIET_BACK_MS):
         new["commit_rate_1m"].append(commit_rate(view.series, since_ms))
         new["lag_1m"].append(lag_by_minute(view, since_ms))
-        new["status"].append(stretches(view, told["generations"], told["members"], pardoned, reaching, since_ms, now_ms))
+        new["status"].append(stretches(view, tables["generations"], tables["members"], pardoned, reaching, since_ms, now_ms))
     recent = {name: _behind(name, before.rows[name], [table for table in new.pop(name) if len(table)], since_ms) for name in CLOCKS}
     settled = []
     standing = before.standing
@@ -175,18 +175,18 @@ def measured(
         standing = standing_of(standing, rows)
         settled.append(Settled(until_ms, rows, standing))
     standing = standing_of(standing, recent)
-    replacements = rows_of(Replaced, told["replacements"])
+    replacements = rows_of(Replaced, tables["replacements"])
     saved: dict[str, int] = {}
-    for one in replacements:
-        saved[one.group] = saved.get(one.group, 0) + (one.saved_rebalances if one.verdict == "saved" else 0)
-    noted = set(told["notes"]["group"].unique().to_pylist())
-    of_groups = groups(cluster, rows_of(Generation, told["generations"]), rows_of(Episode, told["rebalances"]), saved, noted, standing, coverage)
-    untidy = hygiene(cluster, told["generations"], told["members"], told["replacements"], series, standing, now_ms)
+    for replacement in replacements:
+        saved[replacement.group] = saved.get(replacement.group, 0) + (replacement.saved_rebalances if replacement.verdict == "saved" else 0)
+    noted = set(tables["notes"]["group"].unique().to_pylist())
+    of_groups = groups(cluster, rows_of(Generation, tables["generations"]), rows_of(Episode, tables["rebalances"]), saved, noted, standing, coverage)
+    untidy = hygiene(cluster, tables["generations"], tables["members"], tables["replacements"], series, standing, now_ms)
     return Made(settled, recent, {"hygiene": table_of("hygiene", untidy), "groups": table_of("groups", of_groups)})
 
 
 def _settling(before: Before, rows: Mapping[str, pa.Table], now_ms: int) -> Iterator[int]:
-    """Moments up to which rows settle; where there are many rows the farther apart the older they are."""
+    """Times up to which rows settle: for many rows, farther apart the older they are."""
     first = min((int(ints(table[CLOCKS[name]]).min()) for name, table in rows.items() if len(table)), default=now_ms)
     back = KEPT_MS
     while now_ms - back * APART > max(before.settled_ms, first):
@@ -199,7 +199,7 @@ def _settling(before: Before, rows: Mapping[str, pa.Table], now_ms: int) -> Iter
 
 
 def _behind(name: str, before: pa.Table, new: Sequence[pa.Table], since_ms: int) -> pa.Table:
-    """Rows that ended before something new was said, and the new ones, in the order of the table."""
+    """Rows that ended before the new input begins, followed by the new rows, in table order."""
     kept = before.filter(pa.array(ints(before[CLOCKS[name]]) < since_ms))
     if len(kept) or not new:
         return in_order(name, joined(name, [kept, *(table.cast(schema_of(name)) for table in new)]))

@@ -1,4 +1,4 @@
-"""Second part of a build: the events of one bucket become gold. Groups with something new are folded again, from all their events."""
+"""Second part of a build: the events of one bucket become gold. Groups with new events are folded again, from all their events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
 from pipeline.timeouts import Options
 from pipeline.warehouse import File, Warehouse
 
-# Which of what the fold and the advice make is which table; a bucket has one file of each.
+# The table of each result of the fold and the advice; a bucket has one file for each.
 FOLDED: Final = {"generations": "generations", "members": "members", "notes": "notes", "member_spells": "spells"}
 ADVISED: Final = {
     "rebalances": "episodes",
@@ -29,10 +29,10 @@ ADVISED: Final = {
     "deploys": "deploys",
 }
 BY_GROUP: Final = (*FOLDED, *ADVISED)
-# The time that passes may say something new of a group for so long after its last event: a member is not coming back, a storm is over.
+# For this long after a group's last event, time alone may change its rows: a member does not return, a storm is over.
 OPEN_MS: Final = 25 * 3_600_000
-CODED: Final = ("cluster", "group", "topic", "origin")  # columns with few texts in many rows
-COORDINATOR: Final = ""  # what notes about a whole partition have for a group
+CODED: Final = ("cluster", "group", "topic", "origin")  # columns with few distinct values
+COORDINATOR: Final = ""  # the group name in notes about a whole partition
 
 
 class BucketTask(NamedTuple):
@@ -41,9 +41,9 @@ class BucketTask(NamedTuple):
     bucket: str
     cluster: str
     now_ms: int
-    before_ms: int  # now_ms of the build before; -1: everything is folded
-    groups: tuple[str, ...]  # with something new
-    coordinator: bool  # something new is about all groups
+    before_ms: int  # now_ms of the previous build; -1: fold every group
+    groups: tuple[str, ...]  # with new events
+    coordinator: bool  # a new event concerns all groups
     files: Mapping[str, tuple[File, ...]]  # of this bucket, by table
     records: int
 
@@ -69,7 +69,7 @@ def build_bucket(task: BucketTask) -> list[File]:
 def fold(
     cluster: str, events: pa.Table, edges: pa.Table, coverage: Sequence[Coverage], now_ms: int, due: set[str] | None = None
 ) -> dict[str, pa.Table]:
-    """All tables of BY_GROUP, of the groups that are due (None: all). The sequential oracle calls this too."""
+    """All tables of BY_GROUP for the groups that are due (None: all). The oracle of the tests calls this, too."""
     if due is not None:
         events = events.filter(pc.is_in(events["group"], pa.array(sorted({*due, COORDINATOR}), pa.string())))
     around = _by_group(edges)
@@ -94,7 +94,7 @@ def of_group(
 
 
 def due_groups(task: BucketTask, events: pa.Table) -> set[str] | None:
-    """Those with something new, and those of which the time that has passed says something new. None: all."""
+    """Groups with new events, and groups whose rows change with the passing of time. None: all."""
     if task.before_ms < 0 or task.coordinator:
         return None
     late = events.filter(pc.greater_equal(events["append_ms"], task.before_ms - OPEN_MS))
@@ -114,7 +114,7 @@ def _by_group(edges: pa.Table) -> dict[str, dict[int, Edge]]:
 
 
 class Loaded:
-    """Tables of one bucket, as the task was told of them."""
+    """Tables of one bucket, from the files named in the task."""
 
     def __init__(self, warehouse: Warehouse, files: Mapping[str, tuple[File, ...]]) -> None:
         self._warehouse, self._files = warehouse, files
@@ -123,21 +123,21 @@ class Loaded:
         return tuple(self._files.get(name, ()))
 
     def table(self, name: str, *, like: str = "", run: int | None = None) -> pa.Table:
-        """`run`: what this run has written of it."""
+        """Load a table; with `run`, only the files that this run wrote."""
         files = [file for file in self.files(name) if run in (None, file.run)]
         return joined(like or name, [self._warehouse.load(file) for file in files])
 
     def settled(self, name: str, until_ms: int) -> tuple[File, ...]:
-        """Of a table over time the files with rows that end before that."""
+        """The files of a time series table whose rows end before that time."""
         return tuple(file for file in self.files(name) if file.until_ms is not None and file.until_ms <= until_ms)
 
     def since(self, name: str, from_ms: int) -> pa.Table:
-        """And all other rows."""
+        """The rows that end at or after that time."""
         settled = self.settled(name, from_ms)
         return joined(name, [self._warehouse.load(file) for file in self.files(name) if file not in settled])
 
     def of_topics(self, name: str, topics: Collection[str], run: int) -> tuple[pa.Table, pa.Table]:
-        """Rows of these topics: those that this run has written, and all others."""
+        """Rows of these topics, as two tables: written by this run, and older."""
         wanted = pa.array(sorted(topics), pa.string())
         files = self.files(name)
         fresh, known = (self._of_topics(name, [file for file in files if (file.run == run) is new], wanted) for new in (True, False))
@@ -148,7 +148,7 @@ class Loaded:
         return pa.concat_tables([coded(schema_of(name).empty_table()), *(table.filter(pc.is_in(table["topic"], wanted)) for table in tables)])
 
     def coded(self, name: str, run: int | None = None) -> pa.Table:
-        """As `table`, with codes instead of names."""
+        """Like `table`, with dictionary codes instead of names."""
         tables = [self._warehouse.load(file, CODED) for file in self.files(name) if run in (None, file.run)]
         return pa.concat_tables([coded(schema_of(name).empty_table()), *tables])
 

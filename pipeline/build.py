@@ -1,4 +1,4 @@
-"""A build: silver and gold from what was ingested since the last one. Two passes over the buckets, and one publication.
+"""A build: silver and gold from the input since the last build. Two passes over the buckets, and one publication.
 
 The first pass digests what is new (`digest.py`). The second makes gold (`bucket.py`, then `behind.py`, in one task for each bucket), for
 which the end offsets of all buckets have to be known. A build that dies leaves the tables of the build before.
@@ -24,7 +24,7 @@ BUILT = (*APPENDED, *REPLACED, *BY_GROUP, *BEHIND)
 
 
 class GoldTask(NamedTuple):
-    """What one bucket needs: the fold of its groups, and then commits, lag and status over time. Either may have nothing to do."""
+    """The work on one bucket: fold its groups, then compute commits, lag and status over time. Either part may be empty."""
 
     fold: BucketTask | None
     behind: BehindTask | None
@@ -45,7 +45,7 @@ def build_gold(task: GoldTask) -> list[File]:
 
 
 def build(warehouse: Warehouse, runner: Runner, *, full: bool = False) -> dict[str, object]:
-    """What was done, for people. The caller holds the lock."""
+    """Build all tables; return a summary line. The caller holds the lock."""
     current = warehouse.current()
     if full:
         current = replace(current, files=tuple(file for file in current.files if file.table not in BUILT), built=0, now_ms={})
@@ -102,7 +102,7 @@ def _with_digested(current: Current, digested: list[Digested]) -> Current:
 
 
 def _replaced(current: Current, files: list[File]) -> Current:
-    """One file a table and bucket: these instead of those of earlier runs."""
+    """Replace files of earlier runs; each table has one file per bucket."""
     named = {(file.table, file.bucket) for file in files}
     gone = [file for file in current.files if (file.table, file.bucket) in named]
     return replace(current, files=current.replacing(gone, files))

@@ -1,4 +1,4 @@
-"""Columns as numpy arrays, and what tables of time series need of them: runs of rows with one key, and searches within a run."""
+"""Arrow columns as numpy arrays, with helpers for time series: runs of rows with the same key, and searches within a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def flags(column: pa.ChunkedArray) -> Flags:
 
 
 def optional(values: Ints | Floats | Flags, known: Flags | None = None) -> pa.Array:
-    """MISSING, or what is not `known`, becomes None."""
+    """MISSING values, and values that are not `known`, become None."""
     if values.dtype == np.bool_:
         return pa.array(values)
     unknown = values == MISSING if known is None else ~known
@@ -38,13 +38,13 @@ def optional(values: Ints | Floats | Flags, known: Flags | None = None) -> pa.Ar
 
 
 def coded(places: Ints, names: Sequence[str]) -> pa.Array:
-    """Texts of which there are few, by their places; below 0: None."""
+    """A dictionary column from indexes into `names`; a negative index becomes None."""
     unknown = places < 0
     return pa.DictionaryArray.from_arrays(pa.array(places.astype(np.int32), mask=unknown if unknown.any() else None), pa.array(names, pa.string()))
 
 
 def ranks(*columns: pa.ChunkedArray) -> tuple[list[Ints], pa.Array]:
-    """For each column its values' places in the sorted list of all, and that list. None is the last."""
+    """For each column the ranks of its values among the values of all columns, and those values, sorted. None comes last."""
     parts = [chunk for column in columns for chunk in column.chunks]
     if any(pa.types.is_dictionary(part.type) for part in parts):
         parts = [part if pa.types.is_dictionary(part.type) else part.dictionary_encode("encode") for part in parts]
@@ -59,7 +59,7 @@ def ranks(*columns: pa.ChunkedArray) -> tuple[list[Ints], pa.Array]:
 
 
 def distinct(values: Ints) -> tuple[Ints, Ints]:
-    """The values in order, each once, and the place of each row's among them. Few of many, for which hashing is faster than sorting."""
+    """The sorted distinct values, and for each row the index of its value. Hashing beats sorting, as few values repeat often."""
     encoded = pa.array(values).dictionary_encode()
     known = np.asarray(encoded.dictionary.to_numpy())
     order = np.argsort(known)
@@ -69,7 +69,7 @@ def distinct(values: Ints) -> tuple[Ints, Ints]:
 
 
 def pair(major: Ints, minor: Ints) -> Ints:
-    """One number for two, which sorts as they do. Numbers of `major` are places: small, and not below 0."""
+    """Combine two numbers into one that sorts the same way. Values of `major` are small and not negative."""
     if not len(minor):
         return np.empty(0, np.int64)
     low, high = int(minor.min()), int(minor.max())
@@ -81,30 +81,30 @@ def pair(major: Ints, minor: Ints) -> Ints:
 
 
 def firsts(keys: Ints) -> Flags:
-    """Of rows sorted by key: where another one begins."""
+    """Mark the first row of each key, in rows sorted by key."""
     first = np.ones(len(keys), np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=first[1:])
     return first
 
 
 def last_seen(holds: Flags) -> Ints:
-    """For each row the last one, up to it, of which `holds` is true; -1: none."""
+    """For each row the index of the last row up to it for which `holds` is true, or -1."""
     return np.maximum.accumulate(np.where(holds, np.arange(len(holds)), -1)) if len(holds) else np.empty(0, np.int64)
 
 
 def next_seen(holds: Flags) -> Ints:
-    """For each row the first one, from it on, of which `holds` is true; the number of rows: none."""
+    """For each row the index of the first row from it on for which `holds` is true, or the number of rows."""
     if not len(holds):
         return np.empty(0, np.int64)
     return np.minimum.accumulate(np.where(holds, np.arange(len(holds)), len(holds))[::-1])[::-1]
 
 
-class Line:
-    """Rows sorted by key and time, to be searched by both; keys are places. As np.searchsorted, for pairs."""
+class SortedRows:
+    """Rows sorted by key and time: np.searchsorted for pairs. Keys are small integers."""
 
     def __init__(self, keys: Ints, at: Ints) -> None:
         self._count = len(keys)
-        self._times: Ints | None = None  # where they are too far apart for one number with the key: places among them
+        self._times: Ints | None = None  # the distinct times, if key and time do not fit into one number
         self._low, self._span = (int(at.min()) - 1, int(at.max()) - int(at.min()) + 3) if len(at) else (0, 1)
         if len(keys) and (int(keys.max()) + 2) * self._span >= 1 << 62:
             self._times = np.unique(at)
@@ -112,30 +112,30 @@ class Line:
         self._codes = keys * self._span + self._place(at, "left")
 
     def _place(self, at: Ints, side: Literal["left", "right"]) -> Ints:
-        """Of which row a search for this finds: how many times are before it."""
+        """The rank of each time."""
         if self._times is not None:
             return np.asarray(np.searchsorted(self._times, at, side), dtype=np.int64)
         return np.clip(at, self._low, self._low + self._span - 1) - self._low + (side == "right")
 
     def find(self, key: Ints, at: Ints, side: Literal["left", "right"]) -> Ints:
-        """Where each (key, time) belongs."""
+        """The insertion point of each (key, time)."""
         if not self._count or not len(key):
             return np.zeros(len(key), np.int64)
         return np.asarray(np.searchsorted(self._codes, key * self._span + self._place(at, side), "left"), dtype=np.int64)
 
 
 def locate(keys: Ints, values: Ints, key: Ints, value: Ints, side: Literal["left", "right"]) -> Ints:
-    """One search among rows sorted by key and value."""
-    return Line(keys, values).find(key, value, side)
+    """Search once among rows sorted by key and value."""
+    return SortedRows(keys, values).find(key, value, side)
 
 
 def by_key_and_time(keys: Ints, at: Ints) -> Ints:
-    """The order of rows by both, which keeps that of equal ones. What is sorted in stretches is merged."""
+    """A stable sort of the rows by key and time; it merges stretches that are sorted already."""
     return np.argsort(pair(keys, at), kind="stable")
 
 
 def rising(keys: Ints, values: Ints) -> Ints:
-    """Of rows sorted by key: the largest value so far of the same key."""
+    """For each row the largest value so far of the same key, in rows sorted by key."""
     if not len(keys):
         return values
     low = int(values.min())
@@ -147,12 +147,12 @@ def rising(keys: Ints, values: Ints) -> Ints:
 
 
 def window_sums(values: Ints, since: Ints) -> Ints:
-    """For each row the sum from row `since` up to it. Whole numbers: exact wherever the rows begin."""
+    """For each row the sum of the rows from `since` up to it. Integers: the result does not depend on the first row."""
     totals = np.concatenate((np.zeros(1, np.int64), np.cumsum(values, dtype=np.int64)))
     return totals[np.arange(len(values)) + 1] - totals[since]
 
 
 def expanded(counts: Ints) -> tuple[Ints, Ints]:
-    """Row i stands for counts[i] rows: for each of these its i, and its number among them."""
+    """Repeat row i counts[i] times: for each copy its i, and its number among the copies."""
     owner = np.repeat(np.arange(len(counts)), counts)
     return owner, np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)

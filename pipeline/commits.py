@@ -1,14 +1,14 @@
-"""Commits of a bucket, each beside the one before it, and the commits around each group metadata record.
+"""Commits of a bucket, each with its predecessor, and the commits around each group metadata record.
 
-One step takes what is new in one partition of __consumer_offsets. Any slicing gives the rows of all at once: what a step has to
-know of earlier ones is its `State`, three small Arrow tables that the driver keeps per bucket (`State.tables`, `State.of`):
+One step takes the new records of one partition of __consumer_offsets. The slicing does not change the rows: a step knows
+earlier records from its `State`, three small Arrow tables that the driver keeps per bucket (`State.tables`, `State.of`):
 
 - `tails`: of each group's partition the last ten commits, all of the last hour or so, and a thin hour before them
-  (`State.trimmed`), as rows of `commits`. They are what lag and status are evaluated over again, too.
+  (`State.trimmed`), as rows of `commits`. Lag and status are evaluated again over them, too.
 - `waiting`: group metadata records around which a commit may still come; `around`: their partitions.
 
-An edge waits for the first commit after it for a day of the log's own time. `Step.edges` are rows that stay as they are; those that
-still wait are in `Step.open_edges`, which replace the open ones of the step before.
+An edge waits for the first commit after it for a day of the log's time. `Step.edges` are final rows; edges that still wait are in
+`Step.open_edges`, which replace the open edges of the previous step.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from pipeline.schema import schema_of
 
 TAIL: Final = 10  # commits: Burrow's window
 KEPT_MS: Final = 75 * 60_000  # the longest window of lag and status, and some
-SLOT_MS: Final = 15_000  # our rules for status look at the last commit of each
+SLOT_MS: Final = 15_000  # the status rules look at the last commit of each slot
 WINDOW_MS_MAX: Final = 3_600_000
 BEGINNING: Final = -(1 << 62)
 
 
 @dataclass(frozen=True)
 class State:
-    """What is carried from step to step."""
+    """The state between two steps."""
 
     tails: pa.Table  # `commits`
     waiting: pa.Table
     around: pa.Table
     log_ms: int = BEGINNING  # the newest time in the log so far
-    kept_from_ms: int = BEGINNING  # of all commits since then `tails` has every one
+    kept_from_ms: int = BEGINNING  # `tails` has every commit since then
 
     @classmethod
     def new(cls) -> State:
         return cls(schema_of("commits").empty_table(), WAITING.empty_table(), AROUND.empty_table())
 
     def tables(self) -> dict[str, pa.Table]:
-        """To be stored; numbers are in the metadata of the schema."""
+        """The state as tables to store; numbers are in the schema's metadata."""
         numbers = {"log_ms": str(self.log_ms), "kept_from_ms": str(self.kept_from_ms)}
         return {"tails": self.tails.replace_schema_metadata(numbers), "waiting": self.waiting, "around": self.around}
 
@@ -58,17 +58,17 @@ class State:
 
     @classmethod
     def of_tails(cls, tails: pa.Table) -> State:
-        """For those who look at commits alone."""
+        """A state with commits only."""
         return cls.of({**cls.new().tables(), "tails": tails})
 
     def trimmed(self, settled_ms: int) -> State:
-        """Without commits that nothing needs which changes after `settled_ms`: of each partition the last ten before it stay."""
+        """Drop commits that rows after `settled_ms` do not need. The last ten before that time stay for each partition."""
         keys, _ = _keys(self.tails)
         since = settled_ms - KEPT_MS
         at = rising(np.cumsum(firsts(keys)) - 1, ints(self.tails["append_ms"]))  # clocks go back
         from_end = _from_end(keys)
         recent = at >= since
-        # Of what came before: ten, for windows of ten that begin with the first recent one, and a thin hour, for those in time.
+        # Older commits that stay: ten, for windows of ten commits, and a thin hour, for windows of time.
         ten = from_end < _reach(keys, from_end, recent)
         hour = _thin_hour(keys, at, recent)
         kept = recent | ((ten | hour) & ~_removed_later(keys, flags(self.tails["tombstone"]) & ~recent))
@@ -76,10 +76,10 @@ class State:
 
 
 class Step(NamedTuple):
-    commits: pa.Table  # `commits`, new ones, in the table's order
-    edges: pa.Table  # `edges` that stay
-    open_edges: pa.Table  # `edges` that may still change
-    refold: list[str]  # groups with a new record, or an edge that is not what it was
+    commits: pa.Table  # new rows of `commits`, in table order
+    edges: pa.Table  # final rows of `edges`
+    open_edges: pa.Table  # rows of `edges` that may still change
+    refold: list[str]  # groups with a new record or a changed edge
     state: State
 
 
@@ -90,7 +90,7 @@ def step(records: pa.Table, state: State) -> Step:
     new = _as_commits(records.filter(pc.equal(records["kind"], "offset")))
     together = pa.concat_tables([state.tails, new])
     keys, key_columns = _keys(together)
-    order = np.argsort(keys, kind="stable")  # tails lie before what is new, and both are in the order of the log
+    order = np.argsort(keys, kind="stable")  # tails come before new commits, and both are in log order
     together = together.take(pa.array(order))
     is_new = order >= len(state.tails)
     keys = keys[order]
@@ -112,7 +112,7 @@ def _in_log_order(records: pa.Table) -> pa.Table:
 
 
 def _as_commits(records: pa.Table) -> pa.Table:
-    """Rows of `commits` that do not know the one before yet."""
+    """Rows of `commits` without their predecessors."""
     count = len(records)
     nothing = pa.nulls(count, pa.int64())
     columns = {name: records[name] for name in ("cluster", "group", "topic", "topic_partition", "offset", "append_ms", "committed")}
@@ -124,14 +124,14 @@ def _as_commits(records: pa.Table) -> pa.Table:
 
 
 def _keys(commits: pa.Table) -> tuple[Ints, tuple[Ints, pa.Array]]:
-    """One number for (group, topic, partition), which sorts as they do; and each row's group, as its place among the sorted ones."""
+    """One number for (group, topic, partition) that sorts the same way; and the index of each row's group among the sorted groups."""
     (groups,), names = ranks(commits["group"])
     (topics,), _ = ranks(commits["topic"])
     return pair(pair(groups, topics), ints(commits["topic_partition"])), (groups, names)
 
 
 def _beside_the_one_before(commits: pa.Table, keys: Ints, is_new: Flags) -> pa.Table:
-    """A removal ends the sequence: the next commit has none before it."""
+    """Add each commit's predecessor. After a tombstone the next commit has none."""
     committed = ints(commits["committed"])
     at = ints(commits["append_ms"])
     tombstone = flags(commits["tombstone"])
@@ -143,7 +143,7 @@ def _beside_the_one_before(commits: pa.Table, keys: Ints, is_new: Flags) -> pa.T
     delta = np.where(both, committed - before, MISSING)
     rewind = both & (delta < 0)
     old = ~is_new
-    if old.any():  # the one before an old one may be gone
+    if old.any():  # the predecessor of an old commit may be dropped already
         before[old] = ints(commits["prev_committed"])[old]
         delta[old] = ints(commits["delta"])[old]
         gap[old] = ints(commits["gap_ms"])[old]
@@ -155,14 +155,14 @@ def _beside_the_one_before(commits: pa.Table, keys: Ints, is_new: Flags) -> pa.T
 
 
 def _from_end(keys: Ints) -> Ints:
-    """Of sorted keys: how many rows of the same key come after each."""
+    """For each row of sorted keys the number of later rows with the same key."""
     first = np.flatnonzero(firsts(keys))
     counts = np.diff(np.append(first, len(keys)))
     return np.repeat(first + counts, counts) - 1 - np.arange(len(keys))
 
 
 def _reach(keys: Ints, from_end: Ints, recent: Flags) -> Ints:
-    """For each row: counted from its key's end, up to where rows are kept: ten before the oldest recent one."""
+    """For each row the number of rows to keep of its key, counted from its end: up to ten before the oldest recent one."""
     first = np.flatnonzero(firsts(keys))
     if not len(first):
         return np.empty(0, np.int64)
@@ -171,7 +171,7 @@ def _reach(keys: Ints, from_end: Ints, recent: Flags) -> Ints:
 
 
 def _thin_hour(keys: Ints, at: Ints, recent: Flags) -> Flags:
-    """Before the recent rows: the last of each slot of the clock, as far back as a window reaches."""
+    """Before the recent rows, the last row of each time slot, as far back as a window reaches."""
     first = np.flatnonzero(firsts(keys))
     if not len(first):
         return np.empty(0, np.bool_)
@@ -181,7 +181,7 @@ def _thin_hour(keys: Ints, at: Ints, recent: Flags) -> Flags:
 
 
 def _removed_later(keys: Ints, tombstone: Flags) -> Flags:
-    """Rows at or before a removal of the same key."""
+    """Mark rows at or before a tombstone of the same key."""
     first = np.flatnonzero(firsts(keys))
     if not len(first):
         return np.empty(0, np.bool_)

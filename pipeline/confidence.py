@@ -1,10 +1,10 @@
-"""How sure a row is."""
+"""The confidence of a row."""
 
 from __future__ import annotations
 
 from typing import Final
 
-EXACT: Final = "exact"  # notes say so
-STRONG: Final = "strong"  # hardly anything else is possible
+EXACT: Final = "exact"  # from notes
+STRONG: Final = "strong"  # inferred, with hardly any alternative
 WEAK: Final = "weak"
-NONE: Final = "none"  # not known
+NONE: Final = "none"  # unknown

@@ -1,8 +1,8 @@
-"""Of which offsets of a log every record is there, and of which not.
+"""The offset ranges of a log that are complete, and the ranges with missing records.
 
-A stretch that is not complete may hold records: they are there, others are not. Short runs between two holes belong to
-the stretch. Whether a run is short is known when the next hole comes, maybe in a later slice: so a stretch of a later slice may
-begin inside a complete one of an earlier slice, and wins. `merged` says what that comes to, whatever the slices were.
+An incomplete range may hold some records. A short run between two holes belongs to the incomplete range. Whether a run is
+short is known only at the next hole, perhaps in a later slice: an incomplete range of a later slice may begin inside a
+complete range of an earlier slice, and wins. The result of `merged` does not depend on the slices.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Hole(NamedTuple):
 
 
 class Last(NamedTuple):
-    """Of what was read before: the stretch that was not complete and ended last, and the newest time."""
+    """The last incomplete range of earlier input, and the newest time."""
 
     end: int = -2
     why: str = ""
@@ -41,7 +41,7 @@ class Last(NamedTuple):
 
 
 def coverage(id: LogId, start: int, batches: NDArray[Any], holes: list[Hole], last: Last) -> tuple[list[Coverage], Last]:
-    """From the offset `start` on, of these batches; `holes` in order, each without any batch that is whole."""
+    """The coverage of these batches from offset `start` on; `holes` are in order, each without a complete batch."""
     rows: list[Coverage] = []
     clocks = np.maximum.accumulate(np.concatenate([[last.ms], batches["max_ms"]]))
     bases = batches["base"]
@@ -90,7 +90,7 @@ def coverage(id: LogId, start: int, batches: NDArray[Any], holes: list[Hole], la
 
 
 def coverage_lost(id: LogId, holes: Iterable[Hole], among: Iterable[Coverage]) -> list[Coverage]:
-    """What was taken for complete, and could not be read when it was: rows that win over those that say it is."""
+    """Rows for ranges that were planned as complete and proved unreadable; they win over the planned rows."""
     rows = [row for row in among if (row.cluster, row.log, row.partition) == id]
     found = []
     for hole in holes:
@@ -101,7 +101,7 @@ def coverage_lost(id: LogId, holes: Iterable[Hole], among: Iterable[Coverage]) -
 
 
 def merged(rows: Iterable[Coverage]) -> list[Coverage]:
-    """Disjoint stretches in order, the same however the log was sliced: what is not complete wins."""
+    """Disjoint ranges in order, independent of the slices: incomplete ranges win."""
     found: list[Coverage] = []
     for _, of_log in groupby(sorted(rows, key=_by_offset), key=lambda row: row[:3]):
         each = list(of_log)
@@ -116,7 +116,7 @@ def _by_offset(row: Coverage) -> tuple[str, str, int, int, int]:
 
 
 def _joined(rows: Iterable[Coverage]) -> list[Coverage]:
-    """Of rows in order: those that touch and say the same are one."""
+    """Join adjacent rows with equal values; the rows are in order."""
     found: list[Coverage] = []
     for row in rows:
         before = found[-1] if found else None
@@ -128,7 +128,7 @@ def _joined(rows: Iterable[Coverage]) -> list[Coverage]:
 
 
 def _between(complete: list[Coverage], gaps: list[Coverage]) -> Iterator[Coverage]:
-    """What the gaps leave of the complete stretches."""
+    """The parts of the complete ranges outside the gaps."""
     number = 0
     for row in complete:
         first, from_ms = row.from_offset, row.from_ms

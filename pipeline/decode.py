@@ -1,6 +1,6 @@
-"""What one record of a coordinator log says: the reference that `lockstep` and `record_columns` must equal.
+"""Decode one record of a coordinator log: the reference for `lockstep` and `record_columns`, which must give the same rows.
 
-Nothing is dropped and nothing raises: a record that cannot be read is a row of its own kind, with its bytes.
+No record is dropped and none raises: an unreadable record becomes a row of a separate kind, with its bytes.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ NO_VERSION: Final = -1
 
 
 class Place(NamedTuple):
-    """Where a batch stands."""
+    """The place of a batch: its log, segment and position."""
 
     id: LogId
     segment: str
     position: int
 
 
-class Said(NamedTuple):
-    """The columns of a record that are in its key and value."""
+class DecodedRecord(NamedTuple):
+    """The columns decoded from a record's key and value."""
 
     kind: str
     key_version: int = NO_VERSION
@@ -53,44 +53,44 @@ class Said(NamedTuple):
 
 
 def rows_of_batch(data: bytes, at: int, header: BatchHeader, place: Place, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
-    """Raises CorruptBatch before the first row, or never."""
+    """The rows of one batch. Raises CorruptBatch before the first row or not at all."""
     control = bool(header.attributes & CONTROL)
     for record in batches.records(data, at, bytes_max):
-        said = said_by(CONTROL_KIND if control else place.id.log, record.key, record.value)
+        said = decoded(CONTROL_KIND if control else place.id.log, record.key, record.value)
         where: tuple[Any, ...] = (record.offset, record.timestamp, header.base_offset, header.leader_epoch, header.producer_id)
         transactional = bool(header.attributes & TRANSACTIONAL)
         raw: tuple[Any, ...] = (None, None) if said.kind == OFFSET else (record.key, record.value)
         yield Record._make((*place.id, *where, transactional, *said, record.value is None, *raw, place.segment, place.position))
 
 
-def said_by(log: str, key: bytes | None, value: bytes | None) -> Said:
-    """`log`: offsets, notes, or control for what ends transactions in either."""
+def decoded(log: str, key: bytes | None, value: bytes | None) -> DecodedRecord:
+    """Decode key and value. `log`: offsets, notes, or control for the transaction markers in either."""
     versions = _version(key), _version(value)
     if log == CONTROL_KIND:
-        return Said(CONTROL_KIND, *versions)
+        return DecodedRecord(CONTROL_KIND, *versions)
     if key is None:
-        return Said(UNREADABLE, *versions)
+        return DecodedRecord(UNREADABLE, *versions)
     try:
         return (_of_notes if log == "notes" else _of_offsets)(key, value, versions)
     except ProtocolError:
-        return Said(UNREADABLE, *versions)
+        return DecodedRecord(UNREADABLE, *versions)
 
 
-def _of_offsets(key: bytes, value: bytes | None, versions: tuple[int, int]) -> Said:
+def _of_offsets(key: bytes, value: bytes | None, versions: tuple[int, int]) -> DecodedRecord:
     about = read_offsets_key(key)
     if isinstance(about, OffsetCommitKey):
         return _of_commit(about, value, versions)
     if not isinstance(about, GroupMetadataKey):
-        return Said(OTHER, *versions)
+        return DecodedRecord(OTHER, *versions)
     if value is not None and versions[1] > GroupMetadataValue.VERSIONS[1]:
-        return Said(OTHER, *versions, about.group)
+        return DecodedRecord(OTHER, *versions, about.group)
     if value is not None and not is_group(value):
-        return Said(UNREADABLE, *versions, about.group)
-    return Said(GROUP, *versions, about.group)
+        return DecodedRecord(UNREADABLE, *versions, about.group)
+    return DecodedRecord(GROUP, *versions, about.group)
 
 
-def _of_commit(about: OffsetCommitKey, value: bytes | None, versions: tuple[int, int]) -> Said:
-    said = Said(OFFSET, *versions, about.group, about.topic, about.partition)
+def _of_commit(about: OffsetCommitKey, value: bytes | None, versions: tuple[int, int]) -> DecodedRecord:
+    said = DecodedRecord(OFFSET, *versions, about.group, about.topic, about.partition)
     if value is None:
         return said
     if versions[1] > OffsetCommitValue.VERSIONS[1]:
@@ -108,13 +108,13 @@ def _of_commit(about: OffsetCommitKey, value: bytes | None, versions: tuple[int,
     )
 
 
-def _of_notes(key: bytes, value: bytes | None, versions: tuple[int, int]) -> Said:
+def _of_notes(key: bytes, value: bytes | None, versions: tuple[int, int]) -> DecodedRecord:
     if versions[0] > NoteKey.VERSIONS[1]:
-        return Said(OTHER, *versions)
+        return DecodedRecord(OTHER, *versions)
     group = read_record(NoteKey, key).group
     if value is not None and not is_note(value):
-        return Said(UNREADABLE, *versions, group)
-    return Said(NOTE, *versions, group)
+        return DecodedRecord(UNREADABLE, *versions, group)
+    return DecodedRecord(NOTE, *versions, group)
 
 
 def is_group(value: bytes) -> bool:
@@ -126,7 +126,7 @@ def is_group(value: bytes) -> bool:
 
 
 def is_note(value: bytes) -> bool:
-    """Also of a kind or version that is newer: those who fold it say what they make of it."""
+    """True also for newer kinds and versions, which the fold handles."""
     try:
         read_note(value)
     except ProtocolError:

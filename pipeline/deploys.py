@@ -1,4 +1,4 @@
-"""Deploys: most members of a group restarted close to each other. What each cost, and would have cost with static members."""
+"""Deploys: most members of a group restarted within a short time. The cost of each, and its cost with static members."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pipeline.avoidable import YES, follows
 from pipeline.restarts import EXACT, Restarts, Return
 from pipeline.rows import Deploy, Episode
 
-APART_MS: Final = 600_000  # restarts further from each other are not of one deploy
+APART_MS: Final = 600_000  # restarts further apart belong to different deploys
 
 
 def deploys_of(cluster: str, group: str, restarts: Restarts, episodes: Sequence[Episode]) -> tuple[list[Deploy], list[Episode]]:
-    """The deploys, and the rebalances with the numbers of theirs."""
+    """The deploys, and the rebalances with their deploy numbers."""
     found: list[Deploy] = []
     of_deploy: dict[int, int] = {}
     seconds = {one.episode: before.episode for before, one in pairwise(episodes) if follows(before, one)}
-    by_number = {one.episode: one for one in episodes}
+    by_number = {episode.episode: episode for episode in episodes}
     for some in _together(restarts.returns):
         begin, end = some[0].went_ms, max(one.back_ms for one in some)
         restarted = len({one.process for one in some})
@@ -39,7 +39,7 @@ def deploys_of(cluster: str, group: str, restarts: Restarts, episodes: Sequence[
         found.append(
             Deploy(cluster, group, len(found), begin, end, members, restarted, mode, len(made), left, cost, _least(some))
         )
-    return found, [one._replace(deploy=of_deploy.get(one.episode)) for one in episodes]
+    return found, [episode._replace(deploy=of_deploy.get(episode.episode)) for episode in episodes]
 
 
 def _least(some: list[Return]) -> str:

@@ -1,7 +1,7 @@
-"""First half of a build: what is new in one bucket becomes silver commits and edges, and events to fold.
+"""First part of a build: new records of one bucket become silver commits and edges, and events to fold.
 
-A bucket is one partition of __consumer_offsets and of __coordinator_notes: a group never leaves it. Records are taken in slices, in
-the order of their offsets, so that memory is bounded; slices change nothing in what comes out.
+A bucket is one partition of __consumer_offsets and of __coordinator_notes: a group never leaves it. Records are read in slices, in
+offset order, so that memory is bounded; the slicing does not change the result.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pipeline.warehouse import File, Warehouse
 
 SLICE_RECORDS: Final = 300_000
 EVENT_KINDS: Final = pa.array(["group", "note"])
-STATE: Final = ("tails", "waiting", "around")  # what `commits.py` carries
-REPLACED: Final = ("edges_open", *STATE)  # one file a bucket, the newest
+STATE: Final = ("tails", "waiting", "around")  # the state of `commits.py`
+REPLACED: Final = ("edges_open", *STATE)  # tables with one file per bucket
 
 
 class DigestTask(NamedTuple):
@@ -36,8 +36,8 @@ class DigestTask(NamedTuple):
 class Digested(NamedTuple):
     bucket: str
     files: list[File]
-    groups: list[str]  # to be folded again
-    coordinator: bool  # something happened to the whole partition: all its groups are folded again
+    groups: list[str]  # to fold again
+    coordinator: bool  # a new event concerns the whole partition: fold all its groups again
     newest_ms: int
 
 
@@ -54,7 +54,7 @@ def digest(task: DigestTask) -> Digested:
         events = records.filter(pc.is_in(records["kind"], EVENT_KINDS))
         if log == "offsets":
             stepped = step(records, state)
-            # Whoever measures looks at these, and at commits of the run that follows; samples of end offsets may come late.
+            # Later measurements need these, and the commits of the next run; samples of end offsets may come late.
             state, open_edges = stepped.state.trimmed(stepped.state.log_ms), stepped.open_edges
             write.add("commits", stepped.commits)
             write.add("edges", stepped.edges)
@@ -74,7 +74,7 @@ def digest(task: DigestTask) -> Digested:
 
 
 class Writer:
-    """Files of one task."""
+    """Writes the files of one task."""
 
     def __init__(self, warehouse: Warehouse, run: int, bucket: str) -> None:
         self._warehouse, self._run, self._bucket = warehouse, run, bucket
@@ -86,7 +86,7 @@ class Writer:
 
 
 def slices(warehouse: Warehouse, files: Sequence[File]) -> Iterator[tuple[str, pa.Table]]:
-    """Records in the order of their log, some hundred thousand at a time. A file has a stretch of one log, in order."""
+    """Records in log order, some hundred thousand at a time. Each file has an ordered range of one log."""
     for log in ("offsets", "notes"):
         waiting: list[pa.RecordBatch] = []
         for reader in _in_order(warehouse, files, log):
@@ -100,7 +100,7 @@ def slices(warehouse: Warehouse, files: Sequence[File]) -> Iterator[tuple[str, p
 
 
 def _in_order(warehouse: Warehouse, files: Sequence[File], log: str) -> list[pq.ParquetFile]:
-    """By the lowest offset, which Parquet has in the foot of the file."""
+    """Sort files by their lowest offset, which is in the Parquet footer."""
     found = []
     for file in files:
         reader = pq.ParquetFile(warehouse.folder / file.path)

@@ -1,6 +1,6 @@
 """Silver `edges`: for each group metadata record, and each partition of the group, the last commit before it and the first after.
 
-Of the fold this is all that needs commits: how long a partition stood still around a rebalance.
+The fold needs commits only for this: how long a partition was not consumed around a rebalance.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ AROUND: Final = pa.schema(
 
 
 class Rows(NamedTuple):
-    """Commits, kept and new ones, sorted by key and offset."""
+    """Known and new commits, sorted by key and offset."""
 
     commits: pa.Table
     keys: Ints
@@ -79,7 +79,7 @@ def edges_of(rows: Rows, images: pa.Table, offsets: Ints, log_ms: Ints, waiting:
 
 
 def _heads(images: pa.Table, offsets: Ints, log_ms: Ints, waiting: pa.Table) -> tuple[pa.Table, Flags]:
-    """Old and new ones by group and offset, each with the offset of the group's next record where that is known."""
+    """Known and new edges by group and offset, each with the offset of the group's next record if known."""
     at = log_ms[np.searchsorted(offsets, ints(images["offset"]))] if len(images) else np.empty(0, np.int64)
     new = pa.table(
         [images["cluster"], images["group"], images["offset"], pa.array(at + WAIT_MS), pa.nulls(len(images), pa.int64())], schema=WAITING
@@ -96,13 +96,13 @@ def _heads(images: pa.Table, offsets: Ints, log_ms: Ints, waiting: pa.Table) -> 
 
 
 def _cut(heads: pa.Table, offsets: Ints, log_ms: Ints) -> Ints:
-    """For each: the offset from which on a commit comes too late for it."""
+    """For each record the offset from which on a commit is too late for its edge."""
     index = np.searchsorted(log_ms, ints(heads["until_ms"]), "right")
     return np.append(offsets, NEVER)[index]
 
 
 def _around(rows: Rows, heads: pa.Table, is_new: Flags, cut: Ints, around: pa.Table) -> pa.Table:
-    """What the rows say: of new heads all, of old ones what new commits add. `changed`: it says something."""
+    """The commits around each head: for new heads all, for old heads those that new commits add. `changed`: heads with a result."""
     commits, keys = rows.commits, rows.keys
     first_rows = np.flatnonzero(firsts(keys))
     key_groups = rows.groups[first_rows]  # rising
@@ -132,7 +132,7 @@ def _around(rows: Rows, heads: pa.Table, is_new: Flags, cut: Ints, around: pa.Ta
 
     head, key, before, inside = head[kept], key[kept], before[kept], inside[kept]
     has_before, has_after, right_after = has_before[kept], has_after[kept], right_after[kept]
-    has_before &= is_new[head]  # of old ones that is known
+    has_before &= is_new[head]  # of known edges
     last = np.where(has_before, at[before], NONE)
     first = np.where(has_after, at[inside], NONE)
     gap = np.full(len(head), NONE)
@@ -170,7 +170,7 @@ def _usual_gaps(rows: Rows, at: Ints) -> Ints:
 
 
 def _with_kept(found: pa.Table, around: pa.Table) -> pa.Table:
-    """What was known, with what is new in its place; one row for each partition of each edge."""
+    """Merge known and new rows; new rows replace known ones. One row for each partition of each edge."""
     count = len(around)
     zeros = pa.array(np.zeros(count, np.int64))
     kept = around.append_column("changed", zeros).append_column("adds", pa.array(np.ones(count, np.int64)))
@@ -195,7 +195,7 @@ def _with_kept(found: pa.Table, around: pa.Table) -> pa.Table:
 
 
 def _of_heads(heads: pa.Table, found: pa.Table) -> tuple[Ints, Ints]:
-    """For each row of `found` its place in `heads`, and for each head its group's place among the sorted ones."""
+    """For each row of `found` its index in `heads`, and for each head the index of its group among the sorted groups."""
     (in_found, in_heads), _ = ranks(found["group"], heads["group"])
     return locate(in_heads, ints(heads["offset"]), in_found, ints(found["offset"]), "left"), in_heads
 

@@ -1,4 +1,4 @@
-"""Where partitions end: samples from the notes of the broker (kind 8), thousands of notes at once.
+"""End offset samples from the broker's notes (kind 8), decoded thousands at a time.
 
 The broker writes one for every topic every few seconds. Notes that are in any way unusual (lengths of many bytes, fields that are not known
 here) are odd, and read by the message's own code, which is the reference.
@@ -22,15 +22,15 @@ from protocol.messages.coordinator_notes import EndOffsets
 from protocol.records import NOTE_VERSION, read_note
 
 NOTES: Final = "notes"
-TIME_AT: Final = 3  # behind version and kind
-BODY_AT: Final = (40, 56)  # behind the header, by version
+TIME_AT: Final = 3  # after version and kind
+BODY_AT: Final = (40, 56)  # after the header, by version
 PARTITION_BYTES: Final = 21  # number, log start, end, no tagged fields
 LONG_BYTES: Final = 8
 LOOKAHEAD: Final = 64
 
 
 class Walked(NamedTuple):
-    """Of each note: what it says, where that is, and whether it is odd."""
+    """The fields of each note, their places, and whether the note is odd."""
 
     is_ends: Flags
     odd: Flags
@@ -38,12 +38,12 @@ class Walked(NamedTuple):
     topic_at: Ints
     topic_size: Ints
     partitions_at: Ints
-    partitions: Ints  # how many; 0 for what is odd
-    unchanged_ms: Ints  # MISSING: not said
+    partitions: Ints  # number of partitions; 0 for an odd note
+    unchanged_ms: Ints  # MISSING: not in the note
 
 
 def walk_ends(data: Bytes, at: Ints, size: Ints) -> Walked:
-    """Notes of which the values are there; `data` may be looked at LOOKAHEAD bytes behind the last one. Shorter than 3: no note."""
+    """The notes with decoded values; up to LOOKAHEAD bytes past the end of `data` may be read. Shorter than 3: no note."""
     is_ends = size >= TIME_AT
     is_ends[is_ends] = data[at[is_ends] + 2] == Kind.END_OFFSETS
     end = at + size
@@ -72,7 +72,7 @@ def walk_ends(data: Bytes, at: Ints, size: Ints) -> Walked:
 
 
 def _short(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """A compact length of one byte or two, less one, and where it ends; below 0: null, or of more bytes."""
+    """A compact length of one or two bytes, minus one, and its end; negative: null or longer."""
     first, second = data[at].astype(np.int64), data[at + 1].astype(np.int64)
     two = first > 127
     length = np.where(two, (first & 127) | second << 7, first) - 1
@@ -80,7 +80,7 @@ def _short(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
 
 
 def from_notes(events: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """`events`: bronze rows of notes. The samples among them, and all the other rows."""
+    """Split bronze rows of notes into end offset samples and all other rows."""
     values = events["value_raw"].combine_chunks()
     if not len(values):
         return schema_of("end_offsets").empty_table(), events
@@ -100,7 +100,7 @@ def from_notes(events: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _samples(clusters: pa.ChunkedArray, raw: bytes, walked: Walked) -> pa.Table:
-    """Of notes that are not odd, in the order of the table."""
+    """The samples of notes that are not odd, in table order."""
     notes = np.flatnonzero(walked.partitions)
     (cluster,), cluster_names = ranks(clusters)
     (topic,), topic_names = ranks(pa.chunked_array([texts(raw, walked.topic_at[notes], walked.topic_size[notes])]))
@@ -125,7 +125,7 @@ def _samples(clusters: pa.ChunkedArray, raw: bytes, walked: Walked) -> pa.Table:
 
 
 def _read(cluster: str, value: bytes) -> list[EndOffset]:
-    """As the reference has it, one note."""
+    """Decode one note with the reference decoder."""
     try:
         header, body = read_note(value)
     except ProtocolError:
@@ -133,4 +133,4 @@ def _read(cluster: str, value: bytes) -> list[EndOffset]:
     if not isinstance(body, EndOffsets):
         return []
     unchanged = None if body.unchanged_ms < 0 else body.unchanged_ms
-    return [EndOffset(cluster, body.topic, one.partition, header.ts, one.end, one.log_start, NOTES, unchanged) for one in body.partitions]
+    return [EndOffset(cluster, body.topic, partition.partition, header.ts, partition.end, partition.log_start, NOTES, unchanged) for partition in body.partitions]

@@ -1,7 +1,7 @@
-"""End offsets without notes: from directories of brokers, ours or Kafka's, and as a broker answers when it is asked.
+"""End offsets without notes: from data directories of Tenure or Kafka, and from ListOffsets replies.
 
-Of an ordinary topic nothing but its segments' time indexes and the headers behind their last entry is read: when an offset was
-written is when the log ended there. A checkpoint of high watermarks counts for the moment at which it was written.
+For an ordinary topic only the time indexes and the batch headers after their last entry are read: the log ended at an offset
+when that offset was written. A checkpoint of high watermarks counts for the moment at which it was written.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from storage.disk import OsDisk
 from storage.segment import segment_bases, segment_name
 
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
-SAMPLE_MS: Final = 10_000  # one in so long is enough
+SAMPLE_MS: Final = 10_000  # the minimum distance of two samples
 ENTRY: Final = np.dtype([("at", ">i8"), ("offset", ">i4")])  # of a time index
 PLACE: Final = np.dtype([("offset", ">i4"), ("position", ">i4")])  # of an offset index
 _FOLDER: Final = re.compile(r"(.+)-(\d{1,10})", re.ASCII)
 
 
 def from_directory(cluster: str, directory: str, topics: Collection[str]) -> list[EndOffset]:
-    """Of those topics, in the order of the table. What is deleted or exchanged meanwhile is passed over."""
+    """Samples for these topics, in table order. Files that disappear in the meantime are skipped."""
     starts = read_offsets(PlainFiles(), os.path.join(directory, LOG_STARTS))
     rows = list(_checkpoint(cluster, directory, topics, starts))
     for name in sorted(os.listdir(directory)):
@@ -41,7 +41,7 @@ def from_directory(cluster: str, directory: str, topics: Collection[str]) -> lis
 
 
 def answered(cluster: str, at_ms: int, ends: Mapping[tuple[str, int], tuple[int | None, int]]) -> list[EndOffset]:
-    """What ListOffsets said at that moment: for each partition where it begins, if that was asked, and where it ends."""
+    """Samples from a ListOffsets reply: the end offset of each partition, and its log start offset if that was requested."""
     return [EndOffset(cluster, *key, at_ms, end, start, "live", None) for key, (start, end) in sorted(ends.items())]
 
 
@@ -67,16 +67,16 @@ def _of_log(cluster: str, folder: str, topic: str, partition: int, start: int | 
         last, at_ms, end = _end(folder, bases[-1])
     except OSError:
         return []
-    samples = {at: offset for at, offset in samples.items() if offset <= end}  # an index may know of what was torn off
+    samples = {at: offset for at, offset in samples.items() if offset <= end}  # an index may have entries for a truncated tail
     samples[at_ms] = end
     samples[max(last, at_ms)] = end
     start = max(start or 0, bases[0])
     top, rows = -1, []
     for at, offset in sorted(samples.items()):
-        if offset >= top:  # a clock that went back says nothing of when the log ended there
+        if offset >= top:  # the clock was set back: the time is wrong
             top = offset
             rows.append(EndOffset(cluster, topic, partition, at, offset, None, "segments", None))
-    return [*rows[:-1], rows[-1]._replace(log_start=start)]  # where it begins is known of the last moment alone
+    return [*rows[:-1], rows[-1]._replace(log_start=start)]  # the log start offset is known for the last sample only
 
 
 def _time_index(folder: str, base: int) -> list[tuple[int, int]]:
@@ -95,7 +95,7 @@ def _time_index(folder: str, base: int) -> list[tuple[int, int]]:
 
 
 def _end(folder: str, base: int) -> tuple[int, int, int]:
-    """Of the last segment: when it was written last, the time of its last batch, and the offset behind that."""
+    """For the last segment: its modification time, the time of its last batch, and the offset after that batch."""
     path = os.path.join(folder, f"{segment_name(base)}.log")
     with open(path, "rb", opener=open_for_reading) as file:
         stat = os.fstat(file.fileno())
@@ -109,7 +109,7 @@ def _end(folder: str, base: int) -> tuple[int, int, int]:
             except CorruptBatch:
                 if not begin or position != begin:
                     break  # a torn end
-                begin = position = 0  # the index leads nowhere
+                begin = position = 0  # the index points to no batch
                 continue
             position += header.size
             if position > stat.st_size:

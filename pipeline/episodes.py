@@ -1,4 +1,4 @@
-"""The fold of one group: from its events to its tables. Rebalances are told by notes, and where there are none by records.
+"""The fold of one group: from its events to its tables. Rebalances come from notes, and where notes are missing from records.
 
     events = events_of(raw_records)["checkout"]
     tables = fold_group("prod", "checkout", events, edges, coverage, now_ms)
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from history import Entry, Image, NoteRecord, Order, Story
-from history.commits import NEVER, Around
+from history import Entry, GroupRecord, NoteRecord, Order, Story
+from history.commits import NEVER, NearbyCommits
 from history.inferred import Between
 from history.spells import Spells
 from history.stalls import IDLE_MS
@@ -33,7 +33,7 @@ def fold_group(
 ) -> GroupTables:
     """`edges` by the offset of the group metadata record; `coverage` of both logs of the group's partition."""
     holes = Holes(coverage, events.unreadable)
-    if not group:  # notes about coordinators and end offsets; no broker lets a group of that name form, but what is stored is not dropped
+    if not group:  # notes about coordinators and end offsets; no broker accepts a group of that name, but stored records are not dropped
         images = generation_rows(cluster, group, events.images, holes), member_rows(cluster, group, events.images)
         return GroupTables(*images, note_rows(cluster, group, events.notes), [], [], [])
     between = Between({offset: around(edge) for offset, edge in edges.items()})
@@ -44,16 +44,16 @@ def fold_group(
     before = -1
     for event in _in_order(events):
         linked = True
-        if isinstance(event, Image):
-            # Compaction keeps the newest record of a group: what it leaves before the first one that it did not reach is that one.
+        if isinstance(event, GroupRecord):
+            # Compaction keeps the newest record of a group: the last record before the uncompacted part is that one.
             linked = before < 0 or not holes.between(before, event.offset) - {COMPACTED}
             before = event.offset
             if not linked:
                 story.records_lost()
         entries += story.add(event)
         spells.add(event, linked=linked)
-    told = Rebalances(cluster, group, events, between, holes)
-    told.add(entries + story.finish())
+    rebalances = Rebalances(cluster, group, events, between, holes)
+    rebalances.add(entries + story.finish())
     settled_ms = horizon - IDLE_MS
     return GroupTables(
         generation_rows(cluster, group, events.images, holes),
@@ -61,18 +61,18 @@ def fold_group(
         note_rows(cluster, group, events.notes),
         sorted(spell_rows(cluster, group, spells.all, settled_ms), key=lambda row: (row.member_id, row.joined_hi_ms or 0)),
         sorted(replacement_rows(cluster, group, spells.all), key=lambda row: (row.at_ms, row.new_member_id)),
-        _numbered(told.rows, told.windows_ms, settled_ms),
+        _numbered(rebalances.rows, rebalances.windows_ms, settled_ms),
     )
 
 
-def _in_order(events: Events) -> Iterator[NoteRecord | Image]:
+def _in_order(events: Events) -> Iterator[NoteRecord | GroupRecord]:
     order = Order()
-    yield from order.feed([noted.told for noted in events.notes], events.images)
+    yield from order.feed([noted.record for noted in events.notes], events.images)
     yield from order.rest()
 
 
-def around(edge: Edge) -> Around:
-    return Around(
+def around(edge: Edge) -> NearbyCommits:
+    return NearbyCommits(
         dict(zip(edge.partitions, edge.last_before_ms, strict=True)),
         dict(zip(edge.partitions, edge.first_after_ms, strict=True)),
         dict(zip(edge.partitions, edge.usual_gap_ms, strict=True)),
@@ -80,7 +80,7 @@ def around(edge: Edge) -> Around:
 
 
 def _numbered(rows: Sequence[Episode], windows_ms: Sequence[int], settled_ms: int) -> list[Episode]:
-    """With their numbers, storms, and whether more may become known of them: of a storm that may go on, too."""
+    """Add number, storm and `final`; rebalances of a storm that may go on are not final."""
     found = storms([Stretch(row.start_hi_ms, row.end_ms, window) for row, window in zip(rows, windows_ms, strict=True)])
     return [
         row._replace(episode=number, storm=storm, final=row.end != "open" and max(row.end_ms or NEVER, row.start_hi_ms or NEVER) <= settled_ms)

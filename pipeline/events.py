@@ -1,4 +1,4 @@
-"""What the fold reads of bronze: group records and notes of one bucket, decoded, group by group."""
+"""The input of the fold: group records and notes of one bucket, decoded and sorted by group."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from coordinator.notes import Kind
-from history import Image, NoteRecord, read_image, read_note_record
+from history import GroupRecord, NoteRecord, read_image, read_note_record
 from history.compared import Who, who
 from pipeline.rows import Coverage, NoteRow
 from protocol.errors import ProtocolError
@@ -34,39 +34,39 @@ class Raw(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """A note and where it is."""
+    """A note with its offset."""
 
     partition: int
     offset: int
-    told: NoteRecord
+    record: NoteRecord
 
 
 class Events(NamedTuple):
-    """Of one group, each in the order of its log. Notes about the coordinator of its partition are among its own.
+    """The events of one group, each kind in log order, with notes about the coordinator of its partition.
 
-    Of the group "" there are the notes about coordinators and end offsets alone.
+    The group "" has only notes about coordinators and end offsets.
     """
 
     notes: Sequence[Noted]
-    images: Sequence[Image]
+    images: Sequence[GroupRecord]
     unreadable: Sequence[int] = ()  # offsets of its records that cannot be read
 
 
 def events_of(records: Iterable[Raw]) -> dict[str, Events]:
-    """Of all groups of one bucket. Offset commits among the records are passed over."""
+    """The events of all groups of one bucket. Offset commits are skipped."""
     notes: dict[str, list[Noted]] = {}
-    images: dict[str, list[Image]] = {}
+    images: dict[str, list[GroupRecord]] = {}
     unreadable: dict[str, list[int]] = {}
     coordinator: list[Noted] = []
     for record in records:
         try:
             if record.log == NOTES:
-                told = read_note_record(record.key, record.value)
-                if told is None:
+                note_record = read_note_record(record.key, record.value)
+                if note_record is None:
                     continue
-                noted = Noted(record.partition, record.offset, told)
-                notes.setdefault(told.group, []).append(noted)
-                if not told.group and told.header.kind == Kind.COORDINATOR:
+                noted = Noted(record.partition, record.offset, note_record)
+                notes.setdefault(note_record.group, []).append(noted)
+                if not note_record.group and note_record.header.kind == Kind.COORDINATOR:
                     coordinator.append(noted)
                 continue
             about = read_offsets_key(record.key) if record.key is not None else None
@@ -101,7 +101,7 @@ class Holes:
         self.begin = min((row.from_offset for row in rows), default=0)
 
     def between(self, after: int, before: int) -> set[str]:
-        """Why some are missing between these two offsets, which are there themselves."""
+        """The reasons for missing offsets between these two existing ones."""
         found = {why for first, last, why in self._holes if first < before and last > after}
         if after < 0 and self.begin > 0:
             found.add("retention")
@@ -109,7 +109,7 @@ class Holes:
 
 
 def horizon_ms(coverage: Iterable[Coverage], now_ms: int) -> int:
-    """Up to here everything is read that will ever be: the older end of the two logs."""
+    """The time up to which both logs are read completely."""
     ends: dict[str, int] = {}
     for row in coverage:
         ends[row.log] = max(ends.get(row.log, -1), row.to_ms if row.to_ms is not None else -1)
@@ -117,12 +117,12 @@ def horizon_ms(coverage: Iterable[Coverage], now_ms: int) -> int:
 
 
 class People:
-    """Who is behind a member id, as far as any note or record of the group says."""
+    """The client id, host and instance id of each member id, from any note or record of the group."""
 
     def __init__(self, events: Events) -> None:
         self._known: dict[str, Who] = {}
         for noted in events.notes:
-            body = noted.told.body
+            body = noted.record.body
             if isinstance(body, MemberJoin):
                 self._known.setdefault(body.member_id, Who(body.member_id, body.instance_id, body.client_id, body.host))
             elif isinstance(body, StaticReplaced):
@@ -138,17 +138,17 @@ class People:
 
 
 def note_rows(cluster: str, group: str, notes: Iterable[Noted]) -> list[NoteRow]:
-    return [_note_row(cluster, one) for one in notes if one.told.group == group]
+    return [_note_row(cluster, note) for note in notes if note.record.group == group]
 
 
 def _note_row(cluster: str, noted: Noted) -> NoteRow:
-    header, body = noted.told.header, noted.told.body
+    header, body = noted.record.header, noted.record.body
     return NoteRow(
         cluster,
         noted.partition,
         noted.offset,
         header.ts,
-        noted.told.group,
+        noted.record.group,
         header.kind,
         Kind(header.kind).name.lower(),
         header.seq,

@@ -1,4 +1,4 @@
-"""How long members were away: the samples from which a session timeout is chosen."""
+"""Absences of members: the samples from which a session timeout is chosen."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ HEARTBEAT_GAP, DEATH = "heartbeat_gap", "death"
 
 def gaps_of(cluster: str, group: str, restarts: Restarts, notes: Sequence[NoteRow]) -> list[Gap]:
     found = [
-        Gap(cluster, group, one.member_key, one.went_ms, *one.away, one.source, True, one.partitions, one.episodes, one.confidence)
-        for one in without_loops(restarts.returns)
+        Gap(cluster, group, code.member_key, code.went_ms, *code.away, code.source, True, code.partitions, code.episodes, code.confidence)
+        for code in without_loops(restarts.returns)
     ]
     found += [
         Gap(cluster, group, key, at_ms, gap_ms, gap_ms, HEARTBEAT_GAP, True, None, [], "exact") for key, at_ms, gap_ms in late_heartbeats(notes)
@@ -62,7 +62,7 @@ def _longest(loop: list[Return]) -> Return:
 
 
 def late_heartbeats(notes: Sequence[NoteRow]) -> Iterable[tuple[str, int, int]]:
-    """Member, since when, for how long: heartbeats that came late, but in time."""
+    """Late heartbeats within the session timeout: member, time, gap."""
     for note in notes:
         if note.name == "heartbeats":
             for late in json.loads(note.body)["members"]:

@@ -1,4 +1,4 @@
-"""Fields gathered from bytes by where they are: numbers with numpy; texts are cut out by Arrow, and never become Python objects."""
+"""Gather fields from bytes by their positions: numbers with numpy, texts with Arrow, without Python objects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipeline.batches import Bytes, Ints
 
 
 def number(data: Bytes, at: Ints, size: int) -> Ints:
-    """The big-endian number of so many bytes at each place."""
+    """The big-endian number of `size` bytes at each position."""
     every = np.ndarray((len(data) - size + 1,), dtype=f">i{size}", buffer=data, strides=(1,))
     return every[at].astype(np.int64)
 
@@ -19,12 +19,12 @@ def texts(raw: bytes, at: Ints, size: Ints) -> pa.Array:
     found = blobs(raw, at, size)
     try:
         return found.cast(pa.string())
-    except pa.ArrowInvalid:  # no UTF-8: what it cannot be is marked, as the reference does
+    except pa.ArrowInvalid:  # not UTF-8: use replacement characters, as the reference does
         return pa.array([one if one is None else one.decode("utf-8", "replace") for one in found.to_pylist()], pa.string())
 
 
 def blobs(raw: bytes, at: Ints, size: Ints) -> pa.Array:
-    """Null where the size is below 0. The places are in order; the bytes are cut at both ends of each, and every other piece is one of them."""
+    """Null if the size is below 0. The positions are ordered; the bytes are cut at both ends of each, and every other piece is a value."""
     known = np.flatnonzero(size >= 0)
     cuts = np.empty(2 * len(known) + 1, np.int32)
     cuts[0:-1:2] = at[known]

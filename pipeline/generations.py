@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from zlib import crc32
 
-from history import Image
+from history import GroupRecord
 from history.consumer import partitions_of, topics_of
 from history.inferred import is_replacement, joined_by
 from pipeline.events import Holes
@@ -15,16 +15,16 @@ from protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadat
 NO_GENERATION = -1  # of a tombstone
 
 
-def generation_rows(cluster: str, group: str, images: Sequence[Image], holes: Holes) -> list[Generation]:
+def generation_rows(cluster: str, group: str, images: Sequence[GroupRecord], holes: Holes) -> list[Generation]:
     rows = []
-    before: Image | None = None
+    before: GroupRecord | None = None
     for image in images:
         rows.append(_generation(cluster, group, before, image, holes))
         before = image
     return rows
 
 
-def _generation(cluster: str, group: str, before: Image | None, image: Image, holes: Holes) -> Generation:
+def _generation(cluster: str, group: str, before: GroupRecord | None, image: GroupRecord, holes: Holes) -> Generation:
     stored = image.stored
     if stored is None:
         return Generation(cluster, group, NO_GENERATION, image.offset, image.at_ms, None, None, None, None, None, 0, 0, None, True, True, False)
@@ -52,16 +52,16 @@ def _generation(cluster: str, group: str, before: Image | None, image: Image, ho
     )
 
 
-def member_rows(cluster: str, group: str, images: Sequence[Image]) -> list[Member]:
+def member_rows(cluster: str, group: str, images: Sequence[GroupRecord]) -> list[Member]:
     rows: list[Member] = []
     for image in images:
         stored = image.stored
         if stored is not None:
-            rows += [_member(cluster, group, image, stored, one) for one in sorted(stored.members, key=lambda one: one.member_id)]
+            rows += [_member(cluster, group, image, stored, member) for member in sorted(stored.members, key=lambda one: one.member_id)]
     return rows
 
 
-def _member(cluster: str, group: str, image: Image, stored: GroupMetadataValue, member: MemberMetadata) -> Member:
+def _member(cluster: str, group: str, image: GroupRecord, stored: GroupMetadataValue, member: MemberMetadata) -> Member:
     return Member(
         cluster,
         group,

@@ -1,4 +1,4 @@
-"""Time that is excused: of rebalances, and of coordinators that were away. A clock that stands still meanwhile."""
+"""Excused time: rebalances and coordinator outages. The clock of a group stops during excused time."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pyarrow as pa
 from pipeline.columns import MISSING, Ints, ints, locate
 from pipeline.series import picked
 
-# A rebalance may take as long as the usual max.poll.interval.ms; a group that does nothing else is not excused for good.
+# At most the default of max.poll.interval.ms is excused per rebalance, so that endless rebalances do not hide a lag.
 REBALANCE_MS_MAX: Final = 5 * 60_000
 
 Interval = tuple[int, int]
 
 
 class Clock(NamedTuple):
-    """Excused intervals, apart from each other, by group and time."""
+    """Disjoint excused intervals, sorted by group and time."""
 
     groups: Ints
     since: Ints
@@ -27,14 +27,14 @@ class Clock(NamedTuple):
     before: Ints  # excused in the group before this one begins
 
     def counted(self, group: Ints, at: Ints) -> Ints:
-        """What this clock shows."""
+        """The time counted by this clock, which stops in excused intervals."""
         index = locate(self.groups, self.since, group, at, "right") - 1
         mine = (index >= 0) & (picked(self.groups, index) == group)
         inside = np.minimum(picked(self.until, index), at) - picked(self.since, index)
         return at - np.where(mine, picked(self.before, index) + inside, 0)
 
     def shows(self, group: Ints, counted: Ints) -> Ints:
-        """When it first shows that."""
+        """The first moment at which the clock reaches this count."""
         index = locate(self.groups, self.since - self.before, group, counted, "left") - 1
         mine = (index >= 0) & (picked(self.groups, index) == group)
         excused = picked(self.before, index) + picked(self.until, index) - picked(self.since, index)
@@ -65,7 +65,7 @@ def _apart(intervals: Sequence[Interval]) -> list[tuple[int, int, int]]:
 
 
 def excused(groups: Sequence[str], rebalances: pa.Table, notes: pa.Table, now_ms: int) -> dict[str, list[Interval]]:
-    """Of these groups of one bucket: from gold `rebalances` and silver `notes` of the same."""
+    """Excused intervals of these groups, from gold `rebalances` and silver `notes` of their bucket."""
     away = outages(notes, now_ms)
     out = {name: list(away) for name in groups}
     starts, ends = ints(rebalances["start_lo_ms"]), ints(rebalances["end_ms"])
@@ -77,7 +77,7 @@ def excused(groups: Sequence[str], rebalances: pa.Table, notes: pa.Table, now_ms
 
 
 def outages(notes: pa.Table, now_ms: int) -> list[Interval]:
-    """While the coordinator of the bucket was suspended or not loaded, as its notes say (kind 9)."""
+    """Times at which the bucket's coordinator was suspended or not loaded, from its notes (kind 9)."""
     kinds = ints(notes["kind"]) == 9
     out: list[Interval] = []
     since: int | None = None

@@ -45,8 +45,8 @@ def _row(
     totals: dict[str, Any] | None,
     coverage: float,
 ) -> Group:
-    known = [one for one in episodes if not one.missing]
-    moments = [one.append_ms for one in generations] + [ms for one in episodes for ms in (one.start_lo_ms, one.end_ms) if ms is not None]
+    known = [episode for episode in episodes if not episode.missing]
+    moments = [generation.append_ms for generation in generations] + [ms for episode in episodes for ms in (episode.start_lo_ms, episode.end_ms) if ms is not None]
     if totals is not None and totals["first_ms"] is not None:
         moments += [totals["first_ms"], totals["last_ms"]]
     first, last = min(moments, default=0), max(moments, default=0)
@@ -57,7 +57,7 @@ def _row(
     return Group(
         cluster=cluster,
         group=group,
-        protocol_type=next((one.protocol_type for one in reversed(generations) if one.protocol_type), None),
+        protocol_type=next((generation.protocol_type for generation in reversed(generations) if generation.protocol_type), None),
         first_ms=first,
         last_ms=last,
         state=_state(newest, episodes),
@@ -138,7 +138,7 @@ def _live_from(generations: Sequence[Generation]) -> int:
 
     Commit times are known by the minute. In the minute of the deletion, the newest group record decides.
     """
-    deleted_ms = max((one.append_ms for one in generations if one.tombstone), default=None)
+    deleted_ms = max((generation.append_ms for generation in generations if generation.tombstone), default=None)
     if deleted_ms is None:
         return 0
     minute_ms = deleted_ms - deleted_ms % MINUTE_MS
@@ -146,10 +146,10 @@ def _live_from(generations: Sequence[Generation]) -> int:
 
 
 def _share(coverage: Iterable[Coverage]) -> float:
-    """Of the offsets of the bucket's __consumer_offsets, those of which every record is there."""
+    """The share of the offsets of the bucket's __consumer_offsets that are complete."""
     rows = [one for one in coverage if one.log == OFFSETS]
-    whole = sum(one.to_offset - one.from_offset + 1 for one in rows)
-    complete = sum(one.to_offset - one.from_offset + 1 for one in rows if one.complete)
+    whole = sum(row.to_offset - row.from_offset + 1 for row in rows)
+    complete = sum(row.to_offset - row.from_offset + 1 for row in rows if row.complete)
     return round(complete / whole, 4) if whole else 0.0
 
 

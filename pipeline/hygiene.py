@@ -1,4 +1,4 @@
-"""Gold `hygiene`: what is to be tidied up, as the newest records of each group of a bucket say."""
+"""Gold `hygiene`: cleanup recommendations from the newest records of each group of a bucket."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ TEXT_MAX: Final = 20  # names in one line of details
 @dataclass(frozen=True)
 class Policy:
     dead_ms: int = 7 * DAY_MS  # without members and commits
-    recent_ms: int = 3_600_000  # a commit that is no older is one of now
+    recent_ms: int = 3_600_000  # newer commits count as current
     retention_ms: int = 7 * DAY_MS  # offsets.retention.minutes
     expiry_warning_ms: int = DAY_MS
     session_ms_min: int = 10_000
     session_ms_max: int = 600_000
     metadata_bytes: int = 1_024
-    returns: int = 3  # of one instance in `returns_ms`: two processes have its name
+    returns: int = 3  # returns of an instance in `returns_ms` that show two processes with its id
     returns_ms: int = 600_000
 
 
 class Offset(NamedTuple):
-    """What a partition has committed last."""
+    """The last committed offset of a partition."""
 
     topic: str
     partition: int
@@ -54,7 +54,7 @@ def hygiene(
     now_ms: int,
     policy: Policy | None = None,
 ) -> list[Hygiene]:
-    """Of one bucket. `series`: at least the last commit of each partition, as `State.tails` has it."""
+    """The findings of one bucket. `series`: at least the last commit of each partition, as `State.tails` has it."""
     rules = policy or Policy()
     records: dict[str, list[Generation]] = _grouped(rows_of(Generation, generations))
     people: dict[str, list[Member]] = _grouped(rows_of(Member, members))
@@ -67,12 +67,12 @@ def hygiene(
         at_ms = {row.offset: row.append_ms for row in records.get(group, [])}
         rows += instances(cluster, group, people.get(group, []), at_ms, returned.get(group, []), rules)
     rows += lost(cluster, standing)
-    # Members that are alike in all that people see are one row.
+    # Members with the same visible fields share a row.
     return [row for _, row in sorted({(row.group, row.kind, row.topic or "", row.topic_partition or 0, row.detail): row for row in rows}.items())]
 
 
 class Group:
-    """One group as it is now."""
+    """The current state of one group."""
 
     def __init__(
         self, cluster: str, group: str, records: Sequence[Generation], members: Sequence[Member], offsets: Sequence[Offset], now_ms: int, rules: Policy
@@ -84,7 +84,7 @@ class Group:
         self._members = [row for row in members if self._newest is not None and row.offset == self._newest.offset]
         self._now_ms = now_ms
         self._rules = rules
-        self._committed_ms = max((one.append_ms for one in offsets), default=MISSING)
+        self._committed_ms = max((offset.append_ms for offset in offsets), default=MISSING)
         self._changed_ms = self._newest.append_ms if self._newest is not None else MISSING
 
     def rows(self) -> Iterator[Hygiene]:
@@ -93,23 +93,23 @@ class Group:
             yield from self._assignments()
         elif self._offsets:
             yield from self._abandoned()
-        for one in self._offsets:
-            if one.metadata_bytes > self._rules.metadata_bytes:
-                yield self._row("metadata_bloat", f"{one.metadata_bytes} bytes of metadata with each commit", one.append_ms, one)
+        for offset in self._offsets:
+            if offset.metadata_bytes > self._rules.metadata_bytes:
+                yield self._row("metadata_bloat", f"{offset.metadata_bytes} bytes of metadata with each commit", offset.append_ms, offset)
 
     def _abandoned(self) -> Iterator[Hygiene]:
-        """Nobody is in the group. Offsets of one that never had members expire one by one, others by when it was left."""
+        """Groups without members. Offsets of a group that never had members expire one by one; those of others after it became empty."""
         last = max(self._committed_ms, self._changed_ms)
         quiet = self._now_ms - last
         if self._now_ms - self._committed_ms <= self._rules.recent_ms and self._committed_ms > self._changed_ms:
             yield self._row("commits_without_members", "offsets are committed by a client that is not in the group", self._committed_ms)
         elif quiet >= self._rules.dead_ms:
             yield self._row("dead_group", f"no members and no commits for {quiet // DAY_MS} days, {len(self._offsets)} offsets", last)
-        for one in self._offsets:
-            expires = max(one.append_ms, self._changed_ms) + self._rules.retention_ms
+        for offset in self._offsets:
+            expires = max(offset.append_ms, self._changed_ms) + self._rules.retention_ms
             if expires <= self._now_ms + self._rules.expiry_warning_ms:
                 hours = max(0, expires - self._now_ms) // 3_600_000
-                yield self._row("offsets_about_to_expire", f"in {hours} hours, unless somebody joins or commits", one.append_ms, one)
+                yield self._row("offsets_about_to_expire", f"in {hours} hours, unless somebody joins or commits", offset.append_ms, offset)
 
     def _sessions(self) -> Iterator[Hygiene]:
         for member in self._members:
@@ -127,10 +127,10 @@ class Group:
             if not member.assigned:
                 yield self._row("idle_member", f"{_name(member)} has no partition: {len(self._members)} members for {len(taken)} partitions", self._changed_ms)
         wanted = {topic for member in self._members for topic in member.topics}
-        for one in self._offsets:
-            if f"{one.topic}-{one.partition}" not in taken:
-                why = "no member has it" if one.topic in wanted else "no member subscribes to its topic any more"
-                yield self._row("unowned_partition", why, one.append_ms, one)
+        for offset in self._offsets:
+            if f"{offset.topic}-{offset.partition}" not in taken:
+                why = "no member has it" if offset.topic in wanted else "no member subscribes to its topic any more"
+                yield self._row("unowned_partition", why, offset.append_ms, offset)
 
     def _row(self, kind: str, detail: str, at_ms: int, about: Offset | None = None) -> Hygiene:
         return Hygiene(
@@ -141,7 +141,7 @@ class Group:
 def instances(
     cluster: str, group: str, members: Iterable[Member], at_ms: Mapping[int, int], replaced: Iterable[Replaced], rules: Policy
 ) -> Iterator[Hygiene]:
-    """Instance ids that more than one process has: they take turns, or come back all the time."""
+    """Instance ids that several processes share: they alternate between hosts, or return too often."""
     hosts: dict[str, list[str]] = defaultdict(list)
     moved: dict[str, int] = {}
     for member in sorted(members, key=lambda row: row.offset):
@@ -149,7 +149,7 @@ def instances(
             hosts[member.instance_id].append(member.host)
             moved[member.instance_id] = at_ms.get(member.offset, 0)
     for instance, seen in sorted(hosts.items()):
-        if len(seen) > len(set(seen)):  # one that moves is seen on each host once
+        if len(seen) > len(set(seen)):  # a process that moves appears once on each host
             text = f"{instance} is on {_some(sorted(set(seen)))} in turn"
             yield Hygiene(cluster, group, None, None, "host_shared_instance", text, moved[instance])
     times: dict[str, list[int]] = defaultdict(list)
@@ -171,7 +171,7 @@ def lost(cluster: str, standing: pa.Table) -> Iterator[Hygiene]:
 
 
 def last_offsets(series: Series) -> dict[str, list[Offset]]:
-    """Of each group its offsets that are not removed, by topic and partition."""
+    """The committed offsets of each group, sorted by topic and partition."""
     last = np.flatnonzero(last_of(series.series) & ~series.removed)
     rows = series.commits.select(["group", "topic", "topic_partition", "append_ms", "metadata"]).take(pa.array(series.rows[last]))
     sizes: Ints = ints(pc.fill_null(pc.binary_length(rows["metadata"]), 0).cast(pa.int64()))

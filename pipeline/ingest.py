@@ -1,6 +1,6 @@
-"""Ingestion: what is new in the logs becomes bronze files, and one publication says that they exist and how far was read.
+"""Ingestion: write new records of the logs to bronze files, then publish the files and the cursors at once.
 
-Whatever dies between two steps, the next run begins at the published cursors: nothing is there twice, and nothing is lost.
+After a crash the next run begins at the published cursors, so no record is read twice or lost.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from pipeline.wire_reading import WireRead, WireSplit, plan_wire
 
 __all__ = ["BadInput", "Inputs", "ingest"]
 
-ATTEMPTS: Final = 10  # to plan anew, where a cleaner exchanges segments between planning and reading
-SURVEY_HERE_BYTES: Final = 64 << 20  # less than this is not worth a job of Spark's
+ATTEMPTS: Final = 10  # plans, if a cleaner replaces segments between planning and reading
+SURVEY_HERE_BYTES: Final = 64 << 20  # smaller inputs are surveyed without a Spark job
 FILE_BYTES: Final = 256 << 20  # of rows in memory
-LEFT_OUT: Final = {  # of what is counted, that for which there is more to say than a number
+LEFT_OUT: Final = {  # texts for counters that need an explanation
     "quarantined_bytes": "bytes are damaged and left out: the table `segments` says where",
     "diverged": "batches differ between the replicas: those of the later leader count",
     "undecided": "records wait for the end of a transaction: a later run reads them",
@@ -57,20 +57,20 @@ class ReadTask(NamedTuple):
         return self.wire.records if self.wire is not None else sum(split.records for split in self.splits)
 
 
-class Wrote(NamedTuple):
-    """Files that nobody sees yet; and what was found out on the way."""
+class TaskResult(NamedTuple):
+    """Unpublished files, and the results of the reads."""
 
     files: list[File]
     reads: list[Read]  # of each split
     segments: Sequence[Segment] = ()
     coverage: Sequence[Coverage] = ()
     cursor: Cursor | None = None
-    bad: str = ""  # what is wrong with the input
+    bad: str = ""  # errors of the input
     changed: bool = False
 
 
 def ingest(warehouse: Warehouse, runner: Runner, inputs: Inputs, progress: Progress) -> dict[str, object]:
-    """What was done, for people. The caller holds the lock. Raises BadInput, and nothing is published then."""
+    """Ingest new records; return a summary. The caller holds the lock. On BadInput nothing is published."""
     for _ in range(ATTEMPTS):
         try:
             return _ingest(warehouse, runner, inputs, progress)
@@ -121,7 +121,7 @@ def cursors_of(current: Current) -> dict[LogId, Cursor]:
 
 
 def survey_all(inputs: Inputs, cursors: Mapping[LogId, Cursor], runner: Runner) -> Plan:
-    """As `splits.plan`, by as many processes as the runner has where there is much to look at."""
+    """Like `splits.plan`, but large inputs are surveyed in parallel by the runner."""
     tasks = []
     for id, folders in sorted(replicas(folders_of(inputs)).items()):
         cursor = cursors.get(id)
@@ -138,7 +138,7 @@ def survey_all(inputs: Inputs, cursors: Mapping[LogId, Cursor], runner: Runner) 
 
 
 def survey_log(task: SurveyTask) -> Plan | str:
-    """What is wrong, as text: an exception would come out of Spark with the traces of two languages."""
+    """The plan, or an error text: Spark would add the traces of two languages to an exception."""
     try:
         return plan_log(task.id, task.folders, task.cursor, task.on_corrupt)
     except BadInput as error:
@@ -146,7 +146,7 @@ def survey_log(task: SurveyTask) -> Plan | str:
 
 
 def _together(splits: Sequence[Split]) -> Iterator[tuple[Split, ...]]:
-    """Neighbours of one log, as many as make a task worth its while."""
+    """Group consecutive splits of one log into tasks of a useful size."""
     found: list[Split] = []
     for split in splits:
         size = sum(one.bytes for one in found) + split.bytes
@@ -162,22 +162,22 @@ def _together(splits: Sequence[Split]) -> Iterator[tuple[Split, ...]]:
 # Reading
 
 
-def write_rows(task: ReadTask) -> Wrote:
+def write_rows(task: ReadTask) -> TaskResult:
     warehouse = Warehouse(Path(task.warehouse))
     files: list[File] = []
     try:
         if task.wire is not None:
             reading = WireRead(task.wire)
             _write(warehouse, task, task.wire.id, reading.rows(), files)
-            return Wrote(files, [], *reading.finish())
+            return TaskResult(files, [], *reading.finish())
         reads = [Read() for _ in task.splits]
         rows = (batch for split, read in zip(task.splits, reads, strict=True) for batch in read_split(split, read))
         _write(warehouse, task, task.splits[0].id, rows, files)
-        return Wrote(files, reads)
+        return TaskResult(files, reads)
     except BadInput as error:
-        return Wrote([], [], bad=str(error))
+        return TaskResult([], [], bad=str(error))
     except Changed:
-        return Wrote([], [], changed=True)
+        return TaskResult([], [], changed=True)
 
 
 def _write(warehouse: Warehouse, task: ReadTask, id: LogId, rows: Iterator[pa.RecordBatch], files: list[File]) -> None:
@@ -198,11 +198,11 @@ def _write(warehouse: Warehouse, task: ReadTask, id: LogId, rows: Iterator[pa.Re
     flush()
 
 
-# What is published
+# Publishing
 
 
-def _with_losses(plan: Plan, tasks: Sequence[ReadTask], wrote: Sequence[Wrote], on_corrupt: str) -> tuple[list[Segment], list[Coverage]]:
-    """Batches whose checksum is right and whose records are none are found when they are read."""
+def _with_losses(plan: Plan, tasks: Sequence[ReadTask], wrote: Sequence[TaskResult], on_corrupt: str) -> tuple[list[Segment], list[Coverage]]:
+    """Add losses found while reading: batches with a right checksum and unreadable records."""
     segments = {(row[:3], row.path): row for row in plan.segments}
     covered = list(plan.coverage)
     for task, one in zip(tasks, wrote, strict=True):

@@ -1,4 +1,4 @@
-"""What is read: data directories of brokers, ours or Kafka's, and which segments of which logs are in them.
+"""The input: data directories of Tenure or Kafka, and the log segments in them.
 
 Nothing is opened for writing and no lock is taken, so a broker may run on a directory. Its cleaner exchanges segments meanwhile:
 files are opened first and the folder is listed again, until both say the same.
@@ -28,17 +28,17 @@ WIRE: Final = "kafka://"
 QUARANTINE: Final = "quarantine"
 FAIL: Final = "fail"
 NO_CLUSTER: Final = "unknown"
-LISTINGS_MAX: Final = 20  # of a folder whose cleaner is at work
+LISTINGS_MAX: Final = 20  # listings of a folder that changes during cleaning
 
 _LOG_FOLDER: Final = re.compile(r"(.+)-(\d{1,10})", re.ASCII)
 
 
 class BadInput(Exception):
-    """In one line for people: what cannot be read, and why."""
+    """An input cannot be read; the text says why in one line."""
 
 
 class NoAnswer(BadInput):
-    """No broker is where one was said to be."""
+    """No broker answers at the given address."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Inputs:
 
     offsets: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    cluster: str = ""  # what to call the cluster, instead of its id
+    cluster: str = ""  # the cluster's name, instead of its id
     on_corrupt: str = QUARANTINE
     until: Mapping[int, int] = field(default_factory=dict)  # by partition: nothing of __consumer_offsets is read from this offset on
 
@@ -65,7 +65,7 @@ class Inputs:
 
     @property
     def directories(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Each with the topics that are read there."""
+        """Each directory with the topics to read from it."""
         both = [(source, tuple(LOGS)) for source in self.offsets]
         return [(source, topics) for source, topics in both + [(source, (NOTES_TOPIC,)) for source in self.notes] if not is_wire(source)]
 
@@ -95,7 +95,7 @@ class LogId(NamedTuple):
 
     @property
     def bucket(self) -> str:
-        """A group's offsets and its notes are in partitions of one number."""
+        """The bucket: offsets and notes of a group are in partitions with the same number."""
         return f"{self.cluster}/{self.partition}"
 
 
@@ -119,7 +119,7 @@ class SegmentFile(NamedTuple):
 
 
 def open_for_reading(path: str, _flags: int = 0) -> int:
-    """Of an ordinary file: a pipe of that name would be waited for until somebody writes into it. Also an opener for `open`."""
+    """Open an ordinary file; opening a pipe of that name would wait for a writer. Also an opener for `open`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -128,7 +128,7 @@ def open_for_reading(path: str, _flags: int = 0) -> int:
 
 
 class PlainFiles(OsDisk):
-    """The disk for reading the side files of a directory that strangers have filled."""
+    """A disk that reads ordinary files only, for directories that others have written."""
 
     def read_text(self, path: str) -> str:
         with open(path, encoding="utf-8", opener=open_for_reading) as file:
@@ -154,7 +154,7 @@ def _folders(source: str, topics: Sequence[str], inputs: Inputs) -> list[Folder]
             return [_folder(source, os.path.dirname(source), inputs)]
         named = sorted((entry for entry in os.scandir(source) if _log_of(entry.name, topics) is not None), key=lambda entry: entry.name)
         for entry in named:
-            if not entry.is_dir():  # or a link that leads nowhere: to leave out a log without a word would be a wrong answer
+            if not entry.is_dir():  # or a dangling link: skipping a log silently would give a wrong answer
                 raise BadInput(f"{entry.path}: is no folder, and the name is that of a log")
     except OSError as error:
         raise BadInput(f"{error.filename or source}: {error.strerror}") from None
@@ -196,7 +196,7 @@ def _why_nothing(source: str, topics: Sequence[str]) -> str:
 
 
 def segments_of(folder: Folder, opened: ExitStack) -> list[SegmentFile]:
-    """In order, as they were all there at one moment; `opened` closes them."""
+    """The segments in order, a consistent listing; `opened` closes them."""
     disk = OsDisk()
     for _ in range(LISTINGS_MAX):
         held = ExitStack()
@@ -227,7 +227,7 @@ def _open_segment(folder: Folder, base: int, held: ExitStack) -> SegmentFile:
 
 
 def _is_there(segment: SegmentFile) -> bool:
-    """Still under its name: a cleaner puts another file there."""
+    """Whether the file still has its name: a cleaner replaces the file."""
     return os.path.samestat(os.stat(segment.path), os.fstat(segment.descriptor))
 
 

@@ -1,4 +1,4 @@
-"""Gold `lag_1m`: how far behind each partition was in each minute in which a commit or an end offset said something of it."""
+"""Gold `lag_1m`: the lag of each partition in each minute with a commit or an end offset sample."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pipeline.columns import MINUTE_MS, MISSING, Flags, Floats, Ints, Line, coded, firsts, optional
+from pipeline.columns import MINUTE_MS, MISSING, Flags, Floats, Ints, SortedRows, coded, firsts, optional
 from pipeline.schema import schema_of
 from pipeline.series import LOOKBACK_MS, ORIGINS, Moments, Samples, View
 
@@ -36,7 +36,7 @@ def lag_by_minute(view: View, since_ms: int) -> pa.Table:
     low = np.where(high == MISSING, MISSING, low)
 
     owner, at, lag, minute = seen.series[last], seen.at[last], seen.lag[last], minute[last]
-    window = Line(owner, minute)
+    window = SortedRows(owner, minute)
     slope = Slope(at, lag)
     growth_5, growth_60 = (slope.since(window.find(owner, minute - (minutes - 1), "left")) for minutes in (5, 60))
     drain = _drain(lag, growth_5, growth_60)
@@ -65,7 +65,7 @@ def lag_by_minute(view: View, since_ms: int) -> pa.Table:
 
 
 def _time_lag(part: Ints, samples: Samples, at: Ints, lag: Ints, committed: Ints) -> tuple[Ints, Flags]:
-    """How long ago the log ended where the group is now; and whether it may be longer."""
+    """The time since the log end passed the committed offset; and whether it is only a lower bound."""
     behind = np.flatnonzero((lag != 0) & (lag != MISSING))
     passed, since_first = samples.passed_at(part[behind], committed[behind])
     time_lag = np.where(lag == 0, 0, MISSING)
@@ -83,11 +83,11 @@ class Slope:
         self._at = at - at.min()
         t = np.where(self._known, self._at, 0)
         y = np.where(self._known, np.minimum(lag, LAG_MAX), 0)
-        # Products wrap around 2**64, and so do their sums; what is left of a window after its base is moved is small, and right.
+        # Products and sums wrap around 2**64; the values of a window relative to its base are small, and exact.
         self._totals = [np.concatenate((np.zeros(1, np.int64), np.cumsum(part, dtype=np.int64))) for part in (self._known, t, y, t * t, t * y)]
 
     def since(self, row: Ints) -> tuple[Floats, Flags]:
-        """For each row the line from that row up to it, and where there is one."""
+        """For each row the line from that row up to it, and whether there is one."""
         n, sum_t, sum_y, sum_tt, sum_ty = (total[1:] - total[row] for total in self._totals)
         shift = self._at
         sum_tt += shift * (n * shift - 2 * sum_t)
@@ -101,7 +101,7 @@ class Slope:
 
 
 def _drain(lag: Ints, growth_5: tuple[Floats, Flags], growth_60: tuple[Floats, Flags]) -> Ints:
-    """Until the lag is 0 at the pace of the last minutes."""
+    """The time until the lag is 0, at the rate of the last minutes."""
     pace = np.where(growth_5[1], growth_5[0], growth_60[0])
     falls = pace < 0
     ms = np.minimum(np.maximum(lag, 0) / np.where(falls, -pace, 1.0) * 1000.0, 9e15)

@@ -1,6 +1,6 @@
-"""End offsets of a live cluster: what its brokers answer when they are asked, each time that their logs are read.
+"""End offsets of a live cluster, requested from its brokers whenever their logs are read.
 
-The answers are kept beside what was ingested, for nobody can ask for them again: a build makes rows of `end_offsets` of them.
+The replies are kept beside the ingested records, since they cannot be requested again later: a build makes `end_offsets` rows of them.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from pipeline.schema import joined, rows_of, table_of
 from pipeline.warehouse import Current, Warehouse
 from pipeline.wire import Client
 
-TABLE: Final = "live_ends"  # of its own, for what is built anew is made of it
+TABLE: Final = "live_ends"  # a separate table, since a full build reads it
 BUCKET: Final = "live"  # of a cluster, beside its partitions
 TOPICS: Final = "live_topics"
-PATIENCE_S: Final = 10.0  # without these samples there is no lag of now, and nothing else is missing
+PATIENCE_S: Final = 10.0  # without these samples only the current lag is missing
 
 Ends = Mapping[tuple[str, int], tuple[int | None, int]]
 
 
 def note_ends(warehouse: Warehouse, inputs: Inputs, progress: Progress) -> None:
-    """Where the topics that groups commit for end now. The caller holds the lock, and has ingested."""
+    """Store the current end offsets of committed topics. The caller holds the lock and has ingested."""
     if not inputs.brokers:
         return
     current = warehouse.current()
@@ -55,12 +55,12 @@ def note_ends(warehouse: Warehouse, inputs: Inputs, progress: Progress) -> None:
 
 
 def client_topics(client: Client, inputs: Inputs, topics: Mapping[str, set[str]]) -> list[str]:
-    client.logs(())  # its name is known then
+    client.logs(())  # after this the cluster's name is known
     return sorted(topics.get(inputs.cluster or client.cluster, ()))
 
 
 def committed_topics(warehouse: Warehouse, current: Current) -> dict[str, set[str]]:
-    """By cluster. What was ingested since the last build is not among the tails yet."""
+    """The committed topics of each cluster, with records ingested since the last build."""
     found: dict[str, set[str]] = defaultdict(set)
     for cluster, names in current.build.get(TOPICS, {}).items():
         found[cluster].update(names)
@@ -71,7 +71,7 @@ def committed_topics(warehouse: Warehouse, current: Current) -> dict[str, set[st
 
 
 def with_live_ends(warehouse: Warehouse, current: Current) -> Current:
-    """With what brokers answered since the last build."""
+    """Add the brokers' replies since the last build."""
     for file in [file for file in current.of(TABLE) if file.run > current.built]:
         rows = joined("end_offsets", [warehouse.load(file)])
         current = replace(current, files=current.replacing((), [warehouse.write("end_offsets", current.run, file.bucket, rows)]))
@@ -79,7 +79,7 @@ def with_live_ends(warehouse: Warehouse, current: Current) -> Current:
 
 
 def _before(warehouse: Warehouse, current: Current, bucket: str) -> Ends:
-    """What was answered last."""
+    """The last stored reply."""
     last = max(current.of(TABLE, bucket), key=lambda file: file.run, default=None)
     rows = rows_of(EndOffset, joined("end_offsets", [warehouse.load(last)])) if last is not None else []
-    return {(one.topic, one.topic_partition): (one.log_start, one.end_offset) for one in rows}
+    return {(row.topic, row.topic_partition): (row.log_start, row.end_offset) for row in rows}

@@ -1,8 +1,7 @@
-"""Where keys and values of records are: of thousands of batches at once, record k of each of them in step k.
+"""Find keys and values of the records of thousands of batches at once: step k reads record k of each batch.
 
 A batch that is in any way unusual (headers, lengths that lie, varints of more bytes than here) is said to be odd, and read by
-`protocol.batch.records`, which is the reference: so there is one place that says what is wrong, and this only finds
-that something is. When few batches have records left, each goes its own way to its end.
+`protocol.batch.records`, the reference. Only the reference describes errors; this module just detects them. When few batches have records left, each goes its own way to its end.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from numpy.typing import NDArray
 from pipeline.batches import Bytes, Ints
 from protocol.batch_record import RECORD_BYTES_MIN
 
-PADDING: Final = 64  # bytes behind the last batch that may be looked at
-TOGETHER_MIN: Final = 24  # batches for which a step of numpy costs less than they do one by one
+PADDING: Final = 64  # bytes that may be read past the last batch
+TOGETHER_MIN: Final = 24  # number of batches from which a numpy step is cheaper than one by one
 SIZE_BYTES_MAX: Final = 4  # of a varint that is a length; longer ones are odd
 TIME_BYTES_MAX: Final = 8
 TIME_MAX: Final = 1 << 61
 
 
 class Batches(NamedTuple):
-    """Where the records of each batch are, and what its header says."""
+    """The position of the records of each batch, and its header fields."""
 
     begin: Ints
     end: Ints
@@ -42,11 +41,11 @@ class Walked(NamedTuple):
     key_size: Ints
     value_at: Ints
     value_size: Ints
-    odd: NDArray[np.bool_]  # of each batch; none of its records is here
+    odd: NDArray[np.bool_]  # of each batch; the records of an odd batch are left out
 
 
 def walk(data: Bytes, batches: Batches) -> Walked:
-    """`data` has PADDING bytes behind the last batch."""
+    """`data` has PADDING bytes after the last batch."""
     count = batches.records
     odd = (count < 0) | (count * RECORD_BYTES_MIN > batches.end - batches.begin) | (np.abs(batches.base_ms) > TIME_MAX)
     odd |= (count == 0) & (batches.begin != batches.end)
@@ -91,7 +90,7 @@ def _step(data: Bytes, batches: Batches, active: Ints, at: Ints, before: Ints, f
     """One record of each active batch."""
     size, at, wrong = _varints(data, at, SIZE_BYTES_MAX)
     end = at + size
-    # From here on nothing may be looked at behind the batches: what is wrong stands still.
+    # Positions must not move past the batches from here on: a wrong batch keeps its position.
     wrong |= (size < 0) | (end > batches.end[active])
     end = np.where(wrong, at, end)
     delta_ms, at, bad = _varints(data, np.where(wrong, at, at + 1), TIME_BYTES_MAX)
@@ -132,7 +131,7 @@ def _varints(data: Bytes, at: Ints, bytes_max: int) -> tuple[Ints, Ints, NDArray
 
 
 def _one(data: bytes, at: int, end: int, count: int, before: int, last_delta: int) -> list[tuple[int, ...]] | None:
-    """The rest of one batch; None, or IndexError, where it is odd."""
+    """The rest of one batch; None, or IndexError, if it is odd."""
     found: list[tuple[int, ...]] = []
     for _ in range(count):
         size, at = _varint(data, at, SIZE_BYTES_MAX)
@@ -158,7 +157,7 @@ def _one(data: bytes, at: int, end: int, count: int, before: int, last_delta: in
 
 
 def _varint(data: bytes, at: int, bytes_max: int) -> tuple[int, int]:
-    """As `_varints`; of one with more bytes than so many, something that is wrong wherever it stands."""
+    """Like `_varints`; a longer varint gives a value that is invalid everywhere."""
     byte = data[at]
     at += 1
     if byte < 128:

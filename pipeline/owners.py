@@ -1,4 +1,4 @@
-"""Which member had a partition at a moment, as group metadata records say."""
+"""The owner of each partition over time, from group metadata records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNKNOWN, NOBODY = -2, -1
 class Owners(NamedTuple):
     groups: Ints  # of each record, by group and time
     at: Ints
-    tells: Flags  # who has what: the group uses Kafka's assignment and had members
+    tells: Flags  # the assignment is known: consumer protocol, with members
     owned: Ints  # by record
     names: Ints  # of the partition
     members: Ints  # places in `keys`
@@ -26,7 +26,7 @@ class Owners(NamedTuple):
     name_of: Ints  # of each series
 
     def of(self, series: Ints, group: Ints, at: Ints) -> Ints:
-        """The place of its member in `keys`, NOBODY, or UNKNOWN."""
+        """The index of the owner in `keys`, NOBODY, or UNKNOWN."""
         record = locate(self.groups, self.at, group, at, "right") - 1
         mine = (record >= 0) & (picked(self.groups, record) == group)
         name = self.name_of[series]
@@ -36,7 +36,7 @@ class Owners(NamedTuple):
         return np.where(tells, np.where(has, picked(self.members, index), NOBODY), UNKNOWN)
 
     def moments(self, group_of: Ints, since_ms: int) -> tuple[Ints, Ints]:
-        """Each series of a group with each moment at which a record said who has what."""
+        """Each series of a group with the times of its assignments."""
         recent = self.at >= since_ms
         groups, at = self.groups[recent], self.at[recent]
         low, high = np.searchsorted(group_of, groups, "left"), np.searchsorted(group_of, groups, "right")
@@ -88,7 +88,7 @@ def owners_of(series: Series, names: pa.Array, generations: pa.Table, members: p
 
 
 def nobody(series: Series) -> Owners:
-    """Of whom nothing is known."""
+    """Owners without any record: all unknown."""
     empty = np.empty(0, np.int64)
     strings = pa.array([], pa.string())
     return Owners(empty, empty, np.empty(0, np.bool_), empty, empty, empty, strings, strings, np.zeros(len(series.heads), np.int64))

@@ -1,4 +1,4 @@
-"""How far long work has come: a bar on a terminal, plain lines now and then elsewhere. Always on standard error."""
+"""Progress of long work on standard error: a bar on a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Progress:
                 self._stream.write(text)
                 self._stream.flush()
             except (OSError, ValueError):
-                self._stream = None  # whoever read it is gone; the work goes on
+                self._stream = None  # the reader closed it; the work goes on
 
 
 def standard(quiet: bool = False) -> Progress:

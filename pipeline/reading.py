@@ -25,22 +25,22 @@ from protocol.errors import ProtocolError
 from storage.disk import OsFile
 
 CHUNK_BYTES: Final = 4 << 20
-# Of one batch, decompressed: thirty times what Kafka takes as one by default. Its records are held as columns, all at once.
+# The maximum of one decompressed batch: thirty times Kafka's default message.max.bytes. Its records are in memory at once.
 DECOMPRESSED_BYTES_MAX: Final = 32 << 20
 UNPACKED_BYTES: Final = 8 << 20  # decompressed batches that are read together
 
 
 class Changed(Exception):
-    """The segment is not what it was when the split was planned: a cleaner has exchanged it."""
+    """A cleaner replaced the segment after the split was planned."""
 
 
 @dataclass
 class Read:
-    """What reading came to, besides the rows."""
+    """The result of a read, besides its rows."""
 
     records: int = 0
-    holes: list[Hole] = field(default_factory=list)  # sound bytes that are no records
-    bytes: int = 0  # that these holes have
+    holes: list[Hole] = field(default_factory=list)  # batches with a right checksum and unreadable records
+    bytes: int = 0  # in these holes
 
 
 def read_split(split: Split, read: Read | None = None) -> Iterator[pa.RecordBatch]:
@@ -83,7 +83,7 @@ def _check(file: OsFile, split: Split) -> None:
 
 
 def read_batches(id: LogId, segment: str, data: bytes, positions: list[int], at: int | None, read: Read) -> Iterator[pa.RecordBatch]:
-    """Of whole and sound batches that begin at these positions; `at`: where in their file the data begins, None for no file."""
+    """Read the complete, sound batches at these positions; `at` is the file position of the data, None without a file."""
     headers = headers_at(data, positions)
     begins = np.array(positions, np.int64)
     in_file = np.full(len(begins), -1, np.int64) if at is None else begins + at
@@ -103,13 +103,13 @@ def read_batches(id: LogId, segment: str, data: bytes, positions: list[int], at:
             try:
                 body = decompress(body, codec, DECOMPRESSED_BYTES_MAX)
             except ProtocolError:
-                body = b"\xff"  # which no record begins with: the reference says what is wrong
+                body = b"\xff"  # an invalid record, so that the reference decoder reports the error
         bodies.append(body)
         size += len(body)
         if size >= UNPACKED_BYTES or index + 1 == len(positions):
             chosen = slice(first, index + 1)
-            ends = np.cumsum([len(one) for one in bodies])
-            starts = ends - [len(one) + HEADER_BYTES for one in bodies]
+            ends = np.cumsum([len(body) for body in bodies])
+            starts = ends - [len(body) + HEADER_BYTES for body in bodies]
             yield from _read(id, segment, b"".join(bodies), headers[chosen], starts, ends, in_file[chosen], data, begins[chosen], read)
             bodies, first, size = [], index + 1, 0
 
@@ -126,7 +126,7 @@ def _read(
     places: NDArray[np.int64],
     read: Read,
 ) -> Iterator[pa.RecordBatch]:
-    """`begins`: where a header would be, were it there; `places`: where in `data` it is."""
+    """`begins` are header positions in the file, `places` those in `data`."""
     body += bytes(PADDING)
     chunk = Chunk(id, segment, body, headers, positions)
     asked = Batches(

@@ -1,4 +1,4 @@
-"""Rebalances as rows: told by notes exactly, by records as far as these go, and by a line for those of which too little is known."""
+"""Rebalances as rows: exact from notes, as far as possible from records, and as a summary row if too little is known."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from coordinator.notes import Removal
 from coordinator.states import State
-from history import End, Entry, Image, Missing, Rebalance, moves_of, owners_of
-from history.compared import Difference, Who, compared, keys, paired
+from history import End, Entry, GroupRecord, Missing, Rebalance, moves_of, owners_of
+from history.compared import Difference, Who, compare, keys, pair_returned
 from history.consumer import is_cooperative
 from history.inferred import FORMATION, Between, Inferred, at_rest, is_replacement, joined_by, rested_ms, timeout_ms
 from history.moves import Owners
@@ -21,13 +21,14 @@ from pipeline.rows import Episode
 from pipeline.spells import known
 
 UNKNOWN: Final = "unknown"
-ANY: Final = -1  # so many rebalances: nobody knows
+ANY: Final = -1  # an unknown number of rebalances
 UNNUMBERED: Final = -1
+SILENT: Final = (Removal.EXPIRED, Removal.STAYED_AWAY, Removal.SEAT_TAKEN)  # their sessions ended
 RESTED: Final = (End.STABLE.value, End.EMPTY.value)
 
 
 class Changes(NamedTuple):
-    """Member keys. Who is back is among those that joined, and under its old id among those that went, unless it kept a seat."""
+    """Member keys. A returned member is among those that joined, and under its old id among those that left, unless it kept a seat."""
 
     joined: list[str]
     left: list[str]
@@ -43,7 +44,7 @@ class Rebalances:
 
     def __init__(self, cluster: str, group: str, events: Events, between: Between, holes: Holes) -> None:
         self.rows: list[Episode] = []
-        self.windows_ms: list[int] = []  # of each: how close another one has to be to be of the same storm
+        self.windows_ms: list[int] = []  # of each: the maximum distance of the next rebalance of the same storm
         self._cluster = cluster
         self._group = group
         self._people = People(events)
@@ -119,7 +120,7 @@ class Rebalances:
         before, after = _stored(one.before), _stored(one.after)
         inferred = self._infer(one.before, one.after, one.from_generation) if not one.all_noted else None
         confidence, cause = self._cause(one, inferred)
-        difference = compared(before.stored if before else None, after.stored) if after and after.stored and (before or one.from_generation == 0) else None
+        difference = compare(before.stored if before else None, after.stored) if after and after.stored and (before or one.from_generation == 0) else None
         lo = hi = one.began_ms
         if not one.whole:
             rest_ms = self._rested_ms(before, after) if before else None
@@ -194,11 +195,11 @@ class Rebalances:
         passing = {come.member_id for come in came} & {gone.member_id for gone in went}
         joined = {come.member_id: self._people.of(come.member_id, come.instance_id) for come in came}
         left = {gone.member_id: self._people.of(gone.member_id, gone.instance_id) for gone in went}
-        back = paired([who for id, who in left.items() if id not in passing], [who for id, who in joined.items() if id not in passing])
+        back = pair_returned([who for id, who in left.items() if id not in passing], [who for id, who in joined.items() if id not in passing])
         came_ms = {come.member_id: come.at_ms for come in came}
         free_ms = {gone.member_id: gone.at_ms - (gone.since_heartbeat_ms if gone.how is not Removal.LEFT else 0) for gone in went}
         back = [(old, new) for old, new in back if free_ms[old.member_id] <= came_ms[new.member_id]]
-        silent = {gone.member_id for gone in went if gone.how is Removal.EXPIRED}
+        silent = {gone.member_id for gone in went if gone.how in SILENT}
         return Changes(
             sorted(who.key for who in joined.values()),
             sorted(who.key for id, who in left.items() if id not in silent),
@@ -232,11 +233,11 @@ class Rebalances:
                 return self._inferred(one, one.after, inferred)
         if one.after_ms < 0:  # a story may begin in the middle
             return None
-        if not one.least and one.after is not None and self._same[one.after.offset][1]:  # what is missing has left the group as it was
+        if not one.least and one.after is not None and self._same[one.after.offset][1]:  # the missing member has left the group as it was
             return None
         return self._unknown(one)
 
-    def _infer(self, before: Image | None, after: Image | None, from_generation: int) -> Inferred | None:
+    def _infer(self, before: GroupRecord | None, after: GroupRecord | None, from_generation: int) -> Inferred | None:
         if after is None or after.stored is None or ((before is None or before.stored is None) and from_generation != 0):
             return None
         whole = not self._holes.between(before.offset, after.offset) if before is not None else True
@@ -245,22 +246,22 @@ class Rebalances:
         found = self._between.infer(before, after)
         return found if whole else found._replace(strong=False, evidence=f"{found.evidence}; records in between are missing")
 
-    def _at_rest(self, before: Image, after: Image | None) -> Image:
+    def _at_rest(self, before: GroupRecord, after: GroupRecord | None) -> GroupRecord:
         same, number = self._same[before.offset]
         return at_rest(same, number, after) if after is not None else same[0]
 
-    def _rested_ms(self, before: Image, after: Image | None) -> int | None:
+    def _rested_ms(self, before: GroupRecord, after: GroupRecord | None) -> int | None:
         first = self._at_rest(before, after)
         if after is not None:
             return rested_ms(first, after)
         return known(first.stored.current_state_timestamp) if first.stored is not None else None
 
-    def _is_fresh(self, image: Image) -> bool:
+    def _is_fresh(self, image: GroupRecord) -> bool:
         """It is the first of its generation: its times are those of the rebalance."""
         at = self._places[image.offset]
         return not self._same[image.offset][1] and not self._holes.between(self._offsets[at - 1] if at else -1, image.offset)
 
-    def _inferred(self, one: Missing, after: Image, inferred: Inferred) -> Episode:
+    def _inferred(self, one: Missing, after: GroupRecord, inferred: Inferred) -> Episode:
         stored = after.stored
         assert stored is not None
         moves = moves_of(one)
@@ -294,7 +295,7 @@ class Rebalances:
         stall = self._bounds(inferred, after, held) if held is not None else None
         return _completed(row, _of_difference(inferred.difference, inferred.expired), stall)
 
-    def _bounds(self, inferred: Inferred, after: Image, held: Sequence[str]) -> Stall:
+    def _bounds(self, inferred: Inferred, after: GroupRecord, held: Sequence[str]) -> Stall:
         longest = after.at_ms - inferred.start_lo_ms if inferred.bounded else None
         return bounds(held, after.at_ms - joined_by(after), longest, self._between.around(after))
 
@@ -315,10 +316,10 @@ class Rebalances:
         )
 
 
-def _generations(images: Sequence[Image]) -> dict[int, tuple[list[Image], int]]:
+def _generations(images: Sequence[GroupRecord]) -> dict[int, tuple[list[GroupRecord], int]]:
     """For each record those of its generation, and its number among them."""
-    found: dict[int, tuple[list[Image], int]] = {}
-    same: list[Image] = []
+    found: dict[int, tuple[list[GroupRecord], int]] = {}
+    same: list[GroupRecord] = []
     for image in images:
         same = same if same and is_replacement(same[-1], image) else []
         same.append(image)
@@ -331,16 +332,16 @@ def _window_ms(entry: Entry) -> int:
     return window_ms(timeout_ms(member) for image in images if image and image.stored for member in image.stored.members)
 
 
-def _stored(image: Image | None) -> Image | None:
+def _stored(image: GroupRecord | None) -> GroupRecord | None:
     return image if image is not None and image.stored is not None else None
 
 
-def _size(image: Image) -> int:
+def _size(image: GroupRecord) -> int:
     return len(image.stored.members) if image.stored is not None else 0
 
 
 def _owners(entry: Rebalance | Missing) -> Owners | None:
-    """Who had what before."""
+    """The owners of partitions before it."""
     if entry.from_generation == 0 or (entry.before is not None and not _size(entry.before)):
         return {}
     return owners_of(entry.before.stored) if entry.before is not None and entry.before.stored is not None else None
@@ -359,7 +360,7 @@ def _of_difference(difference: Difference, expired: Sequence[Who]) -> Changes:
     )
 
 
-def _join_done(one: Rebalance, after: Image | None) -> int:
+def _join_done(one: Rebalance, after: GroupRecord | None) -> int:
     if one.end is End.EMPTY:
         return one.ended_ms
     if one.end is not End.STABLE:
@@ -374,7 +375,7 @@ def _client(one: Who | None) -> str | None:
 
 
 def _detail(one: Rebalance) -> str | None:
-    """What clients said of it."""
+    """The reasons given by clients."""
     return "; ".join(reasons(one)) or None
 
 

@@ -1,6 +1,6 @@
-"""Checks the tables: every layer has what the layer before has, and a sample of groups computed again comes out the same.
+"""Checks the tables: every layer has the rows of the layer before, and recomputing a sample of groups gives the same rows.
 
-The second computation takes no slices, no state and no Spark: it is the oracle of the tests, too.
+The recomputation uses no slices, no state and no Spark: it is the oracle of the tests, too.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def computed_again(warehouse: Warehouse, current: Current, sample: int) -> Itera
 
 
 def oracle(cluster: str, records: pa.Table, coverage: list[Coverage], now_ms: int, groups: set[str] | None = None) -> dict[str, pa.Table]:
-    """All records of one bucket in one go."""
+    """All records of one bucket in one step."""
     offsets = records.filter(pc.equal(records["log"], "offsets"))
     stepped = step(offsets, State.new())
     edges = joined("edges", [stepped.edges, stepped.open_edges])

@@ -1,6 +1,6 @@
-"""Records as Arrow columns, of all records of a chunk at once. `decode.said_by` says what each means; this must equal it.
+"""Records as Arrow columns, for all records of a chunk at once. `decode.decoded` is the reference; this must give the same result.
 
-What is rare (group metadata, notes that do not say where topics end) is looked at one by one.
+Rare records (group metadata, notes other than end offsets) are decoded one by one.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def record_batch(chunk: Chunk, walked: Walked) -> pa.RecordBatch:
 
 
 class _Said:
-    """What keys and values say: a column for each field, and of which records it is known."""
+    """The decoded keys and values: a column for each field, and the records that have it."""
 
     def __init__(self, chunk: Chunk, walked: Walked, control: Mask) -> None:
         self._chunk = chunk
@@ -131,7 +131,7 @@ class _Said:
         self._commits(np.flatnonzero(sized & (self.key_version >= 0) & (self.key_version <= OffsetCommitKey.VERSIONS[1])))
 
     def _group(self, index: Ints) -> Ints:
-        """Keys that begin with a group behind their version: those of them that have it."""
+        """Keys that begin with a group after their version."""
         data, walked = self._chunk.data, self._walked
         index = index[walked.key_size[index] >= 4]
         size = number(data, walked.key_at[index] + 2, 2)
@@ -142,7 +142,7 @@ class _Said:
         return index
 
     def _check(self, index: Ints, sound: Any) -> None:
-        """Rare records: whoever folds them must be able to read them."""
+        """Rare records: the fold decodes them one by one."""
         raw, walked = self._chunk.raw, self._walked
         for one in index[walked.value_size[index] >= 0].tolist():
             at = int(walked.value_at[one])
@@ -218,7 +218,7 @@ class _Said:
         return np.asarray((data[at] == 0) | topic_id)
 
     def _unusual(self, record: int) -> tuple[int, int] | None:
-        """Where the metadata is in a value of version 4 that is read one by one; None where it cannot be read."""
+        """The position of the metadata in a value of version 4 that is decoded by itself; None if unreadable."""
         at = int(self._walked.value_at[record])
         value = self._chunk.raw[at : at + int(self._walked.value_size[record])]
         if not is_commit(value):

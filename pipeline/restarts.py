@@ -1,4 +1,4 @@
-"""Restarts of a group's members, and which rebalance each of them had a part in."""
+"""Restarts of a group's members, and the rebalances that each caused."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pipeline.rows import Episode, Generation, GroupTables, Replaced, Spell
 
 EXACT: Final = "exact"
 ALWAYS: Final = 1 << 62
-COMES_BACK: Final = frozenset({"left", "expired", "evicted", "unknown"})  # ends of those who may be restarted
+COMES_BACK: Final = frozenset({"left", "expired", "evicted", "unknown"})  # spell ends of members that may be restarted
 
 STATIC_REPLACEMENT, DYNAMIC_PAIR, EXPIRED_RETURNED = "static_replacement", "dynamic_pair", "expired_returned"
 
 
 class Return(NamedTuple):
-    """A member that went and came back under another id."""
+    """A member that left and returned under another id."""
 
     source: str  # as in rows.Gap
     process: str  # the first member id that it had: the same for all its returns
@@ -39,12 +39,12 @@ class Return(NamedTuple):
 
 @dataclass(slots=True)
 class Made:
-    """Who came and went in one rebalance."""
+    """The members that joined and left in one rebalance."""
 
     pairs: set[int] = field(default_factory=set)  # places in Restarts.pairs
     replaced: list[Replaced] = field(default_factory=list)  # static members that took their seats again while it was under way
-    others: bool = False  # somebody came or went for good
-    unsure: bool = False  # somebody did of whom too little is known
+    others: bool = False  # a member joined or left for good
+    unsure: bool = False  # a member joined or left whose history is incomplete
 
     @property
     def changed(self) -> bool:
@@ -57,29 +57,29 @@ class Restarts:
     def __init__(self, tables: GroupTables, now_ms: int) -> None:
         self.now_ms = now_ms
         self.spells = tables.spells
-        # Others had lost their seats by then: they are pairs as those without an instance id are.
+        # Other static members had lost their seats by then: they are pair_returned like dynamic members.
         seats = {spell.member_id for spell in tables.spells if spell.end_kind == "replaced"}
-        self.replacements = [_bounded(one) for one in tables.replacements if one.old_member_id in seats]
-        successors = {one.new_member_id for one in self.replacements}
+        self.replacements = [_bounded(replacement) for replacement in tables.replacements if replacement.old_member_id in seats]
+        successors = {replacement.new_member_id for replacement in self.replacements}
         joined = _Joined(tables.generations)
         self.stays = [stay_of(spell, joined.until(spell)) for spell in tables.spells]
-        # Who takes its own seat again has not gone.
+        # A member that takes over its own seat has not left.
         self.stays = [stay._replace(joined=None) if stay.member_id in successors else stay for stay in self.stays]
         self._episodes = sorted(tables.episodes, key=lambda one: one.episode)
-        self._begins = [_begin(one) for one in self._episodes]
+        self._begins = [_begin(episode) for episode in self._episodes]
         self.stays = [self._parked(stay, spell) for stay, spell in zip(self.stays, tables.spells, strict=True)]
         self._came = [(at, stay.joined) for at, stay in enumerate(self.stays) if stay.joined is not None]
         self._joining = [at for at, _ in self._came]
-        self.undone: set[str] = set()  # members that never were
+        self.undone: set[str] = set()  # members whose join was never stored
         self._undo_what_was_not_stored()
-        self.pairs = pairs_of(self.stays, [one.append_ms for one in tables.generations if one.tombstone])
+        self.pairs = pairs_of(self.stays, [generation.append_ms for generation in tables.generations if generation.tombstone])
         self._by_old = {pair.old: at for at, pair in enumerate(self.pairs)}
         self._by_new = {pair.new: at for at, pair in enumerate(self.pairs)}
-        self._holes = [(-ALWAYS, _end(one)) for one in self._episodes[:1] if one.from_generation != 0]
-        self._holes += [(_begin(one), _end(one)) for one in self._episodes if one.missing or one.end == "unknown"]
+        self._holes = [(-ALWAYS, _end(episode)) for episode in self._episodes[:1] if episode.from_generation != 0]
+        self._holes += [(_begin(episode), _end(episode)) for episode in self._episodes if episode.missing or episode.end == "unknown"]
         self._went_in: dict[int, int] = {}  # the rebalance in which a member went
-        self._interrupted = {one.episode: one.end == "interrupted" for one in self._episodes}
-        self.made = {one.episode: Made() for one in self._episodes}
+        self._interrupted = {episode.episode: episode.end == "interrupted" for episode in self._episodes}
+        self.made = {episode.episode: Made() for episode in self._episodes}
         self._tell_who_made_what()
         self.returns = self._returns()
 
@@ -93,7 +93,7 @@ class Restarts:
                 yield self.spells[at], stay.silent, self._went_in.get(at)
 
     def members_at(self, ms: int) -> int:
-        """How many there were right before a moment."""
+        """The number of members right before this time."""
         spells = zip(self.spells, self.stays, strict=True)
         return sum((spell.joined_hi_ms or 0) < ms and (stay.gone is None or stay.gone[1] >= ms) for spell, stay in spells)
 
@@ -127,32 +127,32 @@ class Restarts:
                 self.stays[at] = stay._replace(joined=waiting[0][0])
         self._came = [(same.get(at, at), span) for at, span in self._came]
 
-    # Who made what.
+    # Members and rebalances.
 
     def _tell_who_made_what(self) -> None:
-        told: dict[int, set[str]] = {number: set() for number in self.made}
+        explained: dict[int, set[str]] = {number: set() for number in self.made}
         for at, (new, joined) in zip(self._joining, self._came, strict=True):
             names = {self.spells[at].member_key, self.spells[at].member_id}
             episode = self._episode(names, joined, came=True)
             if episode is not None:
-                told[episode.episode] |= names
+                explained[episode.episode] |= names
                 self._count(self.made[episode.episode], self._by_new.get(new), self._came_from_nowhere(joined))
         for at, (spell, stay) in enumerate(zip(self.spells, self.stays, strict=True)):
             names = {spell.member_key, spell.member_id}
             if stay.gone is not None and spell.end_kind != "replaced":
                 episode = self._episode(names, stay.gone, came=False)
                 if episode is not None:
-                    told[episode.episode] |= names
+                    explained[episode.episode] |= names
                     self._went_in[at] = episode.episode
                     self._count(self.made[episode.episode], self._by_old.get(at), self._may_return(stay))
-        for one in self.replacements:
-            names = {one.instance_id, one.old_member_id, one.new_member_id}
-            episode = self._episode(names, (one.at_ms, one.at_ms), came=True) if one.verdict != "saved" else None
+        for replacement in self.replacements:
+            names = {replacement.instance_id, replacement.old_member_id, replacement.new_member_id}
+            episode = self._episode(names, (replacement.at_ms, replacement.at_ms), came=True) if replacement.verdict != "saved" else None
             if episode is not None:
-                told[episode.episode] |= names
-                self.made[episode.episode].replaced.append(one)
+                explained[episode.episode] |= names
+                self.made[episode.episode].replaced.append(replacement)
         for episode in self._episodes:
-            for name in {*episode.joined, *episode.left, *episode.expired, *episode.rejoined} - told[episode.episode]:
+            for name in {*episode.joined, *episode.left, *episode.expired, *episode.rejoined} - explained[episode.episode]:
                 self._count_again(self.made[episode.episode], name)
 
     def _count_again(self, made: Made, name: str) -> None:
@@ -172,7 +172,7 @@ class Restarts:
             made.others = True
 
     def _episode(self, names: set[str], span: Span, *, came: bool) -> Episode | None:
-        """In which somebody came or went: one that names it, else the last one that had begun."""
+        """The rebalance in which a member joined or left: the one that names it, else the last that had begun."""
         found: list[Episode] = []
         at = bisect_right(self._begins, span[1])
         while at and _end(self._episodes[at - 1]) >= span[0]:
@@ -184,11 +184,11 @@ class Restarts:
         return found[0] if found else None
 
     def _came_from_nowhere(self, joined: Span) -> bool:
-        """It may have gone at a time of which too little is known."""
+        """Whether the member may have left during a gap in the logs."""
         return any(begin <= joined[1] and joined[0] - AWAY_MAX_MS <= end for begin, end in self._holes)
 
     def _may_return(self, stay: Stay) -> bool:
-        """It may have come back at a time of which too little is known, or may still."""
+        """Whether the member may have returned during a gap in the logs, or may still return."""
         if stay.silent is None:
             return False
         until = stay.silent[1] + AWAY_MAX_MS
@@ -203,7 +203,7 @@ class Restarts:
             for one in made.replaced:
                 of_seat.setdefault(one.new_member_id, []).append(number)
         found = [self._of_pair(pair, of_pair.get(at, [])) for at, pair in enumerate(self.pairs)]
-        found += [_of_seat(one, of_seat.get(one.new_member_id, [])) for one in self.replacements if one.gap_hi_ms is not None]
+        found += [_of_seat(replacement, of_seat.get(replacement.new_member_id, [])) for replacement in self.replacements if replacement.gap_hi_ms is not None]
         found.sort(key=lambda one: (one.back_ms, one.new_id))
         process: dict[str, str] = {}
         for at, back in enumerate(found):
@@ -249,11 +249,11 @@ def _bounded(one: Replaced) -> Replaced:
 
 
 class _Joined:
-    """When members joined for the last generation that a member was in, as its record tells: all of them, but for static ones."""
+    """The times at which members joined for their last generation, from its record: all members, but for static ones."""
 
     def __init__(self, generations: Sequence[Generation]) -> None:
-        rows = [one for one in generations if one.state_ms is not None and not one.is_replacement]
-        self._moments = [one.append_ms for one in rows]
+        rows = [generation for generation in generations if generation.state_ms is not None and not generation.is_replacement]
+        self._moments = [row.append_ms for row in rows]
         self._rows = rows
 
     def until(self, spell: Spell) -> int:

@@ -1,4 +1,4 @@
-"""How far a log was read, and finding that place again: the file may have been compacted, dropped or replaced meanwhile."""
+"""The position up to which a log was read, found again later: the file may have been compacted, dropped or replaced since."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cursor_behind(segment: SegmentFile, batch: Any, last: Last) -> Cursor:
 
 
 def begin_of(segment: SegmentFile, cursor: Cursor) -> int:
-    """Where in the segment reading goes on: behind the last batch if it is where it was, else at the start."""
+    """The position in the segment to continue from: after the last batch if it is unchanged, else the start."""
     if segment.base != cursor.base or cursor.position < 0:
         return 0
     try:
@@ -52,7 +52,7 @@ def begin_of(segment: SegmentFile, cursor: Cursor) -> int:
 
 
 def not_before(id: LogId, batches: NDArray[Any], cursor: Cursor) -> None:
-    """Raises BadInput where this is another log under the same name: read on from there it would give nonsense."""
+    """Raises BadInput if this is another log of the same name, whose offsets mean something else."""
     if not len(batches):
         return
     same = batches[batches["base"] == cursor.first]

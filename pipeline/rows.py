@@ -22,7 +22,7 @@ class Record(NamedTuple):
     leader_epoch: int
     producer_id: int
     txn: bool
-    kind: str  # offset, group, note, control, other (KIP-848 and whatever is newer), unreadable
+    kind: str  # offset, group, note, control, other (KIP-848 and newer), unreadable
     key_version: int
     value_version: int  # -1: a tombstone
     group: str | None
@@ -61,17 +61,17 @@ class Segment(NamedTuple):
     damaged_batches: int
     quarantined_bytes: int
     aborted: int  # records of transactions that were aborted
-    diverged: int  # batches that say something else than another replica's
+    diverged: int  # batches that differ from another replica's
 
 
 class Coverage(NamedTuple):
-    """Bronze: a stretch of one log of which every record is there, or is not."""
+    """Bronze: a stretch of one log with every record read, or with missing records."""
 
     cluster: str
     log: str
     partition: int
     from_offset: int
-    to_offset: int  # the last one
+    to_offset: int  # the last offset
     from_ms: int | None
     to_ms: int | None
     complete: bool
@@ -79,7 +79,7 @@ class Coverage(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Silver: one committed offset, beside the one before it of the same group and partition."""
+    """Silver: one committed offset, with the previous one of the same group and partition."""
 
     cluster: str
     group: str
@@ -120,7 +120,7 @@ class Generation(NamedTuple):
 
 
 class Member(NamedTuple):
-    """Silver: one member in one group metadata record, and who it is for `commits` of that time."""
+    """Silver: one member in one group metadata record, and its owner key for `commits` of that time."""
 
     cluster: str
     group: str
@@ -183,7 +183,7 @@ class Edge(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Gold: one group, one line."""
+    """Gold: one group, one row."""
 
     cluster: str
     group: str
@@ -254,13 +254,13 @@ class Replaced(NamedTuple):
     session_timeout_ms: int | None
     partitions_held: int | None
     verdict: str  # saved, not_saved_expired, not_saved_protocol, not_saved_during_rebalance
-    saved_rebalances: int  # that it would have made without an instance id: one for going and one for coming, or one for both
+    saved_rebalances: int  # avoided by the instance id: one for leaving and one for joining, or one for both
     saved_at_least: int  # less than that where it is not known how long it was away
     confidence: str
 
 
 class Episode(NamedTuple):
-    """Gold: one rebalance, from when the group is called together until it has an assignment again or nobody is left."""
+    """Gold: one rebalance, from its begin until the group has an assignment again or no member is left."""
 
     cluster: str
     group: str
@@ -286,8 +286,8 @@ class Episode(NamedTuple):
     joined: list[str]  # member keys
     left: list[str]
     expired: list[str]
-    rejoined: list[str]  # came back as another member id: restarts
-    laggards: list[str]  # for whom the others waited
+    rejoined: list[str]  # came back under another member id: restarts
+    laggards: list[str]  # the members that the others waited for
     laggard_ms: int | None
     protocol_change: bool
     subscription_change: bool
@@ -307,7 +307,7 @@ class Episode(NamedTuple):
 
 
 class GroupTables(NamedTuple):
-    """What the fold makes of the events of one group."""
+    """The result of folding the events of one group."""
 
     generations: list[Generation]
     members: list[Member]
@@ -351,7 +351,7 @@ class Gap(NamedTuple):
 
 
 class CurvePoint(NamedTuple):
-    """Gold: what one session timeout would have bridged, and what it would have cost."""
+    """Gold: the restarts bridged by a session timeout, and its cost."""
 
     cluster: str
     group: str
@@ -366,7 +366,7 @@ class CurvePoint(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """Gold: which session timeout a group should have, in one sentence."""
+    """Gold: the recommended session timeout of a group, in one sentence."""
 
     cluster: str
     group: str
@@ -382,7 +382,7 @@ class Advice(NamedTuple):
     floor_ms: int | None
     static_share: float
     confidence: str
-    setting: str  # what to change, ready to be copied
+    setting: str  # the settings to change, ready to be copied
     text: str
 
 
@@ -401,7 +401,7 @@ class CommitMinute(NamedTuple):
 
 
 class LagMinute(NamedTuple):
-    """Gold: how far behind a group was in one minute of one partition."""
+    """Gold: the lag of a group in one minute and partition."""
 
     cluster: str
     group: str
@@ -422,7 +422,7 @@ class LagMinute(NamedTuple):
 
 
 class Status(NamedTuple):
-    """Gold: a stretch of time over which one partition had one status."""
+    """Gold: an interval in which one partition had one status."""
 
     cluster: str
     group: str

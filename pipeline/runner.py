@@ -1,4 +1,4 @@
-"""Where tasks run: one after the other in this process, or on Spark. A task is a value, its work a function of a module."""
+"""The execution of tasks: one after the other in this process, or on Spark. A task is a value, its work a function of a module."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _REASON: Final = re.compile(r"most recent failure: (?:Lost task \S+ in stage \S+
 
 
 class SparkFailed(Exception):
-    """In one line for people: a job that Spark gave up, and why."""
+    """A job that Spark gave up, with the reason, in one line."""
 
 
 class Runner(Protocol):
     def run(self, what: str, work: Callable[[T], R], tasks: Sequence[T], size: Callable[[T], int], unit: str = "records") -> list[R]:
-        """The results in the order of the tasks; `size` says how many records (or of which unit) one has, for the progress that is shown."""
+        """The results in the order of the tasks; `size` is the number of records (or another unit) of a task, for the progress display."""
 
 
 class Sequential:
@@ -43,7 +43,7 @@ class Sequential:
 
 
 class OnSpark:
-    """Each task is one of Spark's; Spark repeats what fails. `session` is a SparkSession."""
+    """Each task is one of Spark's; Spark repeats failed tasks. `session` is a SparkSession."""
 
     def __init__(self, session: Any, progress: Progress) -> None:
         self.session = session
@@ -55,7 +55,7 @@ class OnSpark:
         context = self.session.sparkContext
         done = context.accumulator(0)
         numbered = [(number, task, size(task)) for number, task in enumerate(tasks)]
-        numbered.sort(key=lambda one: -one[2])  # the largest first: no one is left to wait for at the end
+        numbered.sort(key=lambda one: -one[2])  # the largest first, so that no long task is left at the end
 
         def call(one: tuple[int, T, int]) -> tuple[int, R]:
             number, task, records = one
@@ -72,7 +72,7 @@ class OnSpark:
 
 
 def _interruptible(context: Any, job: Callable[[], Any]) -> Any:
-    """Ctrl-C comes to the main thread; the one that waits for the JVM must not be torn from its connection."""
+    """Ctrl-C comes to the main thread; the thread that waits for the JVM must not be interrupted in its connection."""
     with ThreadPoolExecutor(1) as waiting:
         result = waiting.submit(job)
         try:
@@ -83,7 +83,7 @@ def _interruptible(context: Any, job: Callable[[], Any]) -> Any:
 
 
 def _why(text: str) -> str:
-    """Of what may be the traces of two languages: the exception of the worker, or else what Spark says of the last attempt."""
+    """The exception of the worker in a mixed Python and Java traceback, or Spark's message about the last attempt."""
     _, traced, trace = text.rpartition("Traceback (most recent call last):")
     if traced:
         text = next((line for line in trace.splitlines() if line and not line[0].isspace()), text)

@@ -1,6 +1,6 @@
-"""End offsets from the directories themselves: what a real Kafka, which keeps no notes, says of where its topics end.
+"""End offsets from the directories themselves: the samples of a real Kafka, which writes no notes.
 
-Which directories were read is noted when they are ingested, and looked up again when the tables are built.
+The directories of an ingest are recorded, and read again when the tables are built.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def note_directories(warehouse: Warehouse, inputs: Inputs) -> None:
 
 
 def with_samples(warehouse: Warehouse, current: Current) -> Current:
-    """With what the directories say now that was not known before, of topics that groups commit for."""
+    """Add the new samples of the directories, for topics with committed offsets."""
     directories = current.build.get(DIRECTORIES, [])
     topics = set()
     for file in current.of("tails") if directories else ():
@@ -41,7 +41,7 @@ def with_samples(warehouse: Warehouse, current: Current) -> Current:
         try:
             rows = [one for one in from_directory(cluster, directory, topics) if _key(one) not in seen]
         except OSError:
-            continue  # it was moved away; what it said stays
+            continue  # the directory was moved; its earlier samples stay
         if rows:
             content: pa.Table = table_of("end_offsets", rows)
             current = replace(current, files=current.replacing((), [warehouse.write("end_offsets", current.run, bucket, content)]))

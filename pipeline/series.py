@@ -19,7 +19,7 @@ from pipeline.columns import (
     MISSING,
     Flags,
     Ints,
-    Line,
+    SortedRows,
     by_key_and_time,
     distinct,
     expanded,
@@ -32,16 +32,16 @@ from pipeline.columns import (
     rising,
 )
 
-ORIGINS: Final = ("notes", "live", "segments", "checkpoint")  # what comes first counts
+ORIGINS: Final = ("notes", "live", "segments", "checkpoint")  # in order of precedence
 HOLD_MS: Final = 5 * 60_000
-# A commit may be ahead of the last sample by what was written since: no lag. Later than this it says that the sample is too old.
+# A commit may be ahead of the last sample by the records written since: no lag. Later than this the sample is too old.
 AHEAD_MS: Final = 60_000
 MOMENTS_TOGETHER: Final = 400_000
-LOOKBACK_MS: Final = 61 * 60_000  # so far before a moment its lag is made of
+LOOKBACK_MS: Final = 61 * 60_000  # the lag at a time depends on no older data
 
 
 def picked(values: Ints, index: Ints) -> Ints:
-    """Where there is no such row, some other: whoever asks does not look at it."""
+    """An arbitrary row where there is none: callers ignore it."""
     return values.take(index, mode="clip") if len(values) else np.full(len(index), MISSING)
 
 
@@ -57,32 +57,32 @@ class Samples:
         self.held = held  # the end of the sample before held until then
         self.origin = origin  # place in ORIGINS
         self.is_last = last_of(parts)
-        # What is between a sample and the next one; an end that falls is of another topic of that name: it jumps.
+        # The interval between a sample and the next one; a falling end belongs to a recreated topic: it jumps.
         self._leaves = np.roll(held, -1)
         self._takes = np.where(self.is_last, 1, np.maximum(np.roll(at, -1) - self._leaves, 1))
         self._rise = np.where(self.is_last, 0, np.maximum(np.roll(ends, -1) - ends, 0))
         self._top = rising(parts, ends)
-        self._line, self._tops = Line(parts, at), Line(parts, self._top)
+        self._line, self._tops = SortedRows(parts, at), SortedRows(parts, self._top)
 
     def begin(self, part: Ints, at: Ints) -> Ints:
         """Of each part the first row from that moment on, of it or of another."""
         return self._line.find(part, at, "left")
 
     def end(self, part: Ints) -> Ints:
-        """Of each part the row behind its last one."""
+        """For each part the row after its last sample."""
         return np.searchsorted(self.parts, part, "right")
 
     def index_at(self, part: Ints, at: Ints) -> Ints:
-        """The last sample up to that moment."""
+        """The row of the last sample up to that time."""
         index = self._line.find(part, at, "right") - 1
         return np.where((index >= 0) & (picked(self.parts, index) == part), index, -1)
 
     def sampled(self, index: Ints) -> Ints:
-        """The end as it was last seen."""
+        """The end offset of the sample."""
         return np.where(index >= 0, picked(self.ends, index), MISSING)
 
     def end_at(self, index: Ints, at: Ints) -> tuple[Ints, Ints]:
-        """The end, and for how long the sample that it is from has been the last one (0: another follows)."""
+        """The end, and for how long its sample has been the last one (0: another follows)."""
         share = np.clip((at - picked(self._leaves, index)) / picked(self._takes, index), 0.0, 1.0)
         end = picked(self.ends, index) + np.floor(picked(self._rise, index) * share).astype(np.int64)
         age = np.where(flag_at(self.is_last, index), at - picked(self.at, index), 0)
@@ -90,7 +90,7 @@ class Samples:
         return np.where(known, end, MISSING), age
 
     def lag_at(self, index: Ints, at: Ints, committed: Ints) -> tuple[Ints, Ints]:
-        """Lag and end; both MISSING where that is not known."""
+        """Lag and end offset; both MISSING if unknown."""
         end, age = self.end_at(index, at)
         known = (end != MISSING) & (committed != MISSING) & ((committed <= end) | (age <= AHEAD_MS))
         return np.where(known, np.maximum(end - committed, 0), MISSING), np.where(known, end, MISSING)
@@ -115,7 +115,7 @@ class Samples:
 
 
 class Series:
-    """Commits sorted by series and log order, and what the series are: in the order of group, topic and partition."""
+    """Commits sorted by series and log order, and the series in the order of group, topic and partition."""
 
     def __init__(self, commits: pa.Table, rows: Ints, series: Ints, parts: Ints, groups: Ints, names: Names) -> None:
         self.commits = commits
@@ -128,7 +128,7 @@ class Series:
         self.parts = parts  # of each series; -1: no end offsets
         self.groups = groups  # of each series: places in `names.groups`
         self.names = names
-        self._line = Line(series, self.at)
+        self._line = SortedRows(series, self.at)
 
     def part(self, low: int, high: int) -> Series:
         """Some of the series, numbered from 0."""
@@ -146,13 +146,13 @@ class Series:
         return np.where((index >= 0) & (picked(self.series, index) == series), index, -1)
 
     def named(self, series: Ints, *columns: str) -> list[pa.Array]:
-        """Of each row what its series is called, as codes of names."""
+        """The names of each row's series, as dictionary columns."""
         places = pa.array(series.astype(np.int32))
         return [self.names.columns[name].take(places) for name in columns]
 
 
 class Names(NamedTuple):
-    """What series are called."""
+    """The names of the series."""
 
     columns: dict[str, pa.Array]  # cluster, group, topic (codes of texts), topic_partition of each series
     groups: pa.Array  # sorted
@@ -165,11 +165,11 @@ def _names(commits: pa.Table, heads: Ints, groups: pa.Array) -> Names:
 
 
 class Moments(NamedTuple):
-    """Moments at which something was said of a series, sorted by series and time."""
+    """Times of commits and samples of each series, sorted by series and time."""
 
     series: Ints
     at: Ints
-    commit: Ints  # the last one up to it, -1: none
+    commit: Ints  # the last sample up to it, -1: none
     sample: Ints  # the same
     committed: Ints
     lag: Ints
@@ -177,14 +177,14 @@ class Moments(NamedTuple):
 
 
 class View(NamedTuple):
-    """What commits and end offsets say together."""
+    """Commits and end offsets joined: lag over time."""
 
     series: Series
     samples: Samples
     moments: Moments  # all of them from some moment on, while something is committed
 
     def at(self, series: Ints, at: Ints) -> Moments:
-        """Any moments of any series."""
+        """The commit and sample known for each of these series and times."""
         commit = self.series.last_commit(series, at)
         return _moments(self.series, self.samples, series, at, commit, self.samples.index_at(self.series.parts[series], at))
 
@@ -229,7 +229,7 @@ def connect(commits: pa.Table, ends: pa.Table) -> tuple[Series, Samples]:
 
 
 def _samples(ends: pa.Table, parts: Ints) -> Samples:
-    """Where a better origin has samples before and after, those of others do not count."""
+    """Drop samples that lie between two samples of a preferred origin."""
     names = ends["origin"].combine_chunks().dictionary_encode()
     coded = np.array([ORIGINS.index(name) for name in names.dictionary.to_pylist()], np.int64)
     origin = coded[np.asarray(names.indices.to_numpy())] if len(ends) else np.empty(0, np.int64)
@@ -242,7 +242,7 @@ def _samples(ends: pa.Table, parts: Ints) -> Samples:
         if not better.any():
             continue
         rows = np.flatnonzero(better)
-        behind = Line(parts[rows], at[rows]).find(parts, at, "right")
+        behind = SortedRows(parts[rows], at[rows]).find(parts, at, "right")
         has_before = (behind > 0) & (parts[rows][np.maximum(behind - 1, 0)] == parts)
         has_after = (behind < len(rows)) & (parts[rows][np.minimum(behind, len(rows) - 1)] == parts)
         same = has_before & (at[rows][np.maximum(behind - 1, 0)] == at)
@@ -278,7 +278,7 @@ def _all_moments(series: Series, samples: Samples, since_ms: int) -> Moments:
 
 
 def _filled(keys: Ints, values: Ints, holds: Flags, before: Ints) -> Ints:
-    """For each row the last value that holds, of the same key; `before`: of each key, what there was before its rows."""
+    """For each row the last value of its key for which `holds` is true; `before` has the initial value of each key."""
     index = last_seen(holds)
     mine = (index >= 0) & (picked(keys, index) == keys)
     return np.where(mine, picked(values, index), picked(before, keys))
@@ -291,7 +291,7 @@ def _moments(series: Series, samples: Samples, of_series: Ints, at: Ints, commit
 
 
 def last_of(keys: Ints) -> Flags:
-    """Of rows sorted by key: where it ends."""
+    """Mark the last row of each key, in rows sorted by key."""
     return np.append(firsts(keys)[1:], True) if len(keys) else np.empty(0, np.bool_)
 
 
@@ -307,14 +307,14 @@ def affected_since(new_commits: pa.Table, new_ends: pa.Table, old_ends: pa.Table
         (new, old), _ = ranks(new_ends["origin"], old_ends["origin"])
         at = np.concatenate((ints(new_ends["at_ms"]), ints(old_ends["at_ms"])))
         is_old = np.arange(len(at)) >= len(new_ends)
-        # Samples of other origins may not count any more since the last one of the same.
+        # Samples of other origins may no longer count since the last one of the same origin.
         part_and_origin = pair(np.unique(part, return_inverse=True)[1], np.concatenate((new, old)))
         since += [_earliest_before(keys, at, is_old) for keys in (part, part_and_origin)]
     return min(since) if since else None
 
 
 def _earliest_before(keys: Ints, at: Ints, is_old: Flags) -> int:
-    order = by_key_and_time(keys, at)  # new ones come first of those of one moment, as they are given
+    order = by_key_and_time(keys, at)  # new rows come first among those of one time, in their given order
     keys, at, is_old = keys[order], at[order], is_old[order]
     before = last_seen(is_old)
     own = (before >= 0) & (keys[np.maximum(before, 0)] == keys)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 JAVA_MIN: Final = 17
-PACKAGES: Final = ("protocol", "storage", "coordinator", "history", "pipeline")  # what a worker imports
+PACKAGES: Final = ("protocol", "storage", "coordinator", "history", "pipeline")  # imported by a worker
 SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -32,14 +32,14 @@ SETTINGS: Final = {
     "spark.log.level": "ERROR",
 }
 HERE: Final = "local[*]"
-SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # in the environment: spark-submit has started a JVM, and has told it the master
-ROOT: Final = Path(__file__).resolve().parents[1]  # of the packages; a zip archive where spark-submit was given one
+SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # in the environment: spark-submit has started a JVM, and passed it the master
+ROOT: Final = Path(__file__).resolve().parents[1]  # of the packages; a zip archive if spark-submit was given one
 WORKERS_PYTHON: Final = "spark.pyspark.python"
 ALONE: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 class NoSpark(Exception):
-    """In one line for people: what is missing, and how to get it."""
+    """A missing requirement of Spark and how to get it, in one line."""
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def session(master: str | None = None, settings: Mapping[str, str] | None = None
 
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """What Ctrl-C does stays as it is: PySpark would call the JVM from within a signal, in the midst of another call."""
+    """Keep our Ctrl-C handler: PySpark's would call the JVM from within a signal, possibly during another call."""
     before = signal.getsignal(signal.SIGINT)
     yield
     if threading.current_thread() is threading.main_thread():
@@ -121,7 +121,7 @@ def _import_folders() -> list[str]:
 
 @contextmanager
 def chatter_in(log: Path) -> Iterator[None]:
-    """The JVM that is started here, and its workers, write their standard error there: nobody should read it beside a progress bar."""
+    """The JVM that is started here, and its workers, write their standard error there: it must not mix with the progress bar."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:

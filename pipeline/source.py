@@ -76,7 +76,7 @@ def inputs_of(options: Mapping[str, str]) -> Inputs:
 
 
 def _listed(text: str) -> list[str]:
-    """With commas between them; an address without a scheme behind one of kafka:// belongs to it."""
+    """Separated by commas; an address without a scheme after one of kafka:// belongs to it."""
     found: list[str] = []
     for one in filter(None, (part.strip() for part in text.split(","))):
         if found and found[-1].startswith(WIRE) and "/" not in one:
@@ -87,7 +87,7 @@ def _listed(text: str) -> list[str]:
 
 
 class Part(InputPartition):
-    """What one task reads: of a split the rows from one offset to before another."""
+    """The input of one task: of a split the rows from one offset to before another."""
 
     def __init__(self, inputs: Inputs, split: Split | WireSplit, begin: int = 0, end: int = INT64_MAX) -> None:
         self.inputs = inputs
@@ -152,7 +152,7 @@ def read_part(partition: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _read_split(inputs: Inputs, split: Split, attempts: int) -> Iterator[pa.RecordBatch]:
-    """Where a cleaner has exchanged the segment since, what stands for the same offsets now."""
+    """If a cleaner has swapped the segment since, read the file that has the same offsets now."""
     rows = read_split(split)
     try:
         first = next(rows, None)

@@ -1,4 +1,4 @@
-"""Spells of members as rows, and what static members that came back under another member id made of it."""
+"""Spells of members as rows, and the effect of static members that came back under another member id."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERDICTS: Final = {
     Replacement.COMPLETING: NOT_SAVED_DURING_REBALANCE,
     Replacement.PREPARING: NOT_SAVED_DURING_REBALANCE,
 }
-# A dynamic member makes a rebalance when it goes and one when it is back, or one for both. A replay knows which (`whatif.py`).
+# A dynamic member causes a rebalance when it leaves and one when it returns, or one for both. A replay decides which (`whatif.py`).
 SAVED_BY_ONE: Final = 2
 SAVED_AT_LEAST: Final = 1
 
@@ -31,7 +31,7 @@ def known(number: int) -> int | None:
 
 
 def spell_rows(cluster: str, group: str, spells: Sequence[Spell], final_ms: int) -> list[rows.Spell]:
-    return [_spell(cluster, group, one, final_ms) for one in spells]
+    return [_spell(cluster, group, spell, final_ms) for spell in spells]
 
 
 def _spell(cluster: str, group: str, one: Spell, final_ms: int) -> rows.Spell:
@@ -64,7 +64,7 @@ def _spell(cluster: str, group: str, one: Spell, final_ms: int) -> rows.Spell:
 def replacement_rows(cluster: str, group: str, spells: Sequence[Spell]) -> list[rows.Replaced]:
     """Seats: of each instance the spells in the order in which they began; in between may be some that a coordinator has forgotten."""
     last: dict[str, Spell] = {}
-    replaced = {one.replaced_by: one for one in spells if one.replaced_by is not None}
+    replaced = {spell.replaced_by: spell for spell in spells if spell.replaced_by is not None}
     found = []
     for new in spells:
         if new.instance_id is None:
@@ -100,7 +100,7 @@ def replacement_rows(cluster: str, group: str, spells: Sequence[Spell]) -> list[
 
 
 def _verdict(old: Spell, new: Spell) -> str | None:
-    """None: it did not come back in the place of the one before, but after that had left, or much later."""
+    """None: it did not take the seat of the previous process, but came after that had left, or much later."""
     if old.end == REPLACED:
         if old.replaced_by != new.member_id:
             return None

@@ -27,7 +27,7 @@ CODECS: Final = tuple(one.name.lower() for one in Compression)
 
 
 class Span(NamedTuple):
-    """Sound batches, one behind the other."""
+    """A run of adjacent sound batches."""
 
     begin: int
     end: int
@@ -41,7 +41,7 @@ class Split(NamedTuple):
     first: int  # the offsets of its batches
     last: int
     spans: tuple[Span, ...]
-    first_crc: int  # of the first and of the last batch: it is still that file
+    first_crc: int  # checksums of the first and the last batch, to recognize the file
     last_at: int
     last_crc: int
     records: int
@@ -56,7 +56,7 @@ class Plan(NamedTuple):
     segments: list[Segment]
     coverage: list[Coverage]
     cursors: dict[LogId, Cursor]  # when all splits are read
-    undecided: dict[LogId, int]  # records from the first one on of a transaction that nothing has ended yet
+    undecided: dict[LogId, int]  # records from the first one of an open transaction on
 
     @property
     def records(self) -> int:
@@ -71,7 +71,7 @@ class Plan(NamedTuple):
 
 
 def plan(inputs: Inputs, cursors: Mapping[LogId, Cursor]) -> Plan:
-    """What the directories among the inputs have behind the cursors. Raises BadInput."""
+    """The new splits of the directories among the inputs, after the cursors. Raises BadInput."""
     whole = Plan([], [], [], dict(cursors), {})
     for id, folders in sorted(replicas(folders_of(inputs)).items()):
         whole.add(plan_log(id, folders, cursors.get(id), inputs.on_corrupt))
@@ -79,7 +79,7 @@ def plan(inputs: Inputs, cursors: Mapping[LogId, Cursor]) -> Plan:
 
 
 def plan_between(inputs: Inputs, begins: Mapping[LogId, Cursor], ends: Mapping[LogId, int]) -> list[Split]:
-    """What these logs have from the cursors on to the ends. A split may begin before the one and go on behind the other."""
+    """The splits of these logs between cursors and ends. A split may begin before the cursor and end after the end."""
     found: list[Split] = []
     for id, folders in sorted(replicas(folders_of(inputs)).items()):
         if id in ends:
@@ -105,7 +105,7 @@ def plan_log(id: LogId, folders: Sequence[Folder], cursor: Cursor | None, on_cor
 
 
 def new_bytes(folder: Folder, cursor: Cursor | None) -> int:
-    """About how much there is behind the cursor."""
+    """The approximate number of bytes after the cursor."""
     with ExitStack() as opened:
         segments = segments_of(folder, opened)
         if cursor is None:
@@ -131,11 +131,11 @@ def _unread(found: Survey, cursor: Cursor | None) -> Survey:
         return found
     read = found.batches[found.batches["last"] < cursor.next_offset]
     behind = int(read["position"][-1]) if len(read) else -1
-    return found._replace(damages=[one for one in found.damages if one.position > behind])
+    return found._replace(damages=[damage for damage in found.damages if damage.position > behind])
 
 
 def _later_copy(found: Survey, after: SegmentFile | None) -> NDArray[np.bool_]:
-    """A repair writes the end of a segment anew, into one of its own; where it was interrupted the later one counts."""
+    """Batches that the next segment repeats: a repair copies the end of a segment to a new one; after an interrupted repair the copy counts."""
     if after is None:
         return np.zeros(len(found.batches), bool)
     return np.asarray(found.batches["last"] >= after.base)
@@ -220,7 +220,7 @@ def _one_of_each(batches: NDArray[Any]) -> tuple[NDArray[Any], dict[int, int]]:
 
 
 def _marker(segment: SegmentFile, batch: Any) -> int:
-    """What ends the transaction: 0 an abort, 1 a commit."""
+    """How the transaction ends: 0 an abort, 1 a commit."""
     data = segment.file.read(int(batch["position"]), int(batch["size"]))
     try:
         (record, *_) = records(data, 0)
@@ -245,7 +245,7 @@ def _is_torn_end(part: _Part, damage: Damage) -> bool:
     return part.is_last and damage.torn
 
 
-# What is missing
+# Missing offsets
 
 
 def _holes(id: LogId, start: int, batches: NDArray[Any], parts: list[_Part]) -> list[Hole]:
@@ -275,7 +275,7 @@ def _between_segments(id: LogId, part: _Part, first: int) -> str:
     if part.is_first:
         return RETENTION
     if id.log == "offsets" and not 0 <= part.folder.cleaned <= first:
-        return COMPACTED  # the cleaner makes one segment of several
+        return COMPACTED  # the cleaner merges several segments into one
     return MISSING_SEGMENT
 
 
@@ -284,23 +284,23 @@ def _damage_between(before: _Part | None, batch_before: Any, part: _Part, batch:
     behind = (part.segment.base, int(batch["position"]))
     begin = (-1, 0)
     if before is not None:
-        if before.folder != part.folder:  # what this replica has before it
+        if before.folder != part.folder:  # the earlier part of this replica
             earlier = part.survey.batches[part.survey.batches["position"] < batch["position"]]
             begin = (part.segment.base, int(earlier["position"][-1]) if len(earlier) else 0)
         else:
             begin = (before.segment.base, int(batch_before["position"]))
     same_folder = [one for one in parts if one.folder == part.folder]
-    found = [one for each in same_folder for one in each.survey.damages if begin <= (each.segment.base, one.position) < behind]
+    found = [damage for each in same_folder for damage in each.survey.damages if begin <= (each.segment.base, damage.position) < behind]
     if not found:
         return ""
     return TORN if all(one.torn for one in found) else DAMAGED
 
 
-# What comes out
+# Results
 
 
 def _splits(id: LogId, segment: SegmentFile, batches: NDArray[Any]) -> list[Split]:
-    """Of batches of one segment."""
+    """The splits of the batches of one segment."""
     begins = batches["position"]
     ends = begins + batches["size"]
     before = np.concatenate([[0], np.cumsum(np.maximum(batches["size"] / SPLIT_BYTES, batches["count"] / SPLIT_RECORDS))[:-1]])
@@ -332,8 +332,8 @@ def _segment_row(
     read = batches[mine & ~aborted]
     undone = batches[mine & aborted]
     damages = part.survey.damages
-    torn = [one for one in damages if _is_torn_end(part, one)]
-    quarantined = [one for one in damages if not _is_torn_end(part, one)]
+    torn = [damage for damage in damages if _is_torn_end(part, damage)]
+    quarantined = [damage for damage in damages if not _is_torn_end(part, damage)]
     differing = diverged.get(part.number, 0)
     if not len(read) and not len(undone) and not damages and not differing:
         return None

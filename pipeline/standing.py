@@ -1,4 +1,4 @@
-"""How each partition of each group stands: what its minutes and stretches come to, so that a build reads the newest of them alone.
+"""Totals of each partition of each group over all settled rows, so that a build reads only the newest rows.
 
 A row is one series; it is the sum of all rows of `commit_rate_1m`, `lag_1m` and `status` of that series up to some moment, and
 can be added to by rows of later ones.
@@ -25,7 +25,7 @@ STANDING: Final = pa.schema(
         ("commits", pa.int64()),
         ("first_ms", pa.int64()),  # minutes with commits
         ("last_ms", pa.int64()),
-        ("lag_ms", pa.int64()),  # the last minute in which the lag was known, and what it was
+        ("lag_ms", pa.int64()),  # the last minute with a known lag, and that lag
         ("lag", pa.int64()),
         ("time_lag_ms", pa.int64()),
         ("status_ms", pa.int64()),  # by our own rules: how far its last stretch goes
@@ -36,7 +36,7 @@ STANDING: Final = pa.schema(
 
 
 def standing_of(before: pa.Table, gold: Mapping[str, pa.Table]) -> pa.Table:
-    """`before`: STANDING, perhaps empty; `gold`: rows that it does not count yet, later ones after earlier ones of the same series."""
+    """`before`: STANDING, perhaps empty; `gold`: rows that it does not include yet, in time order within a series."""
     rates, lag, status = (gold[name] for name in ("commit_rate_1m", "lag_1m", "status"))
     lag = lag.filter(pc.is_valid(lag["lag_last"]))
     status = status.filter(pc.equal(status["ruleset"], "tenure"))
@@ -54,7 +54,7 @@ def standing_of(before: pa.Table, gold: Mapping[str, pa.Table]) -> pa.Table:
     np.minimum.at(first, of_rates, minutes)
     newest = _last(count, (of_before, ints(before["lag_ms"])), (of_lag, ints(lag["minute_ms"])))
     until = _last(count, (of_before, ints(before["status_ms"])), (of_status, ints(status["to_ms"])))
-    verdicts = np.array([_severity(one) for one in _texts(before["status"])], np.int64), _severities(status["status"])
+    verdicts = np.array([_severity(text) for text in _texts(before["status"])], np.int64), _severities(status["status"])
     columns: dict[str, Ints] = {
         "commits": commits,
         "first_ms": np.where(first == np.iinfo(np.int64).max, MISSING, first),
@@ -86,11 +86,11 @@ def _series(tables: tuple[pa.Table, ...]) -> tuple[Ints, Ints, Ints, Ints, pa.Ta
 
 
 def _last(count: int, *parts: tuple[Ints, Ints]) -> Ints:
-    """Of each series the last row that has a time, of all parts one behind the other; -1: none."""
+    """For each series the last row with a time, in all parts concatenated; -1: none."""
     series, at = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     rows = np.flatnonzero(at != MISSING)
     found = np.full(count, -1)
-    found[series[rows]] = rows  # of many the last one stays
+    found[series[rows]] = rows  # the last of many stays
     return found
 
 

@@ -24,16 +24,16 @@ from pipeline.windows import burrow_windows, sequences, thinned_windows
 CODES: Final = {verdict: code for code, verdict in enumerate(rules.VERDICTS)}
 SERIES: Final = ("group", "topic", "topic_partition")
 NO_STATUS: Final = -1  # removed, or nothing was committed yet
-QUIET_BACK_MS: Final = 6 * 3_600_000  # so far back it is looked for when there was last nothing to read
+QUIET_BACK_MS: Final = 6 * 3_600_000  # how far back to search for the last time without lag
 
 Moment = tuple[Ints, Ints]  # series and times
 
 
 class Points(NamedTuple):
-    """Moments by series and time, as the rules look at them."""
+    """The inputs of the status rules at each moment, by series and time."""
 
     moments: Moments
-    idle_ms: Ints  # when there was last nothing to read
+    idle_ms: Ints  # the last time without lag
 
 
 class Burrow:
@@ -68,7 +68,7 @@ class Burrow:
         )
 
     def filled(self, commit: Ints) -> Floats:
-        """The share of the window that is filled, when that was the last commit."""
+        """The filled share of the window that ends with that commit."""
         window = self._windows.last(commit)
         return np.where(window >= 0, picked(self._windows.size, window), 0) / rules.BURROW_WINDOW
 
@@ -83,7 +83,7 @@ class Tenure:
         self._windows = thinned_windows(view, sequence)
 
     def breaks(self) -> Moment:
-        """When a record says who has what, and when a silence is too long."""
+        """Moments of assignments, and moments at which a silence becomes too long."""
         return _together(self._owners.moments(self._view.series.groups, MISSING), self._stops())
 
     def _stops(self) -> Moment:
@@ -93,7 +93,7 @@ class Tenure:
         of_series, at = _together((series.series, series.at), (seen.series[idle], seen.at[idle]))
         order = by_key_and_time(of_series, at)
         of_series, at = of_series[order], at[order]
-        # Of most the next comes before anybody could lose patience.
+        # Most partitions get their next commit before the limit.
         quiet = last_of(of_series) | (np.roll(at, -1) - at > rules.WINDOW_MS_MIN)
         following = np.where(last_of(of_series), MISSING, np.roll(at, -1))[quiet]
         of_series, at = of_series[quiet], at[quiet]
@@ -129,7 +129,7 @@ class Tenure:
         )
 
     def _unowned(self, seen: Moments) -> Flags:
-        """Where there is something to read."""
+        """Mark moments with a lag and no owner."""
         behind = np.flatnonzero(seen.lag > 0)
         series = seen.series[behind]
         found = np.zeros(len(seen.lag), np.bool_)
@@ -190,7 +190,7 @@ def stretches(
 
 
 class Stretches(NamedTuple):
-    """Of one ruleset, by series and time."""
+    """The verdicts of one ruleset, by series and time."""
 
     series: Ints
     since: Ints
@@ -219,7 +219,7 @@ def _stretches(reaching: Sequence[Ints], seen: Moments, verdict: Ints, now_ms: i
 
 
 def _points(view: View, others: Moment, since_ms: int, now_ms: int) -> Points:
-    """The moments of the view, and these others, from one moment to another."""
+    """The times of the view, and these others, within an interval."""
     series, at = others
     wanted = (at >= since_ms) & (at <= now_ms)  # few
     asked = view.at(series[wanted], at[wanted])
@@ -283,7 +283,7 @@ def _table(rulesets: Sequence[Burrow | Tenure], view: View, owners: Owners, foun
         "group": group,
         "topic": topic,
         "topic_partition": partition,
-        "ruleset": coded(by_rules, [one.name for one in rulesets]),
+        "ruleset": coded(by_rules, [ruleset.name for ruleset in rulesets]),
         "from_ms": pa.array(whole.since),
         "to_ms": pa.array(whole.until),
         "status": coded(whole.verdict, [status for status, _ in rules.VERDICTS]),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# From good to bad; the worst of its partitions is a group's.
+# From good to bad; a group has the worst status of its partitions.
 SEVERITY: Final = ("OK", "UNKNOWN", "WARN", "UNOWNED", "REWIND", "STALL", "STOP", "LOST")
 
 BURROW_WINDOW: Final = 10

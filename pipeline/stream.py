@@ -1,4 +1,4 @@
-"""Coordinator logs as a stream: how far each was read is in Spark's checkpoint, so that a query that is started again goes on.
+"""Coordinator logs as a stream: the position in each log is in Spark's checkpoint, from which a restarted query continues.
 
 An offset of the stream has a cursor for each log, which finds its place in a directory again. Between two offsets the rows are
 always the same, whether they are read the first time or after a crash: the end is a bound of offsets, and what a transaction had not
@@ -28,8 +28,8 @@ START: Final = Cursor(0)
 class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, inputs: Inputs, records_max: int) -> None:
         self.inputs = inputs
-        self.records_max = records_max  # of one batch; 0: no bound
-        self._ends_once = False  # a query that ends with what was there when it began
+        self.records_max = records_max  # offsets in one batch; 0: no limit
+        self._ends_once = False  # a query that ends with the records present at its start
         self._newest: Cursors = {}
 
     # Offsets.
@@ -64,7 +64,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def _bounded(self, begin: Cursors, ends: Cursors, most: int) -> Cursors:
-        """So many offsets at most, a share of each log, and what one leaves to the others."""
+        """At most so many offsets, a share of each log, with unused shares given to the others."""
         found: Cursors = {}
         left = most
         for number, id in enumerate(sorted(ends)):

@@ -108,7 +108,7 @@ def survey(segment: SegmentFile, begin: int = 0) -> Survey:
 
 
 def sound_batches(data: bytes) -> tuple[list[int], int]:
-    """Where sound batches begin, one behind the other from the start on; and where the last one ends."""
+    """The positions of consecutive sound batches from the start on; and the end of the last one."""
     positions: list[int] = []
     at = 0
     end = len(data)
@@ -168,7 +168,7 @@ def _in_order(batches: NDArray[Any], base: int) -> tuple[NDArray[Any], list[Dama
 
 
 def _longest_growing(batches: NDArray[Any], among: NDArray[np.int64]) -> list[int]:
-    """The longest sequence of batches each of which begins behind the end of the one before."""
+    """The longest sequence of batches that do not overlap."""
     ends: list[int] = []  # the least last offset that a sequence of so many ends in
     where: list[int] = []
     before: dict[int, int] = {}

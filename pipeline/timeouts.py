@@ -1,4 +1,4 @@
-"""Which session timeout a group should have: what each would have bridged, what it would have cost, and one that is advised."""
+"""The session timeout that a group should have: the restarts that each timeout bridges, its cost, and a recommendation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.gaps import DEATH, HEARTBEAT_GAP
 from pipeline.rows import CurvePoint, Episode, Gap, Spell
 
 FINE_MS: Final = 120_000  # below it advice is in steps of 5 s, above in steps of 30 s
-SANE_MS: Final = 600_000  # nobody wants to wait longer for a dead member
+SANE_MS: Final = 600_000  # longer waits for a crashed member are not advised
 SAMPLES_FOR_A_QUANTILE: Final = 20
 HEADROOM: Final = 1.2
 HEALTHY_HEARTBEATS: Final = 3  # a session is as long as so many of the latest heartbeats that were in time
@@ -28,7 +28,7 @@ class Options(NamedTuple):
 
 
 class Death(NamedTuple):
-    """A member that did not come back: how long until the coordinator noticed, and what lay idle until then."""
+    """A member that did not come back: the time until the coordinator noticed, and the partitions idle until then."""
 
     noticed_ms: int
     partitions: int
@@ -45,7 +45,7 @@ class Chosen(NamedTuple):
 
 
 def deaths_of(lost: Iterable[Spell]) -> list[Death]:
-    """Whoever leaves is missed at once; with an instance id it does not tell, and is missed when its session ends."""
+    """A member that leaves is missed at once. With an instance id it sends no LeaveGroup, and is missed when its session expires."""
     return [Death(0 if one.end_kind == "left" else one.session_timeout_ms or 0, one.partitions or 0) for one in lost]
 
 
@@ -54,12 +54,12 @@ def curve(cluster: str, group: str, gaps: Sequence[Gap], episodes: Sequence[Epis
     candidates = set(_round_values(options)) | {_up(least_above(gap), 1_000) for gap in samples}
     low = sorted(gap.gap_lo_ms for gap in samples)
     high = sorted(least_above(gap) - 1 for gap in samples)
-    saved = sorted(one.avoidable_by_ms for one in episodes if one.avoidable == YES and one.avoidable_by_ms is not None)
+    saved = sorted(episode.avoidable_by_ms for episode in episodes if episode.avoidable == YES and episode.avoidable_by_ms is not None)
     points = []
-    for timeout in sorted(one for one in candidates if options.session_min_ms <= one <= options.session_max_ms):
+    for timeout in sorted(candidate for candidate in candidates if options.session_min_ms <= candidate <= options.session_max_ms):
         bridged = bisect_left(high, timeout)
         not_bridged = len(low) - bisect_left(low, timeout)
-        added = [(timeout - one.noticed_ms, one.partitions) for one in deaths]
+        added = [(timeout - death.noticed_ms, death.partitions) for death in deaths]
         points.append(
             CurvePoint(
                 cluster,
@@ -112,15 +112,15 @@ def _rank(quantile: float, count: int) -> int:
 
 
 def _knee(timeout: int, points: Sequence[CurvePoint], options: Options) -> int | None:
-    """The least larger one that avoids a tenth more for hardly more."""
-    here = next((one for one in points if one.timeout_ms == timeout), None)
+    """The least larger timeout that avoids a tenth more for little extra cost."""
+    here = next((point for point in points if point.timeout_ms == timeout), None)
     if here is None:
         return None
-    for one in points:
-        if timeout < one.timeout_ms <= SANE_MS and one.timeout_ms == rounded_up(one.timeout_ms):
-            gains = one.rebalances_avoided > here.rebalances_avoided and one.rebalances_avoided >= here.rebalances_avoided * GAIN
-            if gains and one.added_stalled_partition_ms <= max(here.added_stalled_partition_ms * PRICE, here.added_stalled_partition_ms):
-                return one.timeout_ms
+    for point in points:
+        if timeout < point.timeout_ms <= SANE_MS and point.timeout_ms == rounded_up(point.timeout_ms):
+            gains = point.rebalances_avoided > here.rebalances_avoided and point.rebalances_avoided >= here.rebalances_avoided * GAIN
+            if gains and point.added_stalled_partition_ms <= max(here.added_stalled_partition_ms * PRICE, here.added_stalled_partition_ms):
+                return point.timeout_ms
     return None
 
 

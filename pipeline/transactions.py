@@ -34,7 +34,7 @@ class _Open:
 
 
 def verdicts(batches: NDArray[Any], clock: int, marker: Callable[[int], int]) -> Verdicts:
-    """`clock`: the newest time before these batches; `marker`: what the control batch of that index says."""
+    """`clock`: the newest time before these batches; `marker`: the type of the control batch at that index."""
     aborted = np.zeros(len(batches), bool)
     special = np.flatnonzero(batches["attributes"] & (TRANSACTIONAL | CONTROL))
     if not len(special):

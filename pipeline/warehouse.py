@@ -32,17 +32,17 @@ LAYERS: Final = ("bronze", "silver", "gold", "state")
 
 
 def layout() -> str:
-    """Which columns the tables have: what another version has written is not mixed with ours."""
+    """The columns of the tables: files of another version are not mixed with ours."""
     columns = "".join(f"{name} {schema_of(name)}" for name in sorted(TABLES))
     return f"1 {hashlib.sha256(columns.encode()).hexdigest()[:16]}"
 
 
 class WarehouseError(Exception):
-    """In one line for people: it cannot be used as it is, and what to do about it."""
+    """The warehouse is unusable, and the remedy, in one line."""
 
 
 class WarehouseBusy(WarehouseError):
-    """Another run is at work in it."""
+    """Another run is using it."""
 
 
 class File(NamedTuple):
@@ -58,14 +58,14 @@ class File(NamedTuple):
 
 @dataclass(frozen=True)
 class Current:
-    """What is published."""
+    """The published state."""
 
     run: int = 0
     files: tuple[File, ...] = ()
-    cursors: dict[str, Any] = field(default_factory=dict)  # how far each log was read: `ingest.py` knows what is in it
+    cursors: dict[str, Any] = field(default_factory=dict)  # the position in each log, maintained by `ingest.py`
     built: int = 0  # the last run whose records are in silver and gold
     now_ms: dict[str, int] = field(default_factory=dict)  # per cluster: its newest record
-    build: dict[str, Any] = field(default_factory=dict)  # `build.py` knows what is in it
+    build: dict[str, Any] = field(default_factory=dict)  # maintained by `build.py`
 
     def of(self, table: str, bucket: str | None = None) -> list[File]:
         return [file for file in self.files if file.table == table and bucket in (None, file.bucket)]
@@ -86,7 +86,7 @@ class Warehouse:
 
     @classmethod
     def open(cls, folder: Path, *, create: bool = False) -> Warehouse:
-        """Raises WarehouseError for what is none, or of another version."""
+        """Raises WarehouseError for a folder that is none, or of another version."""
         mark = folder / "FORMAT"
         try:
             if not folder.exists():
@@ -110,7 +110,7 @@ class Warehouse:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One run at a time. The lock goes with the process, however it ends."""
+        """One run at a time. The lock ends with the process, however it ends."""
         with (self.folder / "LOCK").open("a+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -123,7 +123,7 @@ class Warehouse:
             self._remove_rubbish()
             yield
 
-    # What is published.
+    # Published tables.
 
     def current(self) -> Current:
         try:
@@ -135,7 +135,7 @@ class Warehouse:
             raise WarehouseError(f"{self.folder}/CURRENT.json: cannot be read ({error}); remove the folder and run again") from None
 
     def publish(self, current: Current) -> None:
-        """From now on this is what there is, also after a power failure."""
+        """Publish this state, durably."""
         for folder in {(self.folder / file.path).parent for file in current.files if file.run == current.run}:
             _sync(folder)
         text = json.dumps(
@@ -155,7 +155,7 @@ class Warehouse:
     def read(
         self, name: str, *, bucket: str | None = None, columns: Sequence[str] | None = None, only: Mapping[str, str] | None = None
     ) -> pa.Table:
-        """The whole table, or of one bucket, in the order of its key. `only`: rows with these values; others are hardly read."""
+        """The whole table, or one bucket of it, in key order. `only`: rows with these values; most others are not read."""
         current = self.current()
         while True:
             try:
@@ -164,7 +164,7 @@ class Warehouse:
             except WarehouseError:
                 current, before = self.current(), current
                 if current == before:
-                    raise  # nobody has replaced it meanwhile
+                    raise  # no other run has replaced it in the meantime
         table = in_order(name, joined(name, tables))
         return table.select(list(columns)) if columns is not None else table
 
@@ -188,7 +188,7 @@ class Warehouse:
         return self.folder / layer / table / f"run={run}"
 
     def write(self, table: str, run: int, bucket: str, content: pa.Table, until_ms: int | None = None) -> File:
-        """A file that nobody sees until it is published. Written twice, by a task that was repeated, it is another file."""
+        """Write a file that is not visible before it is published. A repeated task writes another file."""
         folder = self.folder_of(table, run)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{uuid.uuid4().hex}.parquet"

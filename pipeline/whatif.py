@@ -1,9 +1,9 @@
 """What would have happened: the same processes, going and coming when they did, in the real coordinator and virtual time.
 
-`as_static`: each has an instance id and nobody leaves, with one session timeout for all. What did not come from restarts stays as it
+`as_static`: each member has an instance id and sends no LeaveGroup, with one session timeout for all. What did not come from restarts stays as it
 was: a member that went for good is taken out when it was, for that it would be missed later is a price of its own (timeouts.py).
-`as_dynamic`: nobody has an instance id, and every restart begins with a LeaveGroup: what static members have saved.
-`as_it_was`: everybody is what it was, to see how near a replay comes to what happened.
+`as_dynamic`: no member has an instance id, and every restart begins with a LeaveGroup: what static members have saved.
+`as_it_was`: each member keeps its kind, to see how close a replay comes to the history.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from pipeline.restarts import ALWAYS, STATIC_REPLACEMENT, Restarts, Return
 from pipeline.rows import Episode, Replaced, Spell
 from pipeline.virtual import Client, Nowhere, TrueEpisode, World
 
-BEFORE_MS: Final = 60_000  # who was there when the log begins has joined before
+BEFORE_MS: Final = 60_000  # members present at the log start joined before it
 SESSION_MS: Final = 45_000  # a client's own, where none is known
 AFTER_MS: Final = 600_000
 FOREVER_MS: Final = (1 << 31) - 1  # the longest session that there can be
 SAVED: Final = "saved"  # as in rows.Replaced
 GOING_AND_COMING: Final = 2
 AGAIN_MS: Final = 10_000
-NOT_REPLAYED: Final = frozenset({"coordinator_moved", "over_max_size", "sync_failed"})  # what a coordinator did by itself
+NOT_REPLAYED: Final = frozenset({"coordinator_moved", "over_max_size", "sync_failed"})  # causes within the coordinator
 
 
 class Stint(NamedTuple):
-    """One life of a process, from its joining on."""
+    """One run of a process, from its joining on."""
 
     joined_ms: int | None  # None: when the log begins it is there
     silent_ms: int | None
     gone_ms: int | None
     left: bool  # it said so
-    removed: bool  # somebody else did
+    removed: bool  # an administrator removed it
     back: Return | None  # how it comes back
 
 
@@ -52,11 +52,11 @@ class Process:
 class Rules(NamedTuple):
     static: bool | None  # None: those that were
     session_ms: int | None  # None: each its own
-    longest: bool  # everybody was away for as long as it may have been
+    longest: bool  # each absence takes its longest possible time
 
 
 class Nudge(NamedTuple):
-    """A rebalance for another reason than who came and went."""
+    """A rebalance with another cause than a member that joined or left."""
 
     at_ms: int
     by_leader: bool
@@ -64,7 +64,7 @@ class Nudge(NamedTuple):
 
 
 class Going(NamedTuple):
-    """A process fell silent, or left."""
+    """A process stopped its heartbeats, or left."""
 
     at_ms: int
     process: str
@@ -85,19 +85,19 @@ class Replayed(NamedTuple):
         return self.episodes[-1].to_generation if self.episodes else 0
 
     def of(self, some: Callable[[Return], bool]) -> list[TrueEpisode]:
-        """Rebalances of which nothing is the reason but restarts of this kind."""
+        """Rebalances caused only by restarts of this kind."""
         numbers = {number for number, one in enumerate(self.returns) if some(one)}
-        return [one for one in self.episodes if one.restarts_alone and one.restarts <= numbers]
+        return [episode for episode in self.episodes if episode.restarts_alone and episode.restarts <= numbers]
 
     def of_restarts(self, bridged_by_ms: int) -> list[TrueEpisode]:
-        """Those that this timeout should have bridged."""
+        """Restarts shorter than this session timeout."""
         return self.of(lambda one: one.away[1] < bridged_by_ms)
 
     def expired(self) -> list[Return]:
-        """Restarts that took longer than the session."""
+        """Restarts longer than the session timeout."""
         found = []
-        for one in self.episodes:
-            for change in one.changes:
+        for episode in self.episodes:
+            for change in episode.changes:
                 last = [going for going in self.goings if going.process == change.client and going.at_ms <= change.at_ms][-1:]
                 if change.what == "expired" and last and last[0].back is not None:
                     found.append(last[0].back)
@@ -105,14 +105,14 @@ class Replayed(NamedTuple):
 
 
 class _Replay(Client):
-    """Its last heartbeat is the moment at which it falls silent, for that is what the log says."""
+    """A client whose last heartbeat is sent at the moment it stops, since the logs give the time of the last heartbeat."""
 
     def last_beat(self) -> int:
         return self.world.now
 
 
 class Script:
-    """Who came and went, read from the tables. `longest`: where it is not known how long somebody was away."""
+    """Members that joined and left, from the tables. `longest`: take the longest time of an absence that is not known exactly."""
 
     def __init__(self, group: str, restarts: Restarts, episodes: Sequence[Episode], heartbeat_ms: int) -> None:
         self.group = group
@@ -137,7 +137,7 @@ class Script:
     def _moments(self, spells: Sequence[Spell]) -> Iterable[int]:
         for spell in spells:
             yield from (ms for ms in (spell.joined_hi_ms, spell.ended_lo_ms, spell.ended_hi_ms) if ms is not None)
-        yield from (one.at_ms for one in self._nudges)
+        yield from (nudge.at_ms for nudge in self._nudges)
         for back in self._returns:
             yield from (back.went_ms, back.back_ms)
 
@@ -186,7 +186,7 @@ class Script:
         for nudge in self._nudges:
             world.at(nudge.at_ms, _nudge, world, self.group, nudge)
         world.run_until(self._end)
-        return Replayed(list(world.episodes(self.group)), [one.back for one in goings if one.back is not None], goings)
+        return Replayed(list(world.episodes(self.group)), [going.back for going in goings if going.back is not None], goings)
 
     def _plan(self, world: World, client: Client, stint: Stint, rules: Rules, goings: list[Going]) -> None:
         world.at(stint.joined_ms if stint.joined_ms is not None else self._begin, _start, client)
@@ -223,10 +223,10 @@ def _go(client: Client, leaves: bool, back: Return | None, goings: list[Going]) 
 
 
 def _nudge(world: World, group: str, nudge: Nudge) -> None:
-    """The leader of the replay may be another one than it was."""
+    """The leader of the replay may differ from the one in the logs."""
     found = world.group(group)
     clients = [one for one in world.clients.get(group, []) if one.settled]
-    leader = next((one for one in clients if found is not None and one.member_id == found.leader), None)
+    leader = next((client for client in clients if found is not None and client.member_id == found.leader), None)
     if leader is not None:
         if nudge.by_leader:
             leader.rejoin()
@@ -236,53 +236,54 @@ def _nudge(world: World, group: str, nudge: Nudge) -> None:
 
 def _nudges(episodes: Sequence[Episode]) -> Iterable[Nudge]:
     before: Episode | None = None
-    for one in sorted(episodes, key=lambda one: one.episode):
-        second = before is not None and follows(before, one)
-        before = one
-        alone = one.cause in OF_MEMBERS_ALONE or one.cause in NOT_REPLAYED or one.cause in (UNKNOWN, "admin_removed")
-        if not alone and not second and not one.missing and one.start_hi_ms is not None:
-            yield Nudge(one.start_hi_ms, one.cause == "leader_rejoined", one.trigger_member)
+    for episode in sorted(episodes, key=lambda one: one.episode):
+        second = before is not None and follows(before, episode)
+        before = episode
+        alone = episode.cause in OF_MEMBERS_ALONE or episode.cause in NOT_REPLAYED or episode.cause in (UNKNOWN, "admin_removed", "roster_changed")
+        if not alone and not second and not episode.missing and episode.start_hi_ms is not None:
+            yield Nudge(episode.start_hi_ms, episode.cause == "leader_rejoined", episode.trigger_member)
 
 
 def confirmed(script: Script, episodes: Sequence[Episode], timeout_ms: int) -> int:
-    """How many rebalances a timeout would have avoided, as far as the coordinator itself agrees; less those that it would have added,
-    where it is shorter than the one that kept seats until now."""
-    chosen = sum(one.avoidable == YES and one.avoidable_by_ms is not None and one.avoidable_by_ms <= timeout_ms for one in episodes)
+    """The rebalances that a timeout would have avoided, as confirmed by the coordinator; less those it would have added,
+    if it is shorter than the timeout that kept seats until now.
+    """
+    chosen = sum(episode.avoidable == YES and episode.avoidable_by_ms is not None and episode.avoidable_by_ms <= timeout_ms for episode in episodes)
     replayed = script.as_static(timeout_ms)
     added = replayed.of(lambda one: one.away[1] >= timeout_ms and one.source == STATIC_REPLACEMENT)
     return max(chosen - len(replayed.of_restarts(timeout_ms)) - len(added), 0)
 
 
 def saved(script: Script, restarts: Restarts, replacements: Sequence[Replaced]) -> list[Replaced]:
-    """Each with the rebalances that it would have made without an instance id: those that began with its leaving or its coming.
+    """Each kept seat with the rebalances that it would have caused without an instance id, by leaving and by joining.
 
-    Where it is not known how long it was away these may have been two, or one, or those of another one.
+    If the length of its absence is unknown these may be two, or one, or those of another member.
     """
-    kept = {one.new_member_id: one for one in restarts.replacements if one.verdict == SAVED}
+    kept = {replacement.new_member_id: replacement for replacement in restarts.replacements if replacement.verdict == SAVED}
     if not kept:
-        return [one._replace(saved_rebalances=0, saved_at_least=0) for one in replacements]
+        return [replacement._replace(saved_rebalances=0, saved_at_least=0) for replacement in replacements]
     known = all(one.gap_lo_ms == one.gap_hi_ms for one in kept.values())
     least = _begun(script.as_dynamic(longest=known))
     other = least if known else _begun(script.as_dynamic(longest=True))
-    again = {one.old_member_id: one.at_ms for one in replacements}
+    again = {replacement.old_member_id: replacement.at_ms for replacement in replacements}
     done = []
-    for one in replacements:
-        one = kept.get(one.new_member_id, one)
-        count = least.get(one.new_member_id, 0) if one.verdict == SAVED else 0
-        if one.verdict != SAVED or one.gap_lo_ms == one.gap_hi_ms:
-            done.append(one._replace(saved_rebalances=count, saved_at_least=count))
+    for replacement in replacements:
+        replacement = kept.get(replacement.new_member_id, replacement)
+        count = least.get(replacement.new_member_id, 0) if replacement.verdict == SAVED else 0
+        if replacement.verdict != SAVED or replacement.gap_lo_ms == replacement.gap_hi_ms:
+            done.append(replacement._replace(saved_rebalances=count, saved_at_least=count))
         else:
-            # Who asks again at once, because an answer was lost, has not been away.
-            away = again.get(one.new_member_id, ALWAYS) > one.at_ms + AGAIN_MS
-            done.append(one._replace(saved_rebalances=GOING_AND_COMING, saved_at_least=min(count, other.get(one.new_member_id, 0), int(away))))
+            # A member that repeats a request after a lost reply was not away.
+            away = again.get(replacement.new_member_id, ALWAYS) > replacement.at_ms + AGAIN_MS
+            done.append(replacement._replace(saved_rebalances=GOING_AND_COMING, saved_at_least=min(count, other.get(replacement.new_member_id, 0), int(away))))
     return done
 
 
 def _begun(replayed: Replayed) -> dict[str, int]:
     """By the id under which a static member came back."""
     counts: dict[str, int] = {}
-    for one in replayed.episodes:
-        first = one.changes[0].restart if one.changes and one.cause in OF_MEMBERS_ALONE else None
+    for episode in replayed.episodes:
+        first = episode.changes[0].restart if episode.changes and episode.cause in OF_MEMBERS_ALONE else None
         if first is not None and replayed.returns[first].source == STATIC_REPLACEMENT:
             new_id = replayed.returns[first].new_id
             counts[new_id] = counts.get(new_id, 0) + 1

@@ -1,4 +1,4 @@
-"""Windows of commits, and what the rules of `status_rules.py` ask of them: any of each window, all windows at once."""
+"""Windows of commits, and the checks of `status_rules.py` on them, for all windows at once."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.columns import MISSING, Flags, Ints, Line, firsts, last_seen, window_sums
+from pipeline.columns import MISSING, Flags, Ints, SortedRows, firsts, last_seen, window_sums
 from pipeline.commits import SLOT_MS
 from pipeline.series import Series, View, picked
 from pipeline.status_rules import BURROW_WINDOW, COMMITS_MIN, WINDOW_MS_MAX, WINDOW_MS_MIN
 
 
 class Windows(NamedTuple):
-    """One that ends with each of some commits; by sequence, which a removal ends, and time."""
+    """A window for each of some commits, ending with it; by sequence, which a removal ends, and time."""
 
     series: Ints
     sequence: Ints
@@ -34,7 +34,7 @@ class Windows(NamedTuple):
 
 
 def sequences(series: Series) -> Ints:
-    """Of each commit: the removal belongs to what it ends."""
+    """For each commit its sequence: a removal belongs to the sequence that it ends."""
     begins = firsts(series.series)
     begins[1:] |= series.committed[:-1] == MISSING
     return np.cumsum(begins) - 1
@@ -46,7 +46,7 @@ def burrow_windows(view: View, sequence: Ints) -> Windows:
     end = samples.sampled(samples.index_at(series.parts[series.series], series.at))
     rows = np.flatnonzero((series.committed != MISSING) & (end != MISSING))
     lag = np.maximum(end[rows] - series.committed[rows], 0)
-    since = np.maximum(np.arange(len(rows)) - (BURROW_WINDOW - 1), _begin(sequence[rows]))
+    since = np.maximum(np.arange(len(rows)) - (BURROW_WINDOW - 1), _first_row_of_sequence(sequence[rows]))
     return _windows(series, sequence, rows, series.column("commit_ms")[rows], lag, since)
 
 
@@ -58,13 +58,13 @@ def thinned_windows(view: View, sequence: Ints) -> Windows:
     rows = live[last_of_slot]
     own, at = sequence[rows], series.at[rows]
     lag, _ = samples.lag_at(samples.index_at(series.parts[series.series[rows]], at), at, series.committed[rows])
-    line = Line(own, at)
-    many = np.maximum(np.arange(len(rows)) - (COMMITS_MIN - 1), _begin(own))
+    line = SortedRows(own, at)
+    many = np.maximum(np.arange(len(rows)) - (COMMITS_MIN - 1), _first_row_of_sequence(own))
     since = np.maximum(np.minimum(line.find(own, at - WINDOW_MS_MIN, "left"), many), line.find(own, at - WINDOW_MS_MAX, "left"))
     return _windows(series, sequence, rows, at, lag, since)
 
 
-def _begin(sequence: Ints) -> Ints:
+def _first_row_of_sequence(sequence: Ints) -> Ints:
     return last_seen(firsts(sequence)) if len(sequence) else np.empty(0, np.int64)
 
 
@@ -72,7 +72,7 @@ def _windows(series: Series, sequences: Ints, rows: Ints, ms: Ints, lag: Ints, s
     """`rows`: the commits that count; `ms`, `lag`, `since` of each of them."""
     sequence, at, committed = sequences[rows], series.at[rows], series.committed[rows]
     own = np.arange(len(at))
-    later = np.minimum(since + 1, own + 1)  # each but the first is compared with the one before it
+    later = np.minimum(since + 1, own + 1)  # each but the first is compared with its predecessor
     both = (lag != MISSING) & (np.roll(lag, 1) != MISSING)
     before = np.roll(committed, 1)
     counts = np.zeros(len(sequences), np.bool_)

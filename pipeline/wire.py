@@ -1,6 +1,6 @@
-"""A client for the pipeline: asks the leaders of a cluster for offsets and batches, and asks again while brokers restart or leaders move.
+"""A client for the pipeline: requests offsets and batches from the leaders of a cluster, and retries while brokers restart or leaders move.
 
-It joins no group and commits nothing: what is observed does not notice. One client serves one task, in one thread.
+It joins no group and commits nothing: it does not affect the groups it observes. One client serves one task, in one thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 CLIENT_ID: Final = "tenure-analyze"
 PATIENCE_S: Final = 60.0  # a broker that restarts, a leader that is elected
-UNKNOWN_S: Final = 10.0  # an address at which nobody was met yet: it may be a wrong one
+UNKNOWN_S: Final = 10.0  # for an address that has not answered yet: it may be wrong
 PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 2.0
 REPLY_S: Final = 30.0
@@ -40,7 +40,7 @@ _size: Final = Struct(">i")
 
 
 class Unanswered(Exception):
-    """No reply, or one that says to ask again: whoever leads may be another broker now."""
+    """No reply, or a retriable error: another broker may lead now."""
 
 
 class Partition(NamedTuple):
@@ -49,7 +49,7 @@ class Partition(NamedTuple):
 
 
 class Connection:
-    """Closed after any failure: what comes late must not be taken for another reply."""
+    """Closed after any failure, so that a late reply is not taken for the reply to another request."""
 
     def __init__(self, host: str, port: int) -> None:
         self._correlation = 0
@@ -60,7 +60,7 @@ class Connection:
             reply = self._exchange(ApiVersionsRequest(CLIENT_ID, "1"), 3)
             if reply.error_code == ErrorCode.UNSUPPORTED_VERSION:
                 reply = self._exchange(ApiVersionsRequest(), 0)
-            self.versions = {one.api_key: (one.min_version, one.max_version) for one in reply.api_keys}
+            self.versions = {api_key.api_key: (api_key.min_version, api_key.max_version) for api_key in reply.api_keys}
         except BaseException:
             self.close()
             raise
@@ -87,7 +87,7 @@ class Connection:
         if _size.unpack_from(body)[0] != self._correlation:
             raise ProtocolError("a reply to another request")
         if key == API_VERSIONS and body[4:6] == REFUSED:
-            version = 0  # whatever was asked
+            version = 0  # whatever the request's version
         at = skip_response_header(key, version >= flexible_from, body, 4)
         return APIS[key].response.decode(body, at, version)[0]
 
@@ -103,7 +103,7 @@ class Connection:
 
 class Client:
     def __init__(self, source: str, patience_s: float = PATIENCE_S, *, met: bool = False) -> None:
-        """`source`: kafka://host:port, several with commas between them. `met`: earlier, by another client. Raises BadInput."""
+        """`source`: kafka://host:port, several separated by commas. `met`: reached earlier, by another client. Raises BadInput."""
         self.source = source
         self._patience_s = patience_s
         self._met = met
@@ -120,7 +120,7 @@ class Client:
         for number in list(self._connections):
             self._forget(number)
 
-    # What is asked.
+    # Requests.
 
     def logs(self, topics: tuple[str, ...]) -> list[tuple[str, int]]:
         """The partitions of coordinator logs that the cluster has; a topic that it does not have is none."""
@@ -128,7 +128,7 @@ class Client:
         return sorted(self._partitions)
 
     def offset(self, topic: str, partition: int, at: int) -> int:
-        """The first offset, or the one behind the last that is decided."""
+        """The log start offset, or the last stable offset."""
         request = ListOffsetsRequest(-1, COMMITTED, [ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=at)])])
 
         def ask() -> int:
@@ -148,16 +148,16 @@ class Client:
         found: dict[int, dict[tuple[str, int], int]] = {EARLIEST: {}, LATEST: {}}
         for places in of_leader.values():
             for at, offsets in found.items():
-                asked = [ListOffsetsTopic(topic, [ListOffsetsPartition(one, timestamp=at) for one in numbers]) for topic, numbers in places.items()]
+                asked = [ListOffsetsTopic(topic, [ListOffsetsPartition(number, timestamp=at) for number in numbers]) for topic, numbers in places.items()]
                 for topic_reply in self._ask_leader(ListOffsetsRequest(-1, UNCOMMITTED, asked), next(iter(places)), places[next(iter(places))][0]).topics:
-                    offsets.update({(topic_reply.name, one.partition_index): one.offset for one in topic_reply.partitions if not one.error_code})
+                    offsets.update({(topic_reply.name, partition.partition_index): partition.offset for partition in topic_reply.partitions if not partition.error_code})
         return {place: (found[EARLIEST].get(place), end) for place, end in sorted(found[LATEST].items())}
 
     def _ask_leader(self, request: Any, topic: str, partition: int) -> Any:
         return self._persist(lambda: self._leader(topic, partition).ask(request), f"where {topic} ends")
 
     def fetch(self, topic: str, partition: int, offset: int) -> PartitionData:
-        """Error OFFSET_OUT_OF_RANGE is the caller's; every other is asked again, or BadInput."""
+        """Fetch records. The caller handles OFFSET_OUT_OF_RANGE; other errors are retried or raise BadInput."""
 
         def ask() -> PartitionData:
             leader = self._leader(topic, partition)
@@ -179,7 +179,7 @@ class Client:
     # How.
 
     def _persist(self, ask: Any, what: str, topic: str = "", partition: int = 0) -> Any:
-        """Until there is an answer, or it is too late."""
+        """Retry until a reply arrives or the deadline passes."""
         began = time.monotonic()
         pause = PAUSE_S
         while True:
@@ -199,18 +199,18 @@ class Client:
             pause = min(2 * pause, PAUSE_MAX_S)
 
     def _learn(self, topics: tuple[str, ...], *, lenient: bool = False) -> None:
-        """`lenient`: what is wrong with a topic concerns that one alone."""
+        """`lenient`: errors of a topic concern only that topic."""
         reply = self._anybody().ask(MetadataRequest([MetadataRequestTopic(name=name) for name in topics], False))
         if not reply.brokers:
             raise Unanswered("the cluster knows no brokers yet")
         self.cluster = reply.cluster_id or self.cluster
-        self._brokers = {one.node_id: (one.host, one.port) for one in reply.brokers}
+        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in reply.brokers}
         for topic in reply.topics:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or (lenient and topic.error_code):
                 continue
             _check(topic.error_code, topic.name or "")
-            for one in topic.partitions:
-                self._partitions[topic.name or "", one.partition_index] = Partition(one.leader_id, topic.topic_id)
+            for partition in topic.partitions:
+                self._partitions[topic.name or "", partition.partition_index] = Partition(partition.leader_id, topic.topic_id)
 
     def _leader(self, topic: str, partition: int) -> Connection:
         known = self._partitions.get((topic, partition))

@@ -1,4 +1,4 @@
-"""Reading a stretch of a live log, with everything that planning says of directories: what is missing, aborted, damaged."""
+"""Reading a stretch of a live log, with the same results as planning from directories: missing, aborted and damaged offsets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class WireSplit(NamedTuple):
 
 
 def plan_wire(inputs: Inputs, cursors: Mapping[LogId, Cursor], patience_s: float = PATIENCE_S) -> list[WireSplit]:
-    """What the brokers among the inputs have behind the cursors, as far as transactions are decided. Raises BadInput."""
+    """The new splits of the brokers among the inputs after the cursors, up to open transactions. Raises BadInput."""
     found: list[WireSplit] = []
     for source, topics in inputs.brokers:
         with Client(source, patience_s, met=bool(cursors)) as client:
@@ -59,7 +59,7 @@ def plan_wire(inputs: Inputs, cursors: Mapping[LogId, Cursor], patience_s: float
 
 
 def wire_between(inputs: Inputs, begins: Mapping[LogId, Cursor], ends: Mapping[LogId, int]) -> list[WireSplit]:
-    """Of live logs, what is from the cursors on to the ends."""
+    """The splits of live logs between cursors and ends."""
     found: list[WireSplit] = []
     for source, topics in inputs.brokers:
         with Client(source, met=True) as client:
@@ -78,7 +78,7 @@ def _logs(client: Client, topics: tuple[str, ...], inputs: Inputs) -> list[tuple
 
 
 class WireRead:
-    """What reading came to, besides the rows."""
+    """The results of reading, besides the rows."""
 
     def __init__(self, split: WireSplit) -> None:
         self.split = split
@@ -152,14 +152,14 @@ class WireRead:
     def _undone(self, data: bytes, positions: list[int], columns: NDArray[Any], reply: PartitionData) -> NDArray[np.bool_]:
         """The broker names the transactions that were aborted: of each the producer and the first offset."""
         undone = np.zeros(len(columns), bool)
-        waiting = sorted((one.first_offset, one.producer_id) for one in reply.aborted_transactions or [])
+        waiting = sorted((aborted_transaction.first_offset, aborted_transaction.producer_id) for aborted_transaction in reply.aborted_transactions or [])
         if not waiting:
             return undone
         aborting: set[int] = set()
-        for index, one in enumerate(columns):
-            while waiting and waiting[0][0] <= one["last"]:
+        for index, column in enumerate(columns):
+            while waiting and waiting[0][0] <= column["last"]:
                 aborting.add(waiting.pop(0)[1])
-            producer, attributes = int(one["producer_id"]), int(one["attributes"])
+            producer, attributes = int(column["producer_id"]), int(column["attributes"])
             if attributes & CONTROL:
                 key = records(data, positions[index])[0].key or b""
                 if key[2:4] == b"\0\0":
@@ -168,7 +168,7 @@ class WireRead:
                 undone[index] = True
         return undone
 
-    # What it came to.
+    # Results.
 
     def finish(self) -> tuple[list[Segment], list[Coverage], Cursor]:
         split = self.split

@@ -1,4 +1,4 @@
-"""A week of a cluster, made up and written down as a broker would have written it, with the truth beside it.
+"""A simulated week of a cluster, written as a broker would write it, with the truth beside it.
 
 `commits.py`, which needs numpy, writes a million commits for measurements.
 """

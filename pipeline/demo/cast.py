@@ -1,4 +1,4 @@
-"""Who lives in the made-up cluster, and what happens to them in a week."""
+"""The groups of the simulated cluster, and their events in a week."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline.demo.topics import DAY_MS
 from pipeline.virtual import Client
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 
-# What somebody might call a group, a client, a host or a topic who wants to see a report break.
+# Hostile names of a group, a client, a host and a topic, to test the report.
 HOSTILE_GROUP: Final = '<script>alert("group")</script>\x1b[31m\n\'&"; --'
 HOSTILE_CLIENT: Final = "<img src=x onerror=alert('client')>\x00\t{{7*7}}"
 HOSTILE_HOST: Final = "/</td></table><b>host</b>\u202e\u2028"
@@ -45,7 +45,7 @@ def checkout(cluster: Cluster) -> None:
 
 
 def payments(cluster: Cluster) -> None:
-    """Static members with a session long enough: deploys cost nothing. One partition is stuck, and a machine dies."""
+    """Static members with a long enough session timeout: deploys cause no rebalance. One partition is stuck, and a machine dies."""
     service = cluster.service("payments", {"payments": 12}, 12, static=True, session_ms=60_000, commit_ms=60_000)
     service.deploy(cluster.moment(TUESDAY, 9, 5), "payments 2.0", away_ms=(12_000, 30_000))
     service.deploy(cluster.moment(THURSDAY, 9, 0), "payments 2.1", away_ms=(12_000, 30_000))
@@ -54,7 +54,7 @@ def payments(cluster: Cluster) -> None:
 
 
 def search(cluster: Cluster) -> None:
-    """Static members whose session is shorter than their restarts: the ids save nothing."""
+    """Static members whose session timeout is shorter than their restarts: the instance ids avoid no rebalance."""
     service = cluster.service("search-indexer", {"catalog": 16}, 8, static=True, session_ms=10_000)
     for day, version in ((MONDAY, "9.1"), (WEDNESDAY, "9.2"), (THURSDAY, "9.3"), (SUNDAY, "9.4")):
         service.deploy(cluster.moment(day, 16, 20), f"search-indexer {version}", away_ms=(14_000, 40_000), every_ms=60_000)
@@ -63,7 +63,7 @@ def search(cluster: Cluster) -> None:
 
 
 def mails(cluster: Cluster) -> None:
-    """One bad night: a process that crashes again and again, on ever new hosts, and all have the same client id."""
+    """A crash loop in one night: a process restarts on a new host each time, and all processes have the same client id."""
     service = cluster.service("email-sender", {"mails": 6}, 4, shared_client_id="consumer-email-sender-1", session_ms=30_000)
     begin, end = cluster.moment(WEDNESDAY, 23, 10), cluster.moment(THURSDAY, 1, 20)
     moment, number = begin, 0
@@ -77,7 +77,7 @@ def mails(cluster: Cluster) -> None:
 
 
 def recommendations(cluster: Cluster) -> None:
-    """Scaled out each morning and in each night, by steps of two."""
+    """Scaled out each morning and in each night, two members at a time."""
     service = cluster.service("recommendations", {"clicks": 24, "catalog": 16}, 4, assignors=("sticky",), commit_ms=240_000)
     for day in range(7):
         for step in range(1, 5):
@@ -86,7 +86,7 @@ def recommendations(cluster: Cluster) -> None:
 
 
 def clickstream(cluster: Cluster) -> None:
-    """A storm: a new version polls too seldom for what it is told, leaves, comes back, and calls everybody together each time."""
+    """A storm: a new version exceeds max.poll.interval.ms, leaves and rejoins, and each time the group rebalances."""
     service = cluster.service("clickstream", {"clicks": 24}, 6, per_s=60, commit_ms=120_000)
     begin, end = cluster.moment(SATURDAY, 9, 0), cluster.moment(SATURDAY, 9, 40)
     bad = service.add(6, "clickstream-canary")
@@ -98,7 +98,7 @@ def clickstream(cluster: Cluster) -> None:
 
 
 def inventory(cluster: Cluster) -> None:
-    """Cooperative members: only what moves stands still."""
+    """Cooperative members: only partitions that move stop."""
     service = cluster.service("inventory", {"orders": 48}, 6, assignors=("cooperative-sticky",), per_s=60, commit_ms=300_000)
     service.scale_at(cluster.moment(TUESDAY, 13), 8)
     service.deploy(cluster.moment(WEDNESDAY, 13, 30), "inventory 3", away_ms=(10_000, 20_000), every_ms=60_000)
@@ -114,7 +114,7 @@ def nightly(cluster: Cluster) -> None:
 
 
 def audit(cluster: Cluster) -> None:
-    """Too slow for the day, and never done with it by night: its lag grows."""
+    """Too slow for the day's load, and never caught up by night: its lag grows."""
     cluster.service("audit-archiver", {"audit": 8}, 2, per_s=4.4, static=True, session_ms=45_000, commit_ms=120_000)
 
 
@@ -141,7 +141,7 @@ def fraud(cluster: Cluster) -> None:
 
 
 def legacy(cluster: Cluster) -> None:
-    """It ended on the first day, and its offsets are about to expire."""
+    """The group ended on the first day, and its offsets are about to expire."""
     service = cluster.service(DEAD, {"orders": 48}, 1)
     end = cluster.moment(MONDAY, 3)
     service.scale_at(end, 0)
@@ -174,7 +174,7 @@ def hostile(cluster: Cluster) -> None:
 
 
 def operations(cluster: Cluster) -> None:
-    """What happens to the coordinator itself, and to the notes."""
+    """Events of the coordinator itself, and lost notes."""
     cluster.at(cluster.moment(FRIDAY, 16, 20), cluster.world.kill_coordinator, 18_000)
     cluster.remark("coordinator killed", None, cluster.moment(FRIDAY, 16, 20), cluster.moment(FRIDAY, 16, 20) + 18_000)
     cluster.at(cluster.moment(SUNDAY, 4), cluster.world.restart_coordinator, 6_000)
@@ -182,16 +182,16 @@ def operations(cluster: Cluster) -> None:
     begin, end = cluster.moment(WEDNESDAY, 22, 2), cluster.moment(WEDNESDAY, 22, 12)
     partition = cluster.world.partition("recommendations")
 
-    def lose(lost: bool) -> None:
+    def lose_notes(lost: bool) -> None:
         partition.loses_notes = lost
 
-    cluster.at(begin, lose, True)
-    cluster.at(end, lose, False)
+    cluster.at(begin, lose_notes, True)
+    cluster.at(end, lose_notes, False)
     cluster.remark("notes lost", None, begin, end, partition=partition.number)
 
 
 def death(cluster: Cluster, pod: Client, moment: int, away_ms: int | None) -> None:
-    """Its machine is gone; it comes back elsewhere, or never."""
+    """Kill the member's machine; the member returns elsewhere, or never."""
     if away_ms is None:
         cluster.at(moment, pod.crash)
     else:

@@ -1,4 +1,4 @@
-"""The made-up cluster: topics that fill, and services whose processes read them."""
+"""The simulated cluster: topics that grow, and services that consume them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START_MS: Final = 1_760_918_400_000  # a Monday, 00:00 UTC
 
 @dataclass(slots=True)
 class Deploy:
-    """Every process of a service restarted, one after the other."""
+    """A rolling restart of a service."""
 
     group: str
     name: str
@@ -31,7 +31,7 @@ class Deploy:
 
 @dataclass(slots=True)
 class Stuck:
-    """A partition that is read no further."""
+    """A partition whose consumer is stuck."""
 
     group: str
     topic: str
@@ -43,8 +43,8 @@ class Stuck:
 
 @dataclass(slots=True)
 class Cluster:
-    """`every`: how members join, against what the script says: "static", "dynamic", or "" as it says. `commits` False: for a world of
-    which only the rebalances are asked."""
+    """`every` overrides how the script's members join: "static", "dynamic", or "" for no override. With `commits` False only
+    rebalances are simulated."""
 
     world: World
     days: float
@@ -54,8 +54,8 @@ class Cluster:
     services: dict[str, Service] = field(default_factory=dict)
     deploys: list[Deploy] = field(default_factory=list)
     stuck: list[Stuck] = field(default_factory=list)
-    remarks: list[dict[str, Any]] = field(default_factory=list)  # what else the script did, and when
-    _noted: dict[tuple[str, int], tuple[dict[int, tuple[int, int]], int]] = field(default_factory=dict)  # in this life: ends, and when
+    remarks: list[dict[str, Any]] = field(default_factory=list)  # other events of the script, with their times
+    _noted: dict[tuple[str, int], tuple[dict[int, tuple[int, int]], int]] = field(default_factory=dict)  # end offsets since the last start, and their time
 
     @property
     def end_ms(self) -> int:
@@ -65,7 +65,7 @@ class Cluster:
         return self.world.start_ms + day * DAY_MS + hour * HOUR_MS + minute * MINUTE_MS
 
     def at(self, moment: int, step: Callable[..., object], *arguments: object) -> None:
-        """What would come after the end is left out, so that a short world is the beginning of a long one."""
+        """Schedule a step. Steps after the end are dropped, so that a short world is the beginning of a long one."""
         if moment < self.end_ms:
             self.world.at(moment, step, *arguments)
 
@@ -83,7 +83,7 @@ class Cluster:
             self.remarks.append({"what": what, "group": group, "from_ms": from_ms, "to_ms": to_ms} | details)
 
     def note_ends(self, every_ms: int) -> None:
-        """As a broker notes where the partitions of its topics end: those that have changed, in the partition that the name hashes to."""
+        """Write end offset notes as a broker does: for changed topics, in the notes partition that the name hashes to."""
         now = self.world.now
         for topic in self.topics.values():
             partition = self.world.partitions[partition_of(topic.name, len(self.world.partitions))]
@@ -99,7 +99,7 @@ class Cluster:
 
 
 class Service:
-    """The processes of one group. Each commits what it has read, as fast as it can read: `per_s` records a second and partition."""
+    """The processes of one group. Each reads at most `per_s` records a second and partition, and commits its position."""
 
     def __init__(
         self,
@@ -127,9 +127,9 @@ class Service:
         self._shared_client_id = shared_client_id
         self._hosts = hosts
         self._settings = settings
-        self._read: dict[tuple[str, int], tuple[int, int]] = {}  # position, and when it was there
+        self._read: dict[tuple[str, int], tuple[int, int]] = {}  # position, and its time
 
-    # What happens to it.
+    # Events.
 
     def scale(self, count: int) -> None:
         while len(self.pods) < count:
@@ -144,7 +144,7 @@ class Service:
         self.cluster.at(moment, self.scale, count)
 
     def deploy(self, moment: int, name: str, *, away_ms: tuple[int, int], every_ms: int = 40_000, new_hosts: bool = False) -> None:
-        """Each process in turn is stopped, and is back after a while."""
+        """Restart the processes one by one."""
         cluster = self.cluster
         if moment >= cluster.end_ms:
             return
@@ -161,7 +161,7 @@ class Service:
             deploy.end_ms = self.cluster.world.now + away
 
     def get_stuck(self, moment: int, topic: str, partition: int) -> None:
-        """A record that cannot be processed: its reader tries again and again, and commits where it stands."""
+        """Block a partition by a record that cannot be processed: its consumer retries, and commits the same offset."""
 
         def stick() -> None:
             self.stuck.add((topic, partition))
@@ -170,7 +170,7 @@ class Service:
 
         self.cluster.at(moment, stick)
 
-    # Its work.
+    # Consuming.
 
     def _pod(self, number: int, name: str = "", instance: str | None = None) -> Client:
         name = name or f"{self.name}-{number}"
@@ -189,7 +189,7 @@ class Service:
         return pod
 
     def add(self, number: int, name: str, instance: str | None = None) -> Client:
-        """One more process, by a name of its own."""
+        """Add a process with a unique name."""
         pod = self._pod(number, name, instance)
         self.pods.append(pod)
         return pod
@@ -207,7 +207,7 @@ class Service:
             pod.commit(offsets)
 
     def _read_until(self, topic: str, partition: int) -> int:
-        """How far it is: as far as it could read since it was asked last, and no further than there is."""
+        """The position: limited by the reading rate since the last call, and by the end offset."""
         now = self.cluster.world.now
         known = self.cluster.topics[topic]
         position, at = self._read.get((topic, partition), (known.end(partition, now), now))

@@ -1,4 +1,4 @@
-"""`write_commits`: many commits of many groups, for measurements. Made of templates: only offsets and times differ between batches."""
+"""`write_commits`: many commits of many groups, for measurements. Batches are copies of templates with other offsets and times."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Committer:
-    """One group whose members commit all their partitions together, again and again."""
+    """One group whose members commit all their partitions at once, at a fixed interval."""
 
     def __init__(self, number: int, group: str, partitions: int) -> None:
         self.partitions = partitions
@@ -43,7 +43,7 @@ class Committer:
         self.commit_at: list[int] = []
         at = HEADER_BYTES
         for _ in range(partitions):
-            at = template.index(value, at) + 2  # behind its version
+            at = template.index(value, at) + 2  # after its version
             self.commit_at.append(at)
         self.time_at = [at + 8 + 4 + 2 for at in self.commit_at]
 
@@ -64,7 +64,7 @@ def _big(values: npt.NDArray[np.int64]) -> Bytes:
 
 
 def write_commits(directory: str | Path, records: int = 1_000_000, groups: int = 400, per_batch: int = 14, partitions: int = 8) -> int:
-    """Segments of `__consumer_offsets`, with a group metadata record for each group; how many records there are, at least those asked for."""
+    """Write segments of `__consumer_offsets`, with a group record for each group; return the number of records, at least `records`."""
     per_round = groups * per_batch
     rounds = -(-records // per_round)
     shared: dict[int, list[tuple[int, str]]] = {}
@@ -80,13 +80,13 @@ def write_commits(directory: str | Path, records: int = 1_000_000, groups: int =
 def _write_partition(folder: Path, groups: list[tuple[int, str]], rounds: int, per_batch: int) -> int:
     folder.mkdir(parents=True)
     committers = [Committer(number, name, per_batch) for number, name in groups]
-    begins = list(accumulate([len(one.template) for one in committers], initial=0))
+    begins = list(accumulate([len(committer.template) for committer in committers], initial=0))
     offset = len(groups)
     path = _segment(folder, 0)
     path.write_bytes(build_facts([_formed(number, name, per_batch) for number, name in groups], START_MS - EVERY_MS))
     for begin in range(0, rounds, ROUNDS_AT_ONCE):
         some = min(ROUNDS_AT_ONCE, rounds - begin)
-        rows = np.concatenate([one.batches(begin, some, place) for place, one in enumerate(committers)], axis=1)
+        rows = np.concatenate([committer.batches(begin, some, place) for place, committer in enumerate(committers)], axis=1)
         for place, (at, end) in enumerate(pairwise(begins)):
             rows[:, at + CRC_AT : at + CRC_AT + 4] = _checksums(rows[:, at + CRC_FROM : end])
             first = offset + np.arange(some, dtype=np.int64) * (per_batch * len(groups)) + place * per_batch
@@ -110,7 +110,7 @@ def _checksums(bodies: Bytes) -> Bytes:
 
 
 def _formed(number: int, group: str, partitions: int) -> Fact:
-    """Its group metadata record: one member, which has everything."""
+    """The group metadata record: one member with all partitions."""
     topic = f"topic-{number % 50}"
     assignment = assignment_bytes([(topic, one) for one in range(partitions)])
     member = MemberMetadata(f"{group}-1", None, group, "/10.0.0.1", 300_000, 45_000, subscription_bytes([topic], []), assignment)
@@ -118,7 +118,7 @@ def _formed(number: int, group: str, partitions: int) -> Fact:
 
 
 def _write_indexes(folder: Path) -> None:
-    """As a broker does that finds none."""
+    """Rebuild the indexes, as a broker does when they are missing."""
     handles = Handles(OsDisk())
     log, recovery = Log.open(handles, str(folder), SEGMENT_BYTES, 0, False, deferred=True)
     assert not recovery.cut_bytes, recovery

@@ -1,4 +1,4 @@
-"""A data directory as a broker leaves it: written with the project's own storage, from what happened in a virtual world."""
+"""Write the events of a simulated cluster as a broker's data directory, with the project's own storage."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ REGISTRY_LOG: Final = "__tenure_topics"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 NODE_ID: Final = 1
 NOTES_SEGMENT_BYTES: Final = 1 << 20
-SEGMENT_BYTES: Final = 8 << 20  # the default, 100 MiB, would make one of all
+SEGMENT_BYTES: Final = 8 << 20  # the default, 100 MiB, would give a single segment
 
 
 class Directory:
-    """A Recorder. `ours`: as Tenure leaves it, notes and registry of topics included; otherwise as Apache Kafka does."""
+    """A Recorder. With `ours` it writes as Tenure does, with notes and the topic registry; otherwise as Apache Kafka does."""
 
     def __init__(self, path: str, partitions: int, start_ms: int, *, ours: bool = True, seed: int = 0, segment_bytes: int = SEGMENT_BYTES) -> None:
         self.path = path
@@ -47,7 +47,7 @@ class Directory:
     def cluster_id(self) -> str:
         return self._data.cluster_id
 
-    # What happened.
+    # Events.
 
     def append(self, partition: int, batch: bytearray, records: int, at_ms: int, epoch: int) -> int:
         log = self._log(OFFSETS_LOG, partition, self._segment_bytes)
@@ -57,7 +57,7 @@ class Directory:
 
     def tell(self, partition: int, notes: Sequence[NoteRecord], at_ms: int) -> None:
         if self._ours:
-            facts = [(with_version(NoteKey(one.group), NOTE_KEY_VERSION), write_note(one.header, one.body)) for one in notes]
+            facts = [(with_version(NoteKey(note.group), NOTE_KEY_VERSION), write_note(note.header, note.body)) for note in notes]
             log = self._log(NOTES_LOG, partition, NOTES_SEGMENT_BYTES)
             log.append(build_facts(facts, at_ms), log.epoch)
 
@@ -71,7 +71,7 @@ class Directory:
         self._registered.append((with_version(TopicKey(name), 0), with_version(value, 0)))
 
     def topic_log(self, name: str, partition: int, start_offset: int) -> Log:
-        """Of an ordinary topic, to be appended to; what was before `start_offset` is gone."""
+        """Open the log of an ordinary topic for appending; it starts at `start_offset`."""
         return self._log(name, partition, self._segment_bytes, start_offset)
 
     def _log(self, name: str, partition: int, segment_bytes: int, start_offset: int = 0) -> Log:
@@ -86,7 +86,7 @@ class Directory:
     # The end.
 
     def close(self, at_ms: int) -> None:
-        """As after an orderly stop at that moment."""
+        """Close all logs as an orderly shutdown does at that time."""
         if self._ours:
             self._log(REGISTRY_LOG, 0, self._segment_bytes).append(build_facts(self._registered, self._start_ms), 0)
         ends = {place: log.next_offset for place, log in self._logs.items()}

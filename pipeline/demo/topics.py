@@ -1,4 +1,4 @@
-"""Topics of the made-up cluster: how many records they have at any moment, and folders that say so with hardly any."""
+"""Topics of the simulated cluster: their end offsets over time, and sparse log folders with those offsets."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from protocol.batch import CRC_FROM, SPAN_AT, Record, build
 
 DAY_MS: Final = 86_400_000
 HOUR_MS: Final = 3_600_000
-SWING: Final = 0.6  # by day there comes so much more than on average, by night so much less
+SWING: Final = 0.6  # amplitude of the daily swing, as a share of the average rate
 BUSIEST_MS: Final = 14 * HOUR_MS
 CRC_AT: Final = 17
-VALUE: Final = bytes(400)  # so that a time index has an entry now and then
+VALUE: Final = bytes(400)  # large enough for some time index entries
 
 
 class Topic:
@@ -33,22 +33,22 @@ class Topic:
 
     @property
     def storable(self) -> bool:
-        """Whether a broker would have it: there are records of others too."""
+        """Whether this broker stores the topic."""
         return re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", self.name) is not None
 
     def end(self, partition: int, at_ms: int) -> int:
-        """Its end offset: the integral of a rate that swings with the time of day. It is a week older than the world."""
+        """The end offset: the integral of a rate that swings with the time of day, from a week before the simulated week."""
         age = at_ms - self._start_ms + 7 * DAY_MS
         phase = tau * (age % DAY_MS - BUSIEST_MS) / DAY_MS
         swung = age + SWING * DAY_MS / tau * (sin(phase) - sin(-tau * BUSIEST_MS / DAY_MS))
         return max(int(self._per_ms[partition] * swung), 0)
 
     def log_start(self, partition: int, at_ms: int) -> int:
-        """What is older than its retention is gone."""
+        """The log start offset after retention."""
         return self.end(partition, max(at_ms - self.retention_ms, self._start_ms - 7 * DAY_MS))
 
     def write(self, directory: Directory, until_ms: int) -> None:
-        """A batch for each hour, which says that all but one of its records were compacted away: right offsets and times, no bulk."""
+        """Write one batch an hour, with one record, as if compaction had removed the others: right offsets and times, few bytes."""
         for partition in range(self.partitions):
             at = max(until_ms - self.retention_ms, self._start_ms - 7 * DAY_MS)
             begin = self.end(partition, at)
@@ -62,7 +62,7 @@ class Topic:
 
 
 def spanning(offsets: int, at_ms: int) -> bytearray:
-    """A batch of one record that stands for so many offsets."""
+    """A batch with one record that covers this many offsets."""
     batch = bytearray(build([Record(0, at_ms, None, VALUE)]))
     pack_into(">i", batch, SPAN_AT, offsets - 1)
     pack_into(">I", batch, CRC_AT, google_crc32c.value(bytes(batch[CRC_FROM:])))

@@ -26,9 +26,9 @@ def write_world(
     start_ms: int = START_MS,
     ends_ms: int = ENDS_MS,
 ) -> dict[str, Any]:
-    """The truth, which is written to `truth.json` in the directory as well.
+    """Write the directory; return the truth, which is also in its `truth.json`.
 
-    `notes` False: what an Apache Kafka would leave. `ends_ms`: how often end offsets are noted.
+    With `notes` False the directory looks like Apache Kafka's. `ends_ms` is the interval of end offset notes.
     """
     recorder = Directory(str(directory), PARTITIONS, start_ms, ours=notes, seed=seed)
     cluster = _cluster(World(start_ms, PARTITIONS, recorder=recorder, seed=seed), days)
@@ -55,7 +55,7 @@ def _cluster(world: World, days: float, commits: bool = True, every: str = "") -
 
 
 def _without_commits(start_ms: int, days: float, seed: int, every: str) -> World:
-    """The same week, had all members been static, or none: what really would have been saved."""
+    """Simulate the same week with only static or only dynamic members, for the true number of avoidable rebalances."""
     cluster = _cluster(World(start_ms, PARTITIONS, recorder=Nowhere(), seed=seed), days, False, every)
     cluster.world.run_until(cluster.end_ms)
     return cluster.world
@@ -72,16 +72,16 @@ def truth_of(cluster: Cluster) -> dict[str, Any]:
             "static": service.static,
             "members": len(found.members) if found is not None else 0,
             "generation": world.generation(name),
-            "episodes": [_episode(one) | {"avoidable": id(one) in avoidable} for one in world.episodes(name)],
+            "episodes": [_episode(episode) | {"avoidable": id(episode) in avoidable} for episode in world.episodes(name)],
             "avoidable": len(avoidable),
             "saved": [change._asdict() for change in world.saved(name)],
-            "restarts": [asdict(one) | {"gap_ms": one.gap_ms} for one in world.restarts if one.group == name],
+            "restarts": [asdict(restart) | {"gap_ms": restart.gap_ms} for restart in world.restarts if restart.group == name],
         }
     return {
         "start_ms": world.start_ms,
         "end_ms": world.now,
         "groups": groups,
-        "deploys": [asdict(one) | {"rebalances": _rebalances_of(world, one.group, one.start_ms, one.end_ms)} for one in cluster.deploys],
+        "deploys": [asdict(deploy) | {"rebalances": _rebalances_of(world, deploy.group, deploy.start_ms, deploy.end_ms)} for deploy in cluster.deploys],
         "stuck": [asdict(one) for one in cluster.stuck],
         "remarks": cluster.remarks,
         "topics": {name: _ends(cluster, name) for name in cluster.topics},
@@ -93,11 +93,11 @@ def _episode(one: TrueEpisode) -> dict[str, Any]:
 
 
 def _rebalances_of(world: World, group: str, start_ms: int, end_ms: int) -> int:
-    """Those in which somebody who was restarted between the two moments went or came, and second halves of such."""
-    restarted = {one.number for one in world.restarts if one.group == group and start_ms <= one.at_ms <= end_ms}
+    """Rebalances in which a member restarted in this period left or joined, and the second halves of such cooperative rebalances."""
+    restarted = {restart.number for restart in world.restarts if restart.group == group and start_ms <= restart.at_ms <= end_ms}
     found, before = 0, False
-    for one in world.episodes(group):
-        before = bool(one.restarts & restarted) or (one.follows and before)
+    for episode in world.episodes(group):
+        before = bool(episode.restarts & restarted) or (episode.follows and before)
         found += before
     return found
 

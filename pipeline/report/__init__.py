@@ -1,4 +1,4 @@
-"""The report: one HTML file for people, and the same as JSON."""
+"""The report: one HTML file, and the same as JSON."""
 
 from __future__ import annotations
 

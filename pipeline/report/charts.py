@@ -28,6 +28,9 @@ FAMILIES: Final = {
     "slow": ("rebalance_timeout", "join_timeout", "sync_timeout"),
     "changed": ("member_metadata_changed", "static_protocol_changed", "static_during_completing", "metadata_change", "over_max_size"),
     "broker": ("coordinator_moved", "sync_failed"),
+    "policy": (
+        "absences_ended", "expansion", "roster_complete", "roster_changed", "topics_changed", "target_changed", "standby_late", "requested",
+    ),
 }
 FAMILY: Final = {cause: family for family, causes in FAMILIES.items() for cause in causes}
 LEGEND: Final = {
@@ -38,6 +41,7 @@ LEGEND: Final = {
     "slow": "slow members",
     "changed": "subscriptions or protocols changed",
     "broker": "the broker",
+    "policy": "policies and operators",
     "unknown": "unknown",
 }
 
@@ -89,7 +93,7 @@ STEPS_MS: Final = (1_000, 5_000, 15_000, MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 
 def _tick(ms: int, step: int) -> str:
     try:
         at = datetime.fromtimestamp(ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):  # a clock that nobody has
+    except (ValueError, OverflowError, OSError):  # a time outside of the calendar
         return f"{ms} ms"
     if step >= DAY or (at.hour, at.minute, at.second) == (0, 0, 0):
         return at.strftime("%d %b")
@@ -162,7 +166,7 @@ def _episode(axis: Axis, y: float, lane: float, one: dict[str, Any]) -> Markup:
 
 def generations(episodes: Sequence[dict[str, Any]], from_ms: int, to_ms: int) -> Markup:
     """The generation as a staircase; steep is a storm."""
-    known = [one for one in episodes if one["end_ms"] is not None and one["to_generation"] is not None]
+    known = [episode for episode in episodes if episode["end_ms"] is not None and episode["to_generation"] is not None]
     if not known:
         return Markup("")
     axis = Axis(from_ms, to_ms, left=46)
@@ -198,17 +202,17 @@ def ranking(rows: Sequence[tuple[str, float, str, str]]) -> Markup:
 
 
 def cost(groups: Sequence[dict[str, Any]]) -> Markup:
-    """What rebalances cost each group."""
+    """The cost of rebalances for each group."""
     return ranking(
         [
-            (one["group"], one["partition_seconds_lost"], f"{short_time(one['partition_seconds_lost'] * 1000)}, {one['rebalances']} rebalances", "cost")
-            for one in groups
+            (group["group"], group["partition_seconds_lost"], f"{short_time(group['partition_seconds_lost'] * 1000)}, {group['rebalances']} rebalances", "cost")
+            for group in groups
         ]
     )
 
 
 def timeout_curve(curve: Sequence[dict[str, Any]], advice: dict[str, Any] | None) -> Markup:
-    """Rebalances that a session timeout avoids, on the left axis; how much later the deaths of these days are noticed, on the right one."""
+    """Rebalances avoided by a session timeout, on the left axis; the extra time to notice the crashes of these days, on the right."""
     if len(curve) < 2 or not any(one["rebalances_avoided"] for one in curve):
         return Markup("")
     first, last = curve[0]["timeout_ms"], curve[-1]["timeout_ms"]
@@ -254,7 +258,7 @@ def _rules(advice: dict[str, Any] | None, x: Callable[[float], float], first: fl
 
 def distribution(gaps: Sequence[dict[str, Any]], advice: dict[str, Any] | None) -> Markup:
     """The share of restarts that were over within a time."""
-    known = sorted(one["gap_hi_ms"] for one in gaps if one["gap_hi_ms"] is not None and one["returned"])
+    known = sorted(gap["gap_hi_ms"] for gap in gaps if gap["gap_hi_ms"] is not None and gap["returned"])
     if len(known) < 2:
         return Markup("")
     most = max([known[-1], *((advice["recommended_ms"] or 0,) if advice else ())])
@@ -270,7 +274,7 @@ def distribution(gaps: Sequence[dict[str, Any]], advice: dict[str, Any] | None) 
 
 
 def heat_map(lag: dict[str, Any]) -> Markup:
-    """Lag by partition and time, in shades from none to the highest of the group; `heat_key` says what they mean."""
+    """Lag by partition and time, in shades from none to the highest of the group; `heat_key` is the legend."""
     rows = lag["partitions"]
     if not rows:
         return Markup("")
@@ -293,7 +297,7 @@ def heat_map(lag: dict[str, Any]) -> Markup:
 
 
 def heat_key(lag: dict[str, Any]) -> Markup:
-    """What the shades of the heat map mean."""
+    """The legend of the heat map."""
     most = _most(lag)
     marks = [
         rect(14 * shade, 0, 14, 12, f"heat-{shade}", f"up to {int(most * (shade / SHADES) ** 2):,} records behind") for shade in range(SHADES + 1)
@@ -310,12 +314,12 @@ def _most(lag: dict[str, Any]) -> int:
 
 
 def _shade(cell: int, most: int) -> int:
-    """By the square root: what is ten times as far behind is three times as dark, and what is hardly behind is pale."""
+    """By the square root: ten times the lag is about three times as dark, and little lag is pale."""
     return min(ceil(sqrt(cell / most) * SHADES - 1e-9), SHADES) if cell and most else 0
 
 
 def _runs(cells: Sequence[int | None], most: int) -> list[tuple[int, int, int]]:
-    """Neighbours of one shade are one mark."""
+    """Adjacent cells of one shade are one mark."""
     found: list[tuple[int, int, int]] = []
     shade = -1
     for at, cell in enumerate(cells):
@@ -343,11 +347,11 @@ def status_strip(rows: Sequence[dict[str, Any]], from_ms: int, to_ms: int) -> Ma
     """The status of each partition over time."""
     lanes: dict[tuple[str, int], list[Mark]] = {}
     bad = set()
-    for one in rows:
-        lane = (one["topic"], one["topic_partition"])
-        title = f"{lane[0]}-{lane[1]} {span_text(one['from_ms'], one['to_ms'])}: {one['status']} ({one['rule']})"
-        lanes.setdefault(lane, []).append(Mark(one["from_ms"], one["to_ms"], f"status-{one['status'].lower()}", title))
-        if one["status"] not in ("OK", "UNKNOWN"):
+    for row in rows:
+        lane = (row["topic"], row["topic_partition"])
+        title = f"{lane[0]}-{lane[1]} {span_text(row['from_ms'], row['to_ms'])}: {row['status']} ({row['rule']})"
+        lanes.setdefault(lane, []).append(Mark(row["from_ms"], row["to_ms"], f"status-{row['status'].lower()}", title))
+        if row["status"] not in ("OK", "UNKNOWN"):
             bad.add(lane)
     shown = sorted(sorted(lanes, key=lambda lane: (lane not in bad, lane))[:16])
     return _strips("status of the partitions over time", [(f"{topic}-{number}", lanes[topic, number]) for topic, number in shown], from_ms, to_ms)
@@ -356,13 +360,13 @@ def status_strip(rows: Sequence[dict[str, Any]], from_ms: int, to_ms: int) -> Ma
 def coverage(rows: Sequence[dict[str, Any]], from_ms: int, to_ms: int) -> Markup:
     """Of which time every record is there."""
     lanes: dict[tuple[str, str, int], list[Mark]] = {}
-    for one in rows:
-        begin = one["from_ms"] if one["from_ms"] is not None else from_ms
-        end = one["to_ms"] if one["to_ms"] is not None else begin
-        title = f"{one['log']}-{one['partition']} offsets {one['from_offset']} to {one['to_offset']}: {'complete' if one['complete'] else one['why']}"
-        mark = Mark(begin, end, "status-ok" if one["complete"] else "status-unknown", title)
-        lanes.setdefault((one["cluster"], one["log"], one["partition"]), []).append(mark)
-    shown = sorted({(one["cluster"], one["log"], one["partition"]) for one in rows if not one["complete"]})[:30]
+    for row in rows:
+        begin = row["from_ms"] if row["from_ms"] is not None else from_ms
+        end = row["to_ms"] if row["to_ms"] is not None else begin
+        title = f"{row['log']}-{row['partition']} offsets {row['from_offset']} to {row['to_offset']}: {'complete' if row['complete'] else row['why']}"
+        mark = Mark(begin, end, "status-ok" if row["complete"] else "status-unknown", title)
+        lanes.setdefault((row["cluster"], row["log"], row["partition"]), []).append(mark)
+    shown = sorted({(row["cluster"], row["log"], row["partition"]) for row in rows if not row["complete"]})[:30]
     return _strips("what the logs still hold", [(f"{lane[1]}-{lane[2]}", lanes[lane]) for lane in shown], from_ms, to_ms)
 
 

@@ -1,4 +1,4 @@
-"""What the report says, as one JSON document: `report.json` as it is, and what the page is drawn from.
+"""The report as one JSON document: `report.json`, and the input of the page.
 
 Every number comes from a table of the warehouse; nothing is computed for the page alone.
 """
@@ -35,8 +35,8 @@ def document(tables: Tables, *, version: str, per_group: bool = False) -> dict[s
     return {
         "format": FORMAT,
         "tenure": version,
-        "clusters": sorted({one.cluster for one in tables.groups} | set(current.now_ms)),
-        "from_ms": min((one.first_ms for one in tables.groups), default=None),
+        "clusters": sorted({group.cluster for group in tables.groups} | set(current.now_ms)),
+        "from_ms": min((group.first_ms for group in tables.groups), default=None),
         "to_ms": max(current.now_ms.values(), default=None),
         "run": current.run,
         "summary": _summary(tables, first),
@@ -48,12 +48,12 @@ def document(tables: Tables, *, version: str, per_group: bool = False) -> dict[s
         "hygiene": [one._asdict() for key in sorted(tables.hygiene) for one in tables.hygiene[key]],
         "inputs": {
             "segments": len(tables.segments),
-            "bytes": sum(one.size for one in tables.segments),
-            "records": sum(one.records for one in tables.segments),
-            "batches": sum(one.batches for one in tables.segments),
-            "torn_bytes": sum(one.torn_bytes for one in tables.segments),
-            "damaged_batches": sum(one.damaged_batches for one in tables.segments),
-            "quarantined_bytes": sum(one.quarantined_bytes for one in tables.segments),
+            "bytes": sum(segment.size for segment in tables.segments),
+            "records": sum(segment.records for segment in tables.segments),
+            "batches": sum(segment.batches for segment in tables.segments),
+            "torn_bytes": sum(segment.torn_bytes for segment in tables.segments),
+            "damaged_batches": sum(segment.damaged_batches for segment in tables.segments),
+            "quarantined_bytes": sum(segment.quarantined_bytes for segment in tables.segments),
         },
     }
 
@@ -65,15 +65,15 @@ def _weight(group: Group) -> tuple[float, int, int, str]:
 def _summary(tables: Tables, first: list[dict[str, Any]]) -> dict[str, Any]:
     groups = tables.groups
     episodes = [one for some in tables.episodes.values() for one in some]
-    known = [one for one in episodes if not one.missing]
+    known = [episode for episode in episodes if not episode.missing]
     avoidable = [one for one in known if one.avoidable == "yes"]
     lost = sum(one.partition_seconds_lost or 0.0 for one in known)
-    # Two processes with one instance id replace each other all the time: that is nothing to praise.
+    # Two processes with one instance id replace each other all the time: these are no saved rebalances.
     fights = {key for key, some in tables.hygiene.items() if any(one.kind == "duplicate_instance" for one in some)}
     kept = [one for key, some in tables.replacements.items() if key not in fights for one in some]
     kept = [one for one in kept if one.verdict == "saved"]
     saved = sum(one.saved_rebalances for one in kept)
-    behind = [one for one in groups if one.worst_status in ("STOP", "STALL", "REWIND", "LOST")]
+    behind = [group for group in groups if group.worst_status in ("STOP", "STALL", "REWIND", "LOST")]
     weakest = _weakest(one.confidence for one in known)
     whole = len(known) == len(episodes) and all(one.complete for one in tables.coverage)
     return {
@@ -134,15 +134,15 @@ def _details(tables: Tables, group: Group) -> dict[str, Any]:
 
 
 def _limited(rows: list[Any], most: int = ROWS_MAX) -> dict[str, Any]:
-    """The newest ones, and how many there are."""
-    return {"count": len(rows), "rows": [one._asdict() for one in rows[-most:]]}
+    """The newest items, and the total number."""
+    return {"count": len(rows), "rows": [row._asdict() for row in rows[-most:]]}
 
 
 def _stretches(rows: list[Status]) -> dict[str, Any]:
     """Where there are too many, partitions that were always well are left out first."""
     found = rows
     if len(rows) > STATUS_MAX:
-        bad = {(one.topic, one.topic_partition) for one in rows if one.status not in WELL}
+        bad = {(row.topic, row.topic_partition) for row in rows if row.status not in WELL}
         found = sorted(rows, key=lambda one: ((one.topic, one.topic_partition) not in bad, one.topic, one.topic_partition, one.from_ms))
     return {"count": len(rows), "rows": [one._asdict() for one in found[:STATUS_MAX]]}
 
@@ -150,10 +150,10 @@ def _stretches(rows: list[Status]) -> dict[str, Any]:
 def _offenders(episodes: list[Episode]) -> list[dict[str, Any]]:
     """Members whose doing it was, most expensive first."""
     found: dict[str, list[Episode]] = defaultdict(list)
-    for one in episodes:
-        if one.trigger_member is not None:
-            # A dynamic member has another id after each restart; its client and host stay.
-            found[one.trigger_client or one.trigger_member].append(one)
+    for episode in episodes:
+        if episode.trigger_member is not None:
+            # A dynamic member has a new id after each restart; its client id and host stay.
+            found[episode.trigger_client or episode.trigger_member].append(episode)
     ranked = sorted(found.items(), key=lambda item: (-sum(one.partition_seconds_lost or 0.0 for one in item[1]), -len(item[1]), item[0]))
     return [
         {

@@ -1,4 +1,4 @@
-"""What to change first: everything that the tables advise, the most urgent and then the most expensive in front."""
+"""The most important changes: all advice of the tables, most urgent first, then most expensive."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from pipeline.report.tables import Tables
 
 SHOWN_MAX: Final = 12
-# What loses data comes before what stands still, and that before what costs time.
+# Data loss comes first, then stopped partitions, then lost time.
 LOSS, STANDSTILL, COST, TIDY = 3, 2, 1, 0
 
-POLLED_LATE: Final = "poll timeout"  # what a client says that leaves because its application was too slow
+POLLED_LATE: Final = "poll timeout"  # in the LeaveGroup reason of a client that exceeded its poll interval
 SLOW: Final = {"rebalance_timeout", "join_timeout", "sync_timeout"}
 WHY: Final = {"offsets_about_to_expire": "That is {}; from then on it begins where auto.offset.reset says, and reads again or skips what lies between."}
 SHELL_SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
@@ -44,16 +44,16 @@ def _one(group: Group, urgency: int, title: str, why: str, how: str, confidence:
         "confidence": confidence,
         "saves_rebalances": saves.get("rebalances"),
         "saves_partition_s": saves.get("seconds"),
-        "at_most": saves.get("at_most", False),  # what is saved was not replayed, or is an upper bound for want of notes
+        "at_most": saves.get("at_most", False),  # the saving was not replayed, or is an upper bound as notes are missing
     }
 
 
 def _of_timeouts(group: Group, episodes: list[Episode], advice: Advice | None) -> list[dict[str, Any]]:
     if advice is None or advice.recommended_ms is None or not advice.avoided:
         return []
-    bridged = [one for one in episodes if one.avoidable == "yes" and (one.avoidable_by_ms or 0) <= advice.recommended_ms]
+    bridged = [episode for episode in episodes if episode.avoidable == "yes" and (episode.avoidable_by_ms or 0) <= advice.recommended_ms]
     if 3 * sum(map(_polled_late, bridged)) > len(bridged):
-        return []  # not restarts: members that are too slow, of which there is another advice
+        return []  # not restarts: members that are too slow have their own advice
     seconds = round(sum(one.partition_seconds_lost or 0.0 for one in bridged), 1)
     return [
         _one(
@@ -71,7 +71,7 @@ def _of_timeouts(group: Group, episodes: list[Episode], advice: Advice | None) -
 
 
 def wanted(advice: Advice) -> str:
-    """In a few words."""
+    """The advice in a few words."""
     if advice.static_share < 1:
         return "make all its members static" if advice.static_share else "make its members static"
     if (advice.current_max_ms or 0) >= (advice.recommended_ms or 0):
@@ -80,7 +80,7 @@ def wanted(advice: Advice) -> str:
 
 
 def _of_slow_members(group: Group, episodes: list[Episode]) -> list[dict[str, Any]]:
-    slow = [one for one in episodes if one.cause in SLOW or SLOW & set(one.contributing) or _polled_late(one)]
+    slow = [episode for episode in episodes if episode.cause in SLOW or SLOW & set(episode.contributing) or _polled_late(episode)]
     if len(slow) < 2:
         return []
     who = Counter(one.trigger_client or one.trigger_member or next(iter(one.laggards), "unknown") for one in slow).most_common(1)[0][0]
@@ -147,7 +147,7 @@ def sentence(text: str) -> str:
 
 
 def _quoted(name: str) -> str:
-    """As a shell takes it."""
+    """Quote a name for the shell."""
     if name and set(name) <= SHELL_SAFE and not name.startswith("-"):
         return name
     return "'" + name.replace("'", "'\\''") + "'"

@@ -1,4 +1,4 @@
-"""When it was worst: rebalances of one group that come one upon another are one moment. Whoever is called at night looks for one of these."""
+"""The worst moments: rebalances of a group that follow each other closely are one moment."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from pipeline.report.tables import Tables
 
 APART_MS: Final = 10 * 60_000
-MANY: Final = 5  # rebalances are a bad moment whatever they are known to have cost
+MANY: Final = 5  # rebalances are a bad moment whatever their known cost
 SHOWN_MAX: Final = 10
 
 
 def worst_moments(tables: Tables) -> list[dict[str, Any]]:
-    """The most expensive first. That a group was formed, or came to its end, without anybody waiting is none."""
-    chains = [(key, one) for key, episodes in tables.episodes.items() for one in _chains([one for one in episodes if not one.missing and one.end_ms is not None])]
+    """The most expensive first. The formation or the end of a group without waiting members does not count."""
+    chains = [(key, chain) for key, episodes in tables.episodes.items() for chain in _chains([episode for episode in episodes if not episode.missing and episode.end_ms is not None])]
     found = [_moment(one, tables.deploys.get(key, [])) for key, one in chains if len(one) >= MANY or any(each.partition_seconds_lost for each in one)]
     found.sort(key=lambda one: (-one["partition_seconds_lost"], -one["rebalances"], one["from_ms"], one["group"]))
     return found[:SHOWN_MAX]
@@ -26,11 +26,11 @@ def worst_moments(tables: Tables) -> list[dict[str, Any]]:
 
 def _chains(episodes: list[Episode]) -> list[list[Episode]]:
     found: list[list[Episode]] = []
-    for one in episodes:
-        if found and _begin(one) - (found[-1][-1].end_ms or 0) <= APART_MS:
-            found[-1].append(one)
+    for episode in episodes:
+        if found and _begin(episode) - (found[-1][-1].end_ms or 0) <= APART_MS:
+            found[-1].append(episode)
         else:
-            found.append([one])
+            found.append([episode])
     return found
 
 
@@ -40,14 +40,14 @@ def _begin(one: Episode) -> int:
 
 
 def _typical(together: list[Episode], culprit: str | None) -> Episode:
-    """What the culprit did that cost most; of a deploy how it began."""
+    """The most expensive rebalance of that trigger; for a deploy the first one."""
     if culprit is None:
         return next((one for one in together if one.cause != FORMATION), together[0])
     return max((one for one in together if _who(one) == culprit), key=lambda one: one.partition_seconds_lost or 0.0)
 
 
 def _who(one: Episode) -> str | None:
-    """A dynamic member has another id after each restart; its client and host stay."""
+    """A dynamic member has a new id after each restart; its client id and host stay."""
     return one.trigger_client or one.trigger_member
 
 
@@ -60,7 +60,7 @@ def _moment(together: list[Episode], deploys: list[Deploy]) -> dict[str, Any]:
     for one in together:
         cost[_who(one)] += round(1_000 * (one.partition_seconds_lost or 0.0))
     culprit = max(who, key=lambda name: (cost[name], who[name]), default=None)
-    deploy = next((one for one in deploys if one.start_ms <= end and begin <= one.end_ms), None)
+    deploy = next((deploy for deploy in deploys if deploy.start_ms <= end and begin <= deploy.end_ms), None)
     typical = _typical(together, None if deploy is not None else culprit)
     return {
         "cluster": first.cluster,

@@ -15,7 +15,7 @@ TIDY: Final = ("cluster", "group", "topic", "kind", "detail")
 
 
 def page(document: dict[str, Any], *, links: dict[str, str] | None = None, only: dict[str, Any] | None = None) -> str:
-    """`links`: pages of their own, by group. `only`: the page of this one group."""
+    """`links`: separate pages, by group. `only`: the page of this one group."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
         "plain": words.plain,
@@ -30,14 +30,14 @@ def page(document: dict[str, Any], *, links: dict[str, str] | None = None, only:
         "family": charts.family,
     }
     environment.globals |= {"charts": charts, "interval": words.interval, "ROWS_SHOWN": ROWS_SHOWN}
-    # What the pages are made of is read here, not found by Jinja: a zipped package has no folder to look into.
+    # The templates are read here, not found by Jinja: a zipped package has no folder.
     environment.loader = jinja2.DictLoader({name: _read(name) for name in ("page.html", "group.html")})
     style, script = (Markup(_read(name)) for name in ("style.css", "page.js"))
     template = environment.get_template("page.html")
     details = [only] if only is not None else document["details"]
     links = dict(links or {})
     if only is None:
-        links = {one["group"]: f"#group-{number}" for number, one in enumerate(details)} | links
+        links = {detail["group"]: f"#group-{number}" for number, detail in enumerate(details)} | links
     return template.render(
         doc=document, details=details, only=only, links=links, first=_by_group(document["first"]), tidy=_tidy(document["hygiene"]), style=style, script=script
     )
@@ -45,18 +45,18 @@ def page(document: dict[str, Any], *, links: dict[str, str] | None = None, only:
 
 def _by_group(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for one in rows:
-        found.setdefault((one["cluster"], one["group"]), []).append(one)
+    for row in rows:
+        found.setdefault((row["cluster"], row["group"]), []).append(row)
     return found
 
 
 def _tidy(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What is said of several partitions of a topic in the same words is one line."""
+    """Join rows that differ only in the partition."""
     found: dict[tuple[Any, ...], list[int]] = {}
-    for one in rows:
-        partitions = found.setdefault(tuple(one[name] for name in TIDY), [])
-        if one["topic_partition"] is not None:
-            partitions.append(one["topic_partition"])
+    for row in rows:
+        partitions = found.setdefault(tuple(row[name] for name in TIDY), [])
+        if row["topic_partition"] is not None:
+            partitions.append(row["topic_partition"])
     return [dict(zip(TIDY, key, strict=True)) | {"partitions": words.ranges(partitions)} for key, partitions in found.items()]
 
 

@@ -1,4 +1,4 @@
-"""Millions of rows made few before they become objects: what a picture can show of them."""
+"""Reduce millions of rows to the few that a chart can show, before they become objects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OWNER: Final = ("cluster", "group", "topic", "topic_partition", "ruleset")
 
 
 def stretches(status: pa.Table) -> pa.Table:
-    """Neighbours that say the same are one, and of those that are well whatever the rule; `status` is in the order of its table."""
+    """Join adjacent rows with the same status and rule (any rule for OK); `status` is in table order."""
     if not status.num_rows:
         return status
     begins = np.zeros(status.num_rows, bool)
@@ -39,7 +39,7 @@ def _changes(column: pa.ChunkedArray) -> NDArray[np.bool_]:
 
 
 def highest(lag: pa.Table, from_ms: int, step_ms: int) -> list[tuple[str, int, int, int]]:
-    """Of each partition and step of time (topic, partition, step, highest lag)."""
+    """(topic, partition, step, highest lag) for each partition and time step."""
     step = pc.divide(pc.subtract(lag["minute_ms"], from_ms), step_ms)
     found = lag.append_column("step", step).group_by(["topic", "topic_partition", "step"]).aggregate([("lag_max", "max")])
     return list(zip(*(found[name].to_pylist() for name in ("topic", "topic_partition", "step", "lag_max_max")), strict=True))

@@ -53,6 +53,6 @@ class Tables:
 
     def _grouped(self, rows: list[R]) -> dict[tuple[str, str], list[R]]:
         found: dict[tuple[str, str], list[R]] = defaultdict(list)
-        for one in rows:
-            found[one.cluster, one.group].append(one)  # type: ignore[attr-defined]
+        for row in rows:
+            found[row.cluster, row.group].append(row)  # type: ignore[attr-defined]
         return found

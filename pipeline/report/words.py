@@ -1,4 +1,4 @@
-"""Numbers, times and names for people. Names come from strangers: what is not printable, or turns text round, is shown as an escape."""
+"""Numbers, times and names as text. Names are untrusted: unprintable characters and direction marks are escaped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 
 def plain(text: object) -> str:
-    """Without control characters, and without marks that reverse the text behind them."""
+    """Without control characters, and without marks that reverse the following text."""
     return "".join(char if char.isprintable() and unicodedata.category(char) != "Cf" else f"\\u{ord(char):04x}" for char in str(text))
 
 
@@ -33,7 +33,7 @@ def moment(ms: int | None) -> str:
 
 
 def day(ms: int | None) -> str:
-    """With the day of the week: what somebody remembers of a bad night."""
+    """With the day of the week, which readers remember of a bad night."""
     text = moment(ms)
     return text if ms is None or text.endswith("ms") else f"{datetime.fromtimestamp(ms / 1000, UTC):%a} {text[:16]}"
 

@@ -9,7 +9,7 @@
     world.episodes("checkout")                                   # what really happened: the truth that a reader of the logs has to find
     world.recorder                                               # both logs
 
-Heartbeats cost nothing: a member that is known to be well is kept, and only those heartbeats are sent that somebody could notice.
+Heartbeats cost nothing: a member known to be alive is kept, and only heartbeats with a visible effect are sent.
 A week of a group of forty takes about as long as its rebalances and commits.
 """
 

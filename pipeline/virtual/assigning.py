@@ -1,4 +1,4 @@
-"""Who gets which partition, as the leader of a group decides: by range, or so that little moves. And the bytes that say so."""
+"""Assignors of a group leader (range, sticky, cooperative), and the bytes of the consumer protocol."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from protocol.messages.consumer_protocol import (
 from protocol.records import read_assignment, read_subscription, with_version
 
 TopicPartition = tuple[str, int]
-Seats = dict[str, list[TopicPartition]]  # member id -> what it gets
+Seats = dict[str, list[TopicPartition]]  # member id -> its assignment
 
-SUBSCRIPTION_VERSION: Final = 1  # the first that tells what a member has
+SUBSCRIPTION_VERSION: Final = 1  # the first version with owned partitions
 ASSIGNMENT_VERSION: Final = 1
 
 
@@ -33,7 +33,7 @@ def seating_order(one: Subscriber) -> tuple[bool, str]:
 
 
 def by_range(subscribers: Sequence[Subscriber], partitions: Mapping[str, int]) -> Seats:
-    """Of each topic one stretch for each subscriber."""
+    """Range: each subscriber of a topic gets one run of consecutive partitions."""
     seats: Seats = {one.member_id: [] for one in subscribers}
     for topic in sorted({topic for one in subscribers for topic in one.topics}):
         takers = sorted([one for one in subscribers if topic in one.topics], key=seating_order)
@@ -45,7 +45,7 @@ def by_range(subscribers: Sequence[Subscriber], partitions: Mapping[str, int]) -
 
 
 def sticky(subscribers: Sequence[Subscriber], partitions: Mapping[str, int]) -> Seats:
-    """Everybody keeps what it has, up to its share; what is left goes to whoever has least."""
+    """Each member keeps its partitions, up to its share; the rest goes to the members with the fewest."""
     order = sorted(subscribers, key=seating_order)
     seats: Seats = {one.member_id: [] for one in order}
     free = {(topic, number) for topic in {topic for one in order for topic in one.topics} for number in range(partitions.get(topic, 0))}
@@ -63,7 +63,7 @@ def sticky(subscribers: Sequence[Subscriber], partitions: Mapping[str, int]) -> 
 
 
 def cooperative(subscribers: Sequence[Subscriber], partitions: Mapping[str, int]) -> Seats:
-    """As sticky; what another one still has is given to nobody until that one has let it go."""
+    """As sticky, but a partition is assigned only after its previous owner has given it up."""
     held = {place: one.member_id for one in subscribers for place in one.owned}
     return {id: [place for place in seats if held.get(place, id) == id] for id, seats in sticky(subscribers, partitions).items()}
 
@@ -79,7 +79,7 @@ def subscription_bytes(topics: Sequence[str], owned: Sequence[TopicPartition]) -
 
 def subscriber(member_id: str, instance_id: str | None, metadata: bytes) -> Subscriber:
     said = read_subscription(metadata)
-    owned = [(one.topic, number) for one in said.owned_partitions for number in one.partitions]
+    owned = [(owned_partition.topic, number) for owned_partition in said.owned_partitions for number in owned_partition.partitions]
     return Subscriber(member_id, instance_id, said.topics, owned)
 
 
@@ -89,7 +89,7 @@ def assignment_bytes(places: Sequence[TopicPartition]) -> bytes:
 
 
 def assigned_places(data: bytes) -> list[TopicPartition]:
-    return [(one.topic, number) for one in read_assignment(data).assigned_partitions for number in one.partitions] if data else []
+    return [(assigned_partition.topic, number) for assigned_partition in read_assignment(data).assigned_partitions for number in assigned_partition.partitions] if data else []
 
 
 def _by_topic(places: Sequence[TopicPartition]) -> dict[str, list[int]]:

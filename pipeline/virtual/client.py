@@ -33,7 +33,7 @@ MOVED: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 class Asked:
-    """A JoinGroup or SyncGroup on its way: what the coordinator answers, the client hears after a round trip."""
+    """A JoinGroup or SyncGroup in flight: the client gets the coordinator's reply after a round trip."""
 
     __slots__ = ("_client", "_heard", "_life", "assignment", "member_id", "reply")
 
@@ -78,9 +78,9 @@ class Client:
         leave_on_stop: bool = True,
         knows_skip_assignment: bool = True,
     ) -> None:
-        """`topics`: what it subscribes to, and how many partitions each has. `poll_ms`: it polls at least so often.
+        """`topics`: its subscription, with the partition count of each. `poll_ms`: its maximum time between polls.
 
-        `assign_ms`: how long it computes assignments, where it leads. `knows_skip_assignment`: it sends JoinGroup 9 (KIP-814).
+        `assign_ms`: how long it computes assignments as the leader. `knows_skip_assignment`: it sends JoinGroup 9 (KIP-814).
         """
         self.world = world
         self.group = group
@@ -103,11 +103,11 @@ class Client:
         self.member_id = ""
         self.generation = -1
         self.protocol: str | None = None
-        self.owned: list[TopicPartition] = []  # what it has, as far as it knows
+        self.owned: list[TopicPartition] = []  # its assignment, as far as it knows
         self.settled = False  # it has an assignment of the newest generation that it knows
         self.waits_for: Asked | None = None
         self.restart_number: int | None = None  # it has gone, or comes, because of this restart
-        self.revoking = False  # it rejoins to let others have what it had (cooperative)
+        self.revoking = False  # it rejoins so that its revoked partitions can be assigned (cooperative)
         self.assigned: Callable[[Client], None] | None = None  # called when it got its partitions
         self.revoked: Callable[[Client], None] | None = None  # called before it rejoins, where it had some
         self.gave_up: Callable[[Client], None] | None = None  # called when it ended with an error
@@ -118,7 +118,7 @@ class Client:
         self._beat_at = -1
         self._rejoin_at = -1
 
-    # What the script does.
+    # Actions of the script.
 
     def start(self) -> None:
         assert not self.alive, f"{self.name} runs already"
@@ -131,7 +131,7 @@ class Client:
         self._join()
 
     def stop(self, leave: bool | None = None, reason: str | None = LEAVE_REASON) -> None:
-        """An orderly end: a dynamic member leaves, a static one does not, unless told otherwise."""
+        """An orderly stop: a dynamic member leaves, a static one does not, unless told to."""
         if self.alive and (self.leave_on_stop if leave is None else leave) and self.member_id:
             self._catch_up()
             self._end(silent=False)
@@ -169,13 +169,13 @@ class Client:
         self._after(ms, self._beat)
 
     def busy(self, ms: int) -> None:
-        """It works on what it has polled: it heartbeats, but joins no rebalance. Longer than its poll interval, and it leaves."""
+        """It processes polled records: it heartbeats, but joins no rebalance. If that takes longer than its poll interval, it leaves."""
         self._busy_until = self.world.now + ms
         if ms > self.rebalance_ms:
             self._after(self.rebalance_ms, self._poll_too_late)
 
     def change_topics(self, topics: Mapping[str, int]) -> None:
-        """It subscribes to something else, and rejoins."""
+        """Change the subscription, and rejoin."""
         self.topics = dict(topics)
         self._rejoin_in(self._until_poll())
 
@@ -185,7 +185,7 @@ class Client:
         self._rejoin_in(0)
 
     def commit(self, offsets: Mapping[str, Sequence[tuple[int, int]]], metadata: str = "") -> int:
-        """Partitions and offsets by topic; the code, -1 when nobody answers."""
+        """Partitions and offsets by topic, and the error code, -1 without an answer."""
         topics = [(topic, [OffsetCommitRequestPartition(number, offset, -1, metadata) for number, offset in some]) for topic, some in offsets.items()]
         commit = Commit(self.group, self.generation, self.member_id, self.instance, topics, missing_group_error=COMMIT_VERSION_9)
         self._catch_up()
@@ -195,12 +195,12 @@ class Client:
 
     @property
     def well(self) -> bool:
-        """It runs, and its heartbeats go out."""
+        """Whether the process runs and sends heartbeats."""
         return self.alive and self.world.now >= self._frozen_until
 
     @property
     def working(self) -> bool:
-        """It has partitions, and polls."""
+        """Whether the member has partitions and polls."""
         return self.settled and self.well and bool(self.owned)
 
     # Rebalances.
@@ -260,7 +260,7 @@ class Client:
         pause = 0
         if reply.leader == self.member_id and not reply.skip_assignment:
             assignor = ASSIGNORS[reply.protocol_name or self.assignors[0]]
-            seats = assignor([subscriber(*one) for one in reply.members], self.world.partitions_of(self))
+            seats = assignor([subscriber(*member) for member in reply.members], self.world.partitions_of(self))
             assignments = {id: assignment_bytes(places) for id, places in seats.items()}
             pause = self.assign_ms
         synced = self.waits_for = Asked(self, self._synced)
@@ -296,7 +296,7 @@ class Client:
             self.notice()
 
     def _refused(self, error: int) -> None:
-        """What a client does about an error of its group."""
+        """Handle an error code as a client does."""
         if error == ErrorCode.REBALANCE_IN_PROGRESS:
             self._rejoin_in(self._until_poll())
         elif error == ErrorCode.ILLEGAL_GENERATION:
@@ -314,7 +314,7 @@ class Client:
                 self.gave_up(self)
 
     def _rejoin_in(self, ms: int) -> None:
-        """Once, and not before it polls again."""
+        """Rejoin once, at the next poll."""
         moment = max(self.world.now + ms, self._busy_until)
         if self._rejoin_at < 0 and self.waits_for is None:
             self._rejoin_at = moment
@@ -349,7 +349,7 @@ class Client:
     # Heartbeats.
 
     def notice(self) -> None:
-        """Something changed in its group: it finds out by its next heartbeat."""
+        """The group changed: the member notices at its next heartbeat."""
         if self.well and self.waits_for is None and self._rejoin_at < 0 and self._beat_at < 0 and self.member_id:
             beats = (self.world.now - self._beats_from) // self.heartbeat_ms + 1
             self._beat_at = self._beats_from + beats * self.heartbeat_ms
@@ -379,7 +379,7 @@ class Client:
             member.deadline = NEVER
 
     def _catch_up(self) -> None:
-        """The heartbeats that it sent meanwhile and that nobody would have noticed."""
+        """Send the heartbeats skipped so far, which had no visible effect."""
         member = self.world.member(self)
         if member is not None and member.deadline == NEVER and member.join is None:
             member.seen_ms = max(member.seen_ms, self.last_beat())
@@ -404,7 +404,7 @@ class Client:
         self.owned = []
 
     def lost_connection(self) -> None:
-        """The coordinator is gone: whatever was asked of it has to be asked again."""
+        """The coordinator is gone: pending requests have to be sent again."""
         if self.alive and self.waits_for is not None:
             self.waits_for = None
             self._rejoin_in(self.world.retry_ms)

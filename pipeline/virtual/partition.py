@@ -1,4 +1,4 @@
-"""One partition of __consumer_offsets: its Shard, its two logs, and what is watched of its groups."""
+"""One partition of __consumer_offsets: its Shard, its two logs, and the watched state of its groups."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Partition:
         self._watch(group, cause, client, gone)
 
     def append(self, commit: Hashable = None) -> None:
-        """What the step emitted goes to the log. `commit`: it is nothing but a commit, which the next of this name makes obsolete."""
+        """Write the facts of the step to the log. `commit`: they are only commits, which the next of this name supersedes."""
         shard = self.shard
         assert shard is not None
         hold = shard.hold
@@ -138,7 +138,7 @@ class Partition:
         went: list[Change] = []
         for id, instance, joined in watched.diff(group):
             if joined:
-                assert client is not None, "only by a JoinGroup somebody comes"
+                assert client is not None, "members come by JoinGroup only"
                 self._owners[id] = client, None
                 self.world.came(client)
                 came.append(Change(now, "joined", client.name, id, instance, client.restart_number))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from coordinator import Fact
-from history import Image, NoteRecord, read_image
+from history import GroupRecord, NoteRecord, read_image
 from protocol.batch import facts_of
 
 
@@ -44,10 +44,10 @@ class Memory:
     def tell(self, partition: int, notes: Sequence[NoteRecord], at_ms: int) -> None:
         self.notes.setdefault(partition, []).extend(notes)
 
-    def told(self, partition: int = 0) -> list[NoteRecord]:
+    def note_records(self, partition: int = 0) -> list[NoteRecord]:
         return self.notes.get(partition, [])
 
-    def images(self, group: str, partition: int = 0) -> list[Image]:
+    def images(self, group: str, partition: int = 0) -> list[GroupRecord]:
         read = [read_image(group, one.offset, one.at_ms, one.epoch, *one.fact) for one in self.records.get(partition, [])]
         return [image for image in read if image is not None]
 

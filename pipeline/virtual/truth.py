@@ -1,4 +1,4 @@
-"""What really happened, seen from outside the coordinator's own notes: after each step the group is looked at."""
+"""The true history of a group, from its state after each step instead of the coordinator's notes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESTED = (State.STABLE, State.EMPTY)
 
 
 class Change(NamedTuple):
-    """A member came or went. `restart`: the number of the restart that it is one half of."""
+    """A member joined or left. `restart`: the number of the restart that it is half of."""
 
     at_ms: int
     what: str  # joined, replaced, left, expired, evicted, removed
@@ -28,7 +28,7 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class Restart:
-    """One process that went and was started again. Its gap is what a session timeout would have had to bridge."""
+    """One restart of a process. Its gap is the session timeout that would have avoided a rebalance."""
 
     number: int
     group: str
@@ -59,8 +59,8 @@ class TrueEpisode:
     members_after: int = 0
     also: list[str] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
-    why: str = ""  # what the script says that it was doing
-    follows: bool = False  # the second half of a cooperative rebalance: what had to be revoked is given to others
+    why: str = ""  # the script's action at that time
+    follows: bool = False  # the second step of a cooperative rebalance: revoked partitions are assigned to others
 
     @property
     def rounds(self) -> int:
@@ -68,12 +68,12 @@ class TrueEpisode:
 
     @property
     def restarts(self) -> set[int]:
-        return {one.restart for one in self.changes if one.restart is not None}
+        return {change.restart for change in self.changes if change.restart is not None}
 
     @property
     def restarts_alone(self) -> bool:
-        """Nothing but restarts of the script changed who is in the group, and nothing else was new."""
-        return self.absences_alone and all(one.restart is not None for one in self.changes)
+        """Only restarts of the script changed the membership, and nothing else changed."""
+        return self.absences_alone and all(change.restart is not None for change in self.changes)
 
     @property
     def absences_alone(self) -> bool:
@@ -81,7 +81,7 @@ class TrueEpisode:
 
 
 class Watched:
-    """One group as it was after the last step."""
+    """One group after the last step."""
 
     def __init__(self) -> None:
         self.state = State.EMPTY
@@ -133,16 +133,16 @@ class Watched:
         self.standing = group.version
 
     def avoidable(self) -> list[TrueEpisode]:
-        """Rebalances that were made by nothing but processes that went and came back within the longest session there may be."""
-        paired = set(self._paired())
+        """Rebalances caused only by restarts within the longest possible session timeout."""
+        pair_returned = set(self._paired())
         found: list[TrueEpisode] = []
-        for number, one in enumerate(self.episodes):
-            if one.follows:
+        for number, episode in enumerate(self.episodes):
+            if episode.follows:
                 made = bool(found) and found[-1] is self.episodes[number - 1]
             else:
-                made = one.absences_alone
-            if made and paired.issuperset(one.changes):
-                found.append(one)
+                made = episode.absences_alone
+            if made and pair_returned.issuperset(episode.changes):
+                found.append(episode)
         return found
 
     def _paired(self) -> Iterator[Change]:
@@ -170,7 +170,7 @@ class Watched:
                     yield back
 
     def interrupt(self, at_ms: int) -> None:
-        """The coordinator goes: a rebalance under way has no end."""
+        """The coordinator stops: an open rebalance has no end."""
         if self.state not in RESTED:
             episode = self.episodes[-1]
             episode.end_ms = at_ms
@@ -179,7 +179,7 @@ class Watched:
             episode.members_after = len(self.members)
 
     def resume(self, group: Group) -> None:
-        """It is as it was stored."""
+        """The group is loaded as it was stored."""
         self.state = group.state
         self.generation = group.generation
         self.members = {id: member.instance_id for id, member in group.members.items()}

@@ -1,4 +1,4 @@
-"""The world: one clock, what is to be done when, and a coordinator for each partition of __consumer_offsets."""
+"""The world: one clock, scheduled actions, and a coordinator for each partition of __consumer_offsets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.virtual.recorder import Memory, Recorder
 from pipeline.virtual.truth import Change, Restart, TrueEpisode
 
 RETRY_MS: Final = 200
-UNREACHABLE: Final = -1  # nobody answers: the coordinator is down
+UNREACHABLE: Final = -1  # no answer: the coordinator is down
 
 
 class World:
@@ -39,7 +39,7 @@ class World:
         self.retry_ms = RETRY_MS
         self.clients: dict[str, list[Client]] = {}
         self.restarts: list[Restart] = []
-        self.why = ""  # what the script is doing; episodes that begin now are told so
+        self.why = ""  # the script's current action; rebalances that begin now are labelled with it
         self.partitions = [Partition(self, number) for number in range(partitions)]
         self._of: dict[str, Partition] = {}
         self._agenda: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
@@ -85,7 +85,7 @@ class World:
         self.restarts.append(Restart(number, client.group, client.name, client.instance, self.now, away_ms))
         return number
 
-    # What happened.
+    # Results.
 
     def partition(self, group: str) -> Partition:
         found = self._of.get(group)
@@ -103,8 +103,8 @@ class World:
     def saved(self, group: str) -> list[Change]:
         """Static members that came back without a rebalance."""
         changes = self.partition(group).watched(group).changes
-        within = {id(change) for one in self.episodes(group) for change in one.changes}
-        return [one for one in changes if one.what == "replaced" and id(one) not in within]
+        within = {id(change) for episode in self.episodes(group) for change in episode.changes}
+        return [change for change in changes if change.what == "replaced" and id(change) not in within]
 
     def group(self, group: str) -> Group | None:
         """The coordinator's own."""
@@ -122,7 +122,7 @@ class World:
         self._stop(down_ms, partitions, orderly=True)
 
     def kill_coordinator(self, down_ms: int, partitions: Sequence[int] | None = None) -> None:
-        """kill -9: nobody is told anything, and the notes of the last moments are lost."""
+        """kill -9: no request is answered, and the notes of the last moments are lost."""
         self._stop(down_ms, partitions, orderly=False)
 
     def stop(self) -> None:
@@ -140,7 +140,7 @@ class World:
                     for client in clients:
                         client.world.at(self.now + down_ms + 1, client.lost_connection)
 
-    # What clients ask.
+    # Requests of clients.
 
     def join(self, client: Client, request: JoinRequest, asked: Asked) -> bool:
         return self.partition(request.group_id).join(client, request, asked)
@@ -181,7 +181,7 @@ class World:
         partition.append((commit.group_id, places))
         return code
 
-    # What administrators ask.
+    # Requests of administrators.
 
     def remove_instance(self, group: str, instance: str, reason: str | None = None) -> int:
         return self.leave(None, [Leaver("", instance, reason)], group)[0]
@@ -200,7 +200,7 @@ class World:
         partition.append()
         return error
 
-    # What clients need to know.
+    # Lookups of clients.
 
     def member(self, client: Client) -> Member | None:
         shard = self.partition(client.group).shard
@@ -221,7 +221,7 @@ class World:
         return found
 
     def went(self, client: Client) -> None:
-        """It has ended: whatever becomes of its member is due to that."""
+        """The process has ended: later changes of its member belong to that."""
         member = self.member(client)
         if client.restart_number is not None and member is not None:
             self.restarts[client.restart_number].last_sign_ms = member.seen_ms
