@@ -9,7 +9,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 pyth
 	test -n "$$python" || { echo "setup: needs Python 3.11 or newer with venv (Debian: python3-venv); $(or $(PYTHON:%='%' is none of them),none was found), PYTHON=/path/to/python3.11 names one" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-analyze run demo test clients-test kafka-test spark-test soak oracle mutants check generate bench compile uncompile compiled-test dist dist-compiled lock clean
+.PHONY: help setup setup-analyze run demo test clients-test policies-demo kafka-test jetstream-test spark-test soak nodes-test sim sim-long bugs oracle mutants check generate bench compile uncompile compiled-test dist dist-compiled lock clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list these words
@@ -33,9 +33,17 @@ test: setup ## the tests, on every Python from 3.11 on that is found (PYTHONS="3
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m project.test $(ARGS)
 
+policies-demo: setup ## real clients restart, scale and crash without policies of groups and with them (ARGS="--client java --scenario crash")
+	@$(BIN)/python project/compiled.py --fresh
+	@$(BIN)/python -m tests.clients.policies $(ARGS)
+
 kafka-test: setup ## the tests beside Apache Kafka itself (needs Java)
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m pytest -n 2 -m "kafka and not spark" tests/broker/settings/test_kafka_names.py tests/cli tests/clients tests/pipeline tests/protocol tests/sequences tests/storage
+
+jetstream-test: setup ## the store over NATS JetStream: one server, three, and nodes over them under real clients (starts them itself)
+	@$(BIN)/python project/compiled.py --fresh
+	@$(BIN)/python -m pytest -n 2 -m jetstream $(or $(ARGS),tests/stores tests/jetstream)
 
 clients-test: setup ## real clients through restarts, kills and rebalances, and other people's tools (what is missing is skipped, and said)
 	@$(BIN)/python project/compiled.py --fresh
@@ -59,6 +67,10 @@ suite-%: setup
 soak: setup ## kill the broker 100 times under groups, 50 under producers (ARGS="--only records --kills 10", --scale: 100,000 members)
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m tests.soak $(ARGS)
+
+nodes-test: setup ## kill nodes of three under real clients, and see that nothing acknowledged is lost and no member moves (ARGS="--rounds 100 --seed 7")
+	@$(BIN)/python project/compiled.py --fresh
+	@$(BIN)/python -m tests.nodes $(ARGS)
 
 check: setup ## ruff, mypy, import contracts, generated code, licences, the list of equivalent mutants
 	$(BIN)/ruff check .
@@ -86,6 +98,18 @@ bench: setup ## floor and broker in turn, as a table and as JSON (needs a C comp
 mutants: setup ## mutate the code and see whether a test notices (ARGS="coordinator storage/log.py", ARGS="--sample 150")
 	@$(BIN)/python -m project.mutants $(ARGS)
 
+sim: setup ## brokers and clients in virtual time for a minute on two cores (ARGS="--seed 7 --explain" tells what one seed does)
+	@$(BIN)/python -m simulator $(if $(ARGS),$(ARGS),--seed $(SIM_SEED) --seeds 100000 --jobs 2 --seconds 60 --also tests/simulator/seeds.txt)
+
+sim-long: setup ## the simulator for twenty million events: half an hour on two cores (ARGS="--events 10000": a tenth)
+	@$(BIN)/python -m simulator --seed $(SIM_SEED) --seeds 200 --jobs 2 --events 100000 $(ARGS)
+
+# Another seed for each commit.
+SIM_SEED = $(shell printf %d 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 1))
+
+bugs: setup ## plant each bug of tests/simulator/bugs in a copy of the code, and see the simulator find it within 30 s
+	@$(BIN)/python -m tests.simulator.planted $(ARGS)
+
 oracle: setup ## random group requests to this broker and to Apache Kafka, until they differ (needs Java; ARGS="--seed 7 --minutes 10")
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m tests.sequences $(ARGS)
@@ -111,11 +135,12 @@ compiled-suite-%: setup
 	@$(BIN)/python -m project.compiled --copy build/compiled
 	@$(COMPILED) $(BIN)/python -P -m tests.suites $* $(ARGS)
 
-dist: setup ## wheel and sdist, into dist/
+dist: setup ## wheel and sdist, and beside them a compiled wheel where there is a C compiler, into dist/
 	@rm -rf dist build/lib tenure.egg-info; mkdir -p build
 	@$(BIN)/python -m build --no-isolation --outdir dist . >build/dist.log 2>&1 || { cat build/dist.log; exit 1; }
 	@rm -rf build/lib build/bdist.* tenure.egg-info
 	@$(BIN)/python -m project.distribution dist
+	@if $(BIN)/python -m project.compiled --possible; then $(MAKE) dist-compiled; fi
 
 dist-compiled: setup ## a wheel with machine code for .venv's Python and this system, into dist/ (needs a C compiler)
 	@$(BIN)/python -m project.compiled --copy build/compiled --wheel dist

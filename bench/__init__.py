@@ -1,1 +1,1 @@
-"""What the broker costs, as ratios to a server that does nothing: `python -m bench`, or `make bench`."""
+"""The cost of the broker, as ratios to a server that does nothing: `python -m bench`, or `make bench`."""

@@ -5,19 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import signal
+import subprocess
 import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bench import rows, table
+from bench import instructions, rows, table
 from bench.kafka import kafka
 from bench.load import LoadError
 from bench.machine import Watch, choose_cores, describe
-from bench.native import BuildError, Tools, tools
+from bench.native import ROOT, BuildError, Tools, tools
 from bench.run import Run
-from bench.servers import SETTINGS, ServerError
+from bench.servers import SETTINGS, ServerError, broker, environment
 from protocol.wire import COMPILED
 
 ROUNDS = 5
@@ -41,7 +42,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this row, or those whose name begins so; may be repeated")
     parser.add_argument("--json", metavar="FILE", help="the results as JSON as well; - for standard output, instead of the table")
     parser.add_argument("--check", action="store_true", help="a missed target is a failure")
-    parser.add_argument("--kafka", action="store_true", help="a real Apache Kafka beside it, where Java is: some minutes more")
+    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="only this: what N nodes cost and bring, beside one broker")
+    parser.add_argument("--compiled", action="store_true", help="a compiled broker beside it, from a copy under build/ (it is built first)")
+    parser.add_argument("--kafka", action="store_true", help="a real Apache Kafka and a compiled broker beside it, where Java is: many minutes more")
+    parser.add_argument("--instructions", action="store_true", help="count instructions per request of rows of load, with valgrind: minutes more")
     given = parser.parse_args()
     if given.rounds < 1 or given.seconds <= 0:
         parser.error("--rounds and --seconds must be positive")
@@ -64,16 +68,22 @@ def main() -> int:
         print(f"bench: {error}", file=sys.stderr)
         if sys.platform == "linux":
             return CANNOT_RUN
+    if given.nodes > 1:
+        return measure_nodes(built, given) if built is not None else CANNOT_RUN
     run = Run(built, cores, given.rounds, given.seconds, given.patience, given.only)
     with ExitStack() as stack:
+        packages = compiled_copy() if given.compiled or given.kafka else None
+        if packages is not None:
+            run.beside_compiled(packages, stack.enter_context(broker(cores.server, packages=packages)))
         if given.kafka:
             try:
                 jars = kafka_jars()
-                run.beside(jars, stack.enter_context(kafka(jars, cores.server)))
+                run.beside_kafka(jars, stack.enter_context(kafka(jars, cores.server)))
             except (ServerError, LoadError) as error:
                 print(f"bench: no Kafka: {error}", file=sys.stderr)
                 return CANNOT_RUN
         run.measure()
+    counted = count_instructions(given.only, packages) if given.instructions and built is not None else {}
     report = {
         "machine": describe(),
         "cores": cores.note,
@@ -88,7 +98,9 @@ def main() -> int:
             "busy": run.busy(),
             "witness_worst": run.witnessed(),
         },
+        "kafka_laps": run.kafka_laps,
         "rows": run.results,
+        "instructions": counted,
         "took_s": time.monotonic() - begin,
     }
     report["missed"] = table.missed(report)
@@ -97,8 +109,21 @@ def main() -> int:
     return FAILED if failed or (given.check and report["missed"]) else OK
 
 
+def measure_nodes(built: Tools, given: argparse.Namespace) -> int:
+    from bench import nodes
+
+    try:
+        found = nodes.measure(built, given.nodes, given.rounds, given.seconds)
+    except (LoadError, AssertionError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return FAILED
+    text, good = nodes.report(found, given.nodes)
+    print(text)
+    return FAILED if given.check and not good else OK
+
+
 def leave(number: int, frame: object) -> NoReturn:
-    """By exception, so that whatever was started is ended on the way out."""
+    """Exit by an exception, so that started processes are ended."""
     sys.exit(128 + number)
 
 
@@ -110,6 +135,27 @@ def kafka_jars() -> Path:
     if isinstance(jars, str):
         raise ServerError(jars)
     return jars
+
+
+def compiled_copy() -> Path | None:
+    """A compiled copy of this tree, built where it is older; None, with a line, where there can be none."""
+    if COMPILED:
+        print("bench: this tree is compiled itself, so there is no column beside it", file=sys.stderr)
+        return None
+    folder = ROOT / "build" / "compiled"
+    building = [sys.executable, "-P", "-m", "project.compiled", "--copy", str(folder)]
+    if subprocess.run(building, cwd=ROOT, env=environment(), stdout=sys.stderr, check=False).returncode:
+        print("bench: there is no compiled column", file=sys.stderr)
+        return None
+    return folder
+
+
+def count_instructions(only: set[str], packages: Path | None) -> dict[str, dict[str, float]]:
+    if not instructions.available():
+        print("bench: there is no valgrind, so instructions are not counted", file=sys.stderr)
+        return {}
+    builds = {"plain": ROOT} | ({"compiled": packages} if packages is not None else {})
+    return instructions.count([name for name in instructions.COUNTED if name in only], builds, lambda line: print(f"bench: {line}", file=sys.stderr))
 
 
 def tell(report: dict[str, Any], where: str | None) -> None:

@@ -1,4 +1,4 @@
-"""The rows of data: what topics cost. Figures in units of their own, on the floor where it has an answer, on the broker, and on Kafka."""
+"""The data rows: the cost of topics. Figures in their own units, for the floor where it supports the request, the broker, and Kafka."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Any
 
 from bench import rows
 from bench.kafka import kafka_on
-from bench.load import SETUP_SECONDS, SLACK_SECONDS, LoadError, Sample, command_line, generate, spread, taken
+from bench.load import OURS, SETUP_SECONDS, SLACK_SECONDS, LoadError, Sample, command_line, generate, spread, taken
 from bench.machine import Cores, pinned
-from bench.native import Tools
+from bench.native import ROOT, Tools
 from bench.rows import DataRow
 from bench.servers import Server, broker, broker_on, first_line, floor, resident_mib, served_versions
 
 RESTARTS = 3
 IDLE_SECONDS = 1.0
-KAFKA_WARMUP_SECONDS = 5.0
-FLOOR_TOPIC = "kgdata-topic"  # the only one of which the floor tells
+WARM_UP_LAPS, WARM_UP_LAP_SECONDS = 3, 8.0  # of Kafka, in each row
+FLOOR_TOPIC = "kgdata-topic"  # the only figure measured on the floor too
 
 Result = dict[str, Any]
 Starting = Callable[[Path], AbstractContextManager[Server]]
@@ -38,13 +38,16 @@ class DataPlane:
         self._rounds = rounds
         self._seconds = seconds
 
-    def row(self, row: DataRow, others: dict[str, Server], jars: Path | None) -> Result:
+    def row(self, row: DataRow, others: dict[str, Server], jars: Path | None, compiled: Path | None) -> Result:
         with broker(self._cores.server) as ours:
             missing = row.missing(served_versions(ours.port))
             told: Result = {"status": "not served yet", "missing": missing} if missing else {"status": "measured"}
             if row is not rows.PARTITIONS:
                 return self._in_turn(row, {} if missing else {"ours": ours}, others) | told
-        return self._restarted({} if missing else {"ours": self._our_start}, jars) | told
+        starts: dict[str, Starting] = {} if missing else {"ours": self._our_start}
+        if starts and compiled is not None:
+            starts["compiled"] = lambda folder: self._our_start(folder, compiled)
+        return self._restarted(starts, jars) | told
 
     # Rows in turn.
 
@@ -53,14 +56,14 @@ class DataPlane:
             subjects = ({"floor": bottom} if row.on_floor else {}) | ours | others
             samples: dict[str, list[Sample]] = {name: [] for name in subjects}
             lost: dict[str, str] = {}
-            for number in range(-1, self._rounds):
+            for number in range(-WARM_UP_LAPS, self._rounds):
                 for name in subjects.keys() - lost.keys():
-                    if number < 0 and name not in others:
+                    if number < 0 and name != "kafka":
                         continue  # a JVM alone has to become warm
                     try:
                         sample = self._run(row, name, subjects[name], number)
                     except LoadError as error:
-                        if name not in others:
+                        if name in OURS or name == "floor":
                             raise
                         lost[name] = str(error)
                         continue
@@ -71,8 +74,8 @@ class DataPlane:
         return summary(row, samples) | {f"{name}_failed": reason for name, reason in lost.items()}
 
     def _run(self, row: DataRow, name: str, server: Server, number: int) -> Sample:
-        seconds = KAFKA_WARMUP_SECONDS if number < 0 else max(self._seconds, row.seconds_min)
-        topic = f"{row.name}-{number if number >= 0 else 'warm-up'}"
+        seconds = WARM_UP_LAP_SECONDS if number < 0 else max(self._seconds, row.seconds_min)
+        topic = f"{row.name}-{number if number >= 0 else f'warm-up{-number}'}"
         if row is rows.HEARTBEATS:
             return self._beside(row, server, topic, seconds)
         arguments = (*row.arguments, "--topic", topic)
@@ -81,7 +84,7 @@ class DataPlane:
         return generate(self._tools.kgdata, self._cores.generator, server, arguments, seconds)
 
     def _beside(self, row: DataRow, server: Server, topic: str, seconds: float) -> Sample:
-        """Heartbeats while another process fetches at full speed; the fetch ends when they have."""
+        """Heartbeats while another process fetches at full speed; the fetch ends with them."""
         arguments = (*rows.FETCH_BESIDE, "--announce", "--topic", topic)
         bound = SETUP_SECONDS + seconds + SLACK_SECONDS
         with pinned(self._cores.generator):
@@ -112,16 +115,16 @@ class DataPlane:
         samples, lost = {}, {}
         for name, start in starts.items():
             try:
-                samples[name] = self._restarts(start, RESTARTS if name == "ours" else 1)
+                samples[name] = self._restarts(start, RESTARTS if name in OURS else 1)
             except LoadError as error:
-                if name == "ours":
+                if name in OURS:
                     raise
                 lost[f"{name}_failed"] = str(error)
         return summary(rows.PARTITIONS, samples) | lost
 
     @contextmanager
-    def _our_start(self, folder: Path) -> Iterator[Server]:
-        with broker_on(folder, self._cores.server, may_end=True) as server:
+    def _our_start(self, folder: Path, packages: Path = ROOT) -> Iterator[Server]:
+        with broker_on(folder, self._cores.server, packages=packages, may_end=True) as server:
             yield server
             if server.process.poll() is None:
                 server.process.terminate()
@@ -153,13 +156,15 @@ class DataPlane:
 
 
 def summary(row: DataRow, samples: dict[str, list[Sample]]) -> Result:
-    """Every figure of everybody, and how many times the others' ours is."""
+    """The spread of each figure for each server, and the ratio of our median to each other server's."""
     figures: list[Result] = []
     for figure in row.figures:
         entry: Result = {"figure": figure.name, "unit": figure.unit, "at_least": figure.at_least, "at_most": figure.at_most}
         entry |= {name: spread([sample[figure.field] / figure.divisor for sample in each]) for name, each in samples.items()}
         for name in samples.keys() - {"ours"} if "ours" in samples else ():
             entry[f"of_{name}"] = entry["ours"]["median"] / (entry[name]["median"] or 1e-9)
+        if "compiled" in entry and "kafka" in entry:
+            entry["compiled_of_kafka"] = entry["compiled"]["median"] / (entry["kafka"]["median"] or 1e-9)
         figures.append(entry)
     result: Result = {"figures": figures}
     if "floor" in samples:

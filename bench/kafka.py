@@ -1,4 +1,4 @@
-"""A real Apache Kafka beside the broker, where Java and its jars are: one node, as small as it goes."""
+"""A real Apache Kafka beside the broker, where Java and its jars are: one node of minimal size."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+socket.listen.backlog.size=4096
 """
 LOGGING = """\
 appender.out.type=Console
@@ -58,7 +59,7 @@ def kafka(jars: Path, core: int | None) -> Iterator[Server]:
 
 @contextmanager
 def kafka_on(folder: Path, jars: Path, core: int | None) -> Iterator[Server]:
-    """Formatted beforehand where it is new, so that `born` to the first answer is what a start costs."""
+    """A new directory is formatted before, so that the time from `born` to the first reply is the start alone."""
     java = shutil.which("java")
     if java is None:
         raise ServerError("there is no java")

@@ -8,19 +8,23 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
+from time import monotonic
 from typing import Any
 
 from bench.machine import Cores, pinned
 from bench.native import Tools
-from bench.rows import CONNECTIONS, CPU_FIELD, LOAD_ROWS, LoadRow
+from bench.rows import CONNECTIONS, CPU_FIELD, OF_KAFKA_AT_MOST, LoadRow
 from bench.servers import Server, broker, floor, served_versions
 from bench.witness import Witness, in_turn
 
-SETUP_SECONDS = 40
+SETUP_SECONDS = 150
 WARMUP_SECONDS = 0.3
 SLACK_SECONDS = 15.0
-WARMING = ("api-versions", "metadata", "heartbeat-200", "commit-10", "fetch-10")
-OURS = ("ours", "always")
+# Kafka is warm when a lap over all rows costs no less than WARMER times the cheapest lap before it, twice in turn.
+LAP_SECONDS = 3.0
+WARMER = 0.98
+WARM_UP_SECONDS_MIN, WARM_UP_SECONDS_MAX = 60.0, 420.0
+OURS = ("ours", "compiled", "always")
 KEPT = ("requests", "rps", "p50_us", "p99_us", "p999_us", CPU_FIELD, "srv_util", "gen_util", "srv_rss_mb")
 
 Sample = dict[str, Any]
@@ -31,7 +35,7 @@ class LoadError(Exception):
 
 
 def generate(program: Path, core: int | None, server: Server, arguments: tuple[str, ...], seconds: float) -> Sample:
-    """One run of kgload or kgdata; raises LoadError when anything was lost or malformed."""
+    """One run of kgload or kgdata; raises LoadError if a reply was lost or malformed."""
     bound = SETUP_SECONDS + WARMUP_SECONDS + seconds + SLACK_SECONDS
     with pinned(core):
         try:
@@ -50,7 +54,7 @@ def command_line(program: Path, server: Server, arguments: tuple[str, ...], seco
 
 
 def taken(name: str, code: int, out: str, complaints: str) -> Sample:
-    """What a generator found; LoadError with its own words when something was wrong."""
+    """A generator's result; LoadError with its message if it failed."""
     if code == 0:
         sample: Sample = json.loads(out)
         return sample
@@ -66,7 +70,7 @@ def without_groups(arguments: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Comparison:
-    """Runs rows of load; what is compared is alive side by side and measured in turn."""
+    """Runs load rows; the servers run side by side and are measured in turn."""
 
     def __init__(self, tools: Tools, cores: Cores, rounds: int, seconds: float, patience: float, witness: Witness) -> None:
         self._tools = tools
@@ -77,9 +81,9 @@ class Comparison:
         self._witness = witness
 
     def row(self, row: LoadRow, others: dict[str, Server]) -> dict[str, Any]:
-        """One row: the floor, then each that serves it, and again; what the broker does not serve yet is told, not guessed.
+        """One row: the floor, then each server that supports it, and again; an unsupported row gets no figure.
 
-        Where something is stored, a second broker of ours takes its turn too, whose replies wait until that is flushed.
+        For requests that are stored, a second broker takes its turn too, which flushes before it replies.
         """
         with self._pair() as (bottom, ours), ExitStack() as stack:
             missing = row.missing(served_versions(ours.port))
@@ -98,7 +102,7 @@ class Comparison:
         seconds = max(self._seconds, row.seconds_min)
 
         def measure(name: str, number: int) -> Sample | None:
-            # Names of its own for each round: no group meets members that an earlier one left behind.
+            # New names in each round: no group has members left by an earlier round.
             arguments = (*row.arguments, "--group", f"{row.name}-{number}", "--topic", row.name)
             arguments = without_groups(arguments) if name == "floor" else (*arguments, *row.broker)
             try:
@@ -106,19 +110,28 @@ class Comparison:
             except LoadError as error:
                 if name == "floor" or name in OURS:
                     raise
-                lost[name] = str(error)  # another broker's failure is no failure of ours
+                lost[name] = str(error)  # a failure of another broker is no failure of ours
                 return None
 
         found = in_turn(self._witness, self._rounds, self._patience, lambda: [name for name in servers if name not in lost], measure)
         counts = {"calm": found.calm, "taken": found.taken, "calm_enough": found.calm_enough}
         return compared(row, found.samples) | {"rounds": counts} | {f"{name}_failed": reason for name, reason in lost.items()}
 
-    def warm_up(self, server: Server, seconds: float) -> None:
-        """A JVM needs about a minute of load before its speed is its own."""
-        for row in LOAD_ROWS:
-            if row.name in WARMING and not row.missing(served_versions(server.port)):
-                arguments = (*row.arguments, *row.broker, "--group", f"warm-up-{row.name}", "--topic", f"warm-up-{row.name}")
-                self._run(server, arguments, seconds / len(WARMING))
+    def warm_up(self, server: Server, chosen: list[LoadRow]) -> list[float]:
+        """Run the rows' load on a JVM until its cost no longer falls; returns the cost of each lap, relative to the first."""
+        served = served_versions(server.port)
+        warming = [row for row in chosen if not row.paced and not row.missing(served)] or [row for row in chosen if not row.missing(served)]
+        laps: list[float] = []
+        first: dict[str, float] = {}
+        begin = monotonic()
+        while warming and not warm(laps, monotonic() - begin):
+            costs = []
+            for row in warming:
+                names = ("--group", f"warm-up-{row.name}-{len(laps)}", "--topic", f"warm-up-{row.name}")
+                cost = self._run(server, (*row.arguments, *row.broker, *names), LAP_SECONDS)[CPU_FIELD]
+                costs.append(cost / first.setdefault(row.name, cost))
+            laps.append(sum(costs) / len(costs))
+        return laps
 
     def connect(self, event_loop: str) -> dict[str, list[Sample]]:
         """Handshakes of many connections at once, on a fresh broker each time: that is when fleets reconnect."""
@@ -139,10 +152,18 @@ class Comparison:
             yield bottom, ours
 
 
-def compared(row: LoadRow, samples: dict[str, list[Sample]]) -> dict[str, Any]:
-    """Ratios round by round, so that a slow moment of the machine is in both halves; then their medians.
+def warm(laps: list[float], seconds: float) -> bool:
+    """Whether the laps cost no less any more, or the time is up."""
+    if seconds >= WARM_UP_SECONDS_MAX:
+        return True
+    best = min(laps[:-2], default=0.0)
+    return len(laps) > 2 and seconds >= WARM_UP_SECONDS_MIN and all(lap >= WARMER * best for lap in laps[-2:])
 
-    Of processor time also that of the least each needed: whatever else runs on a machine only ever adds to it.
+
+def compared(row: LoadRow, samples: dict[str, list[Sample]]) -> dict[str, Any]:
+    """Ratios round by round, so that a slow moment of the machine affects both sides; then their medians.
+
+    For processor time also the ratio of the minima: other load on a machine can only add to it.
     """
     floors = samples["floor"]
     result: dict[str, Any] = {name: summary(taken) for name, taken in samples.items()}
@@ -157,6 +178,8 @@ def compared(row: LoadRow, samples: dict[str, list[Sample]]) -> dict[str, Any]:
                 entry[name] = ratios(samples[name], floors, metric.field)
                 if metric.field == CPU_FIELD:
                     entry[name]["least"] = min(one[CPU_FIELD] for one in samples[name]) / (min(costs) or 1e-9)
+                    if "kafka" in samples and name in OF_KAFKA_AT_MOST:
+                        entry[name]["of_kafka"] = ratios(samples[name], samples["kafka"], CPU_FIELD)["median"]
         result["metrics"].append(entry)
     if "ours" in samples:
         if "always" in samples:
@@ -166,7 +189,7 @@ def compared(row: LoadRow, samples: dict[str, list[Sample]]) -> dict[str, Any]:
 
 
 def ratios(ours: list[Sample], floors: list[Sample], field: str) -> dict[str, Any]:
-    each = [one[field] / (below[field] or 1e-9) for one, below in zip(ours, floors, strict=True)]
+    each = [our[field] / (below[field] or 1e-9) for our, below in zip(ours, floors, strict=True)]
     return spread(each)
 
 

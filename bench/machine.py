@@ -38,7 +38,7 @@ def choose_cores() -> Cores:
 
 
 def _siblings(core: int) -> set[int]:
-    """The logical cores that share this one's physical core."""
+    """The logical cores on the same physical core."""
     try:
         text = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list").read_text()
     except OSError:
@@ -52,7 +52,7 @@ def _siblings(core: int) -> set[int]:
 
 @contextmanager
 def pinned(core: int | None) -> Iterator[None]:
-    """Processes started meanwhile are born on this core: nothing of them ever ran elsewhere."""
+    """Processes started inside run on this core from the beginning."""
     if core is None:
         yield
         return
@@ -65,7 +65,7 @@ def pinned(core: int | None) -> Iterator[None]:
 
 
 class Watch:
-    """What else happened on the machine between two moments."""
+    """The other activity of the machine between two moments."""
 
     def __init__(self) -> None:
         self.load = os.getloadavg()[0]

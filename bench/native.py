@@ -1,4 +1,4 @@
-"""The load generators and the floor, compiled when their sources are newer than what was built."""
+"""The load generators and the floor, compiled if their sources are newer than the binaries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMPILE_SECONDS = 60
 
 
 class BuildError(Exception):
-    """Why there is no load generator; one line."""
+    """The reason for a missing load generator, in one line."""
 
 
 class Tools(NamedTuple):
@@ -45,7 +45,7 @@ def _built(name: str) -> Path:
     if program.exists() and program.stat().st_mtime > newest:
         return program
     compiler = _compiler()
-    # Under another name first: two that compile at once then both end with a whole program.
+    # Under another name first: two concurrent compilations then both end with a whole program.
     fresh = BUILD / f"{name}.{os.getpid()}"
     command = [*compiler.split(), "-O2", "-g", "-Wall", "-Wextra", "-o", str(fresh), str(SOURCES / f"{name}.c")]
     try:

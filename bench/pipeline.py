@@ -69,7 +69,7 @@ def _ends(topic: str, minute: int) -> bytes:
 
 
 def loop(path: Path, most: int) -> int:
-    """What a program would do that knows our codec and no numpy: only as far as bronze."""
+    """A program that uses our codec without numpy: only as far as bronze."""
     data = path.read_bytes()
     rows = []
     at = 0
@@ -87,7 +87,7 @@ def loop(path: Path, most: int) -> int:
 
 
 def cpu_of_all() -> float:
-    """Seconds of processor time of this process and those below it, the ones that have ended included. Linux alone knows."""
+    """Seconds of processor time of this process and its children, ended ones included. Available on Linux only."""
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
     tick = os.sysconf("SC_CLK_TCK")
@@ -107,7 +107,7 @@ def _below(parents: dict[int, int]) -> set[int]:
 
 
 def peak_mib() -> float:
-    """The most that any one Python process had: this one, or a worker of Spark's."""
+    """The peak of any one Python process: this one, or a worker of Spark's."""
     parents, peaks = {}, {}
     for path in Path("/proc").glob("[0-9]*/status"):
         with contextlib.suppress(OSError, KeyError, ValueError):

@@ -1,4 +1,4 @@
-"""Rows of the pipeline: `python -m bench.pipeline` in a process of its own, and what it prints as figures."""
+"""Pipeline rows: `python -m bench.pipeline` in a child process, and its output as figures."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ LACKING = "make setup-analyze adds it"
 
 
 class Failed(Exception):
-    """In one line: why there are no figures."""
+    """The reason for missing figures, in one line."""
 
 
 class Lacking(Exception):
-    """What Spark needs is not there."""
+    """A requirement of Spark is missing."""
 
 
 def measured(row: PipelineRow, core: int | None) -> dict[str, Any]:

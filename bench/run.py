@@ -1,4 +1,4 @@
-"""One run: every chosen row, one after the other; a row that fails does not take the others with it."""
+"""One run: every chosen row, one after the other; a failed row does not stop the others."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from bench.native import Tools
 from bench.servers import Server, ServerError
 from bench.witness import Witness
 
-KAFKA_WARMUP_SECONDS = 60.0
-
 Result = dict[str, Any]
 
 
 class Run:
-    """What is measured with what, and the results by row."""
+    """The servers of a run, and the results by row."""
 
     def __init__(self, tools: Tools | None, cores: Cores, rounds: int, seconds: float, patience: float, only: set[str]) -> None:
         self._witness = Witness(cores.server)
@@ -31,16 +29,24 @@ class Run:
         self._cores = cores
         self._only = only
         self._jars: Path | None = None
+        self._compiled: Path | None = None
         self._others: dict[str, Server] = {}
+        self.kafka_laps: list[float] = []  # during warm-up: the cost of a request, as a multiple of the first lap's
         self.results: dict[str, Result] = {}
 
-    def beside(self, jars: Path, server: Server) -> None:
+    def beside_kafka(self, jars: Path, server: Server) -> None:
         """A warm Kafka that takes its turn in every row it serves."""
         self._jars = jars
         self._others["kafka"] = server
         if self._comparison is not None and self._has_load:
-            progress(f"Kafka warms up for {KAFKA_WARMUP_SECONDS:.0f} s")
-            self._comparison.warm_up(server, KAFKA_WARMUP_SECONDS)
+            progress("Kafka warms up")
+            chosen = [row for row in rows.LOAD_ROWS if row.name in self._only]
+            self.kafka_laps = self._comparison.warm_up(server, chosen)
+
+    def beside_compiled(self, packages: Path, server: Server) -> None:
+        """A compiled broker that takes its turn in every row."""
+        self._compiled = packages
+        self._others["compiled"] = server
 
     def measure(self) -> None:
         if self._has_load:
@@ -61,7 +67,7 @@ class Run:
         return any(row.name in self._only for row in rows.LOAD_ROWS)
 
     def floor_spread(self) -> float:
-        """By how much the cost of doing nothing differed between rounds, in the middle one of the rows."""
+        """The spread of the floor's cost between rounds, in the median row."""
         spreads: list[float] = [result["floor_spread"] for result in self.results.values() if "floor_spread" in result]
         return median(spreads) if spreads else 0.0
 
@@ -90,7 +96,7 @@ class Run:
         return self._comparison.row(row, self._others) if self._comparison else NO_GENERATOR
 
     def _data(self, row: rows.DataRow) -> Result:
-        return self._data_plane.row(row, self._others, self._jars) if self._data_plane else NO_GENERATOR
+        return self._data_plane.row(row, self._others, self._jars, self._compiled) if self._data_plane else NO_GENERATOR
 
     def _connecting(self, row: rows.SingleRow, event_loop: str) -> Result:
         if self._comparison is None:

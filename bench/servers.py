@@ -21,6 +21,7 @@ from bench.machine import pinned
 from bench.native import ROOT
 
 START_SECONDS = 20.0
+VALGRIND_START_SECONDS = 180.0
 STOP_SECONDS = 5.0
 WORDS_MAX = 300
 FLOOR_SECONDS = 900  # it ends by itself, should we not get to end it
@@ -50,30 +51,39 @@ def floor(program: Path, core: int | None) -> Iterator[Server]:
 
 
 @contextmanager
-def broker(core: int | None, *settings: str) -> Iterator[Server]:
-    """`tenure serve` of this source tree on a free port, with a data directory that goes with it."""
+def broker(
+    core: int | None, *settings: str, packages: Path = ROOT, prefix: tuple[str, ...] = (), may_end: bool = False
+) -> Iterator[Server]:
+    """`tenure serve` of the packages in that folder on a free port, with a data directory that goes with it."""
     data = tempfile.mkdtemp(prefix="tenure-bench-")
     try:
-        with broker_on(Path(data), core, *settings) as server:
+        with broker_on(Path(data), core, *settings, packages=packages, prefix=prefix, may_end=may_end) as server:
             yield server
     finally:
         shutil.rmtree(data, ignore_errors=True)
 
 
 @contextmanager
-def broker_on(data: Path, core: int | None, *settings: str, may_end: bool = False) -> Iterator[Server]:
-    """The same on a data directory that stays."""
-    command = [sys.executable, "-P", "-m", "tenure", "serve", "--listen", "127.0.0.1:0", "--data", str(data)]
+def broker_on(
+    data: Path, core: int | None, *settings: str, packages: Path = ROOT, prefix: tuple[str, ...] = (), may_end: bool = False
+) -> Iterator[Server]:
+    """The same on a data directory that stays; `prefix` is the command it runs under."""
+    command = [*prefix, sys.executable, "-P", "-m", "tenure", "serve", "--listen", "127.0.0.1:0", "--data", str(data)]
     for setting in (*SETTINGS, *settings):
         command += ["--set", setting]
-    with started("the broker", command, core, r"listening \S+ .*:(\d+)\n", may_end) as server:
+    seconds = VALGRIND_START_SECONDS if prefix else START_SECONDS
+    with started("the broker", command, core, r"listening \S+ .*:(\d+)\n", may_end, packages, seconds) as server:
         yield server
 
 
 @contextmanager
-def started(what: str, command: list[str], core: int | None, announcement: str, may_end: bool = False) -> Iterator[Server]:
-    """A process that says on standard output which port it has; ended when the block is. Failures end in its last words; to
-    have ended before is one, unless it may."""
+def started(
+    what: str, command: list[str], core: int | None, announcement: str, may_end: bool = False, packages: Path = ROOT,
+    seconds: float = START_SECONDS,
+) -> Iterator[Server]:  # fmt: skip
+    """A process that prints its port on standard output; ended with the block. A failure has its last output; ending early is a
+    failure too, unless allowed.
+    """
     with tempfile.TemporaryFile("w+") as complaints:
         born = time.monotonic()
         with pinned(core):
@@ -83,11 +93,11 @@ def started(what: str, command: list[str], core: int | None, announcement: str, 
                 stdout=subprocess.PIPE,
                 stderr=complaints,
                 text=True,
-                env=environment(),
+                env=environment(packages),
                 cwd=os.sep,
             )
         try:
-            found = re.fullmatch(announcement, first_line(process, START_SECONDS))
+            found = re.fullmatch(announcement, first_line(process, seconds))
             if found is None:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(STOP_SECONDS)
@@ -103,10 +113,10 @@ def started(what: str, command: list[str], core: int | None, announcement: str, 
             stop(process)
 
 
-def environment() -> dict[str, str]:
-    """Ours without settings of ours, and with this source tree in front."""
+def environment(packages: Path = ROOT) -> dict[str, str]:
+    """Ours without settings of ours, and with these packages in front."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TENURE_", "PYTHON"))}
-    return kept | {"PYTHONPATH": str(ROOT)}
+    return kept | {"PYTHONPATH": str(packages)}
 
 
 def last_words(complaints: IO[str]) -> str:
@@ -135,7 +145,7 @@ def stop(process: subprocess.Popen[str], seconds: float = STOP_SECONDS) -> None:
 
 
 def served_versions(port: int, seconds: float = START_SECONDS) -> dict[int, tuple[int, int]]:
-    """What the server offers: API key to its lowest and highest version, by ApiVersions v0."""
+    """The APIs of the server: API key to its lowest and highest version, by ApiVersions v0."""
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as client:
         client.sendall(struct.pack(">ihhih5s", 15, 18, 0, 7, 5, b"bench"))
         (size,) = struct.unpack(">i", _exactly(client, 4))

@@ -1,4 +1,4 @@
-"""Figures that are no ratio: how soon a broker answers, what it holds while idle; and the codec beside kio's."""
+"""Figures that are no ratio: start time, idle memory; and the codec compared with kio's."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def kafka_start_and_memory(jars: Path, core: int | None) -> tuple[float, float]:
 
 
 def codec(core: int | None) -> dict[str, Any]:
-    """What `python -m bench.codec --json` prints, run in its own process on the server's core."""
+    """The output of `python -m bench.codec --json`, run in a child process on the server's core."""
     command = [sys.executable, "-P", "-m", "bench.codec", "--json"]
     try:
         with pinned(core):

@@ -1,20 +1,24 @@
-"""The results as text for people: plain aligned columns, one block for each kind of figure."""
+"""The results as text: plain aligned columns, one block for each kind of figure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from bench.instructions import table as instructions_table
 from bench.machine import BUSY_NOISY, LOAD_NOISY, SPREAD_NOISY, STEAL_NOISY
 from bench.rows import (
     ALWAYS_AT_MOST,
     CODEC,
     CPU_FIELD,
     DATA_ROWS,
+    GOOD_ENOUGH,
     LOAD_ROWS,
+    OF_KAFKA_AT_MOST,
     PIPELINE_ROWS,
     SINGLE_ROWS,
     DataRow,
+    Figure,
     Metric,
     PipelineRow,
     SingleRow,
@@ -36,7 +40,7 @@ def verdict(value: float, at_most: float | None) -> str:
 
 def missed(report: Report) -> list[str]:
     """Every target that was measured and missed, in a few words each."""
-    return [*_missed_ratios(report), *_missed_by_always(report), *_missed_of_data(report), *_missed_figures(report), *_missed_by_the_codec(report), *_missed_by_the_pipeline(report)]
+    return [*_missed_ratios(report), *_missed_beside_kafka(report), *_missed_by_always(report), *_missed_of_data(report), *_missed_figures(report), *_missed_by_the_codec(report), *_missed_by_the_pipeline(report)]
 
 
 def _missed_ratios(report: Report) -> Iterator[str]:
@@ -45,6 +49,29 @@ def _missed_ratios(report: Report) -> Iterator[str]:
         for metric in report["rows"].get(row.name, {}).get("metrics", ()):
             if metric["targets"] and "ours" in metric and metric["ours"]["median"] > metric["targets"][held]:
                 yield f"{row.name} {metric['metric']}: {metric['ours']['median']:.2f}, at most {metric['targets'][held]:g}"
+
+
+def _missed_beside_kafka(report: Report) -> Iterator[str]:
+    for row in LOAD_ROWS:
+        for metric in report["rows"].get(row.name, {}).get("metrics", ()):
+            for build, at_most in _held_to_kafka(report).items():
+                ratio = metric.get(build, {})
+                if "of_kafka" in ratio and ratio["of_kafka"] > at_most and ratio["median"] > GOOD_ENOUGH:
+                    yield f"{row.name} {metric['metric']}, {_build(report, build)}: {ratio['of_kafka']:.2f} of Kafka's, at most {at_most:g}"
+    for data_row in DATA_ROWS:
+        for figure, entry in zip(data_row.figures, report["rows"].get(data_row.name, {}).get("figures", ()), strict=False):
+            of_kafka = entry.get("of_kafka" if report["compiled"] else "compiled_of_kafka")
+            if figure.of_kafka is not None and of_kafka is not None and of_kafka < figure.of_kafka:
+                yield f"{data_row.name} {figure.name}, compiled: {of_kafka:.2f} times Kafka's, at least {figure.of_kafka:g}"
+
+
+def _held_to_kafka(report: Report) -> dict[str, float]:
+    """The maximum of each column relative to Kafka: our column is compiled if the tree is."""
+    return OF_KAFKA_AT_MOST | ({"ours": OF_KAFKA_AT_MOST["compiled"]} if report["compiled"] else {})
+
+
+def _build(report: Report, name: str) -> str:
+    return "compiled" if name == "compiled" or report["compiled"] else "plain"
 
 
 def _missed_by_always(report: Report) -> Iterator[str]:
@@ -82,7 +109,7 @@ def _missed_by_the_pipeline(report: Report) -> Iterator[str]:
 
 
 def text(report: Report) -> str:
-    blocks = [heading(report), load(report), always(report), data(report), single(report), codec(report), pipeline(report), footing(report)]
+    blocks = [heading(report), load(report), beside(report), counted(report), always(report), data(report), single(report), codec(report), pipeline(report), footing(report)]
     return "\n\n".join("\n".join(lines) for lines in blocks if lines)
 
 
@@ -96,7 +123,7 @@ def heading(report: Report) -> list[str]:
 
 
 def load(report: Report) -> list[str]:
-    """One line for each metric of each row; a row that was not measured has its targets, and the reason below."""
+    """One line for each metric of each row; an unmeasured row has its targets, and the reason below."""
     rows = [(row, report["rows"][row.name]) for row in LOAD_ROWS if row.name in report["rows"]]
     if not rows:
         return []
@@ -118,7 +145,7 @@ def load(report: Report) -> list[str]:
 
 
 def _cells(metric: Metric, result: Report, measured: Report, held: str, other: str) -> Iterator[str]:
-    """One line of the load, behind its title."""
+    """One line of the load, after its title."""
     ours = measured.get("ours")
     yield metric.name
     yield f"{result['floor'][metric.field]:.2f}" if "floor" in result else "-"
@@ -138,8 +165,40 @@ def _cells(metric: Metric, result: Report, measured: Report, held: str, other: s
         yield f"{result['beside'][field]:.2f}" if "beside" in result else "-"
 
 
+def beside(report: Report) -> list[str]:
+    """Processor time a request beside a warm Kafka and a compiled broker, which took their turns in the same rounds."""
+    lines: list[Sequence[str]] = [["broker / floor, in turn", "", "ours", "compiled", "at most", "", "Kafka", "ours / Kafka", "", "compiled / Kafka", ""]]
+    held = _held_to_kafka(report)
+    for row in LOAD_ROWS:
+        result = report["rows"].get(row.name, {})
+        for metric in result.get("metrics", ()):
+            if "compiled" not in metric and "kafka" not in metric:
+                continue
+            targets = metric["targets"]
+            at_most = targets["compiled"] if targets else None
+            cells = [row.title, metric["metric"]]
+            cells += [f"{metric[name]['median']:.2f}" if name in metric else "-" for name in ("ours", "compiled")]
+            cells += [f"{at_most:g}" if at_most else "-", verdict(metric["compiled"]["median"], at_most) if "compiled" in metric else ""]
+            cells.append(f"{metric['kafka']['median']:.2f}" if "kafka" in metric else "-")
+            for name in ("ours", "compiled"):
+                ratio = metric.get(name, {})
+                known = "of_kafka" in ratio
+                good = known and (ratio["of_kafka"] <= held[name] or ratio["median"] <= GOOD_ENOUGH)
+                cells += [f"{ratio['of_kafka']:.2f}" if known else "-", ("ok" if good else "OVER") if known else ""]
+            lines.append(cells)
+    if len(lines) == 1:
+        return []
+    laps = report.get("kafka_laps", [])
+    warmed = [f"Kafka's cost while it warmed up, of the first lap's: {' '.join(f'{lap:.2f}' for lap in laps)}"] if laps else []
+    return [*aligned(lines), f"targets beside Kafka: ours at most {held['ours']:g}, compiled at most {held['compiled']:g}, or {GOOD_ENOUGH:g} floors", *warmed]
+
+
+def counted(report: Report) -> list[str]:
+    return list(instructions_table(report["instructions"])) if report.get("instructions") else []
+
+
 def always(report: Report) -> list[str]:
-    """What it costs that replies wait until what they tell of is flushed."""
+    """The cost of flushing before each reply."""
     lines: list[Sequence[str]] = [["offsets.flush=always / interval", "", "interval us", "always us", "ratio", "min..max", "at most", ""]]
     for row in LOAD_ROWS:
         result = report["rows"].get(row.name, {})
@@ -152,7 +211,7 @@ def always(report: Report) -> list[str]:
 
 
 def data(report: Report) -> list[str]:
-    """One line for each figure of each row of data."""
+    """One line for each figure of each data row."""
     rows = [(row, report["rows"][row.name]) for row in DATA_ROWS if row.name in report["rows"]]
     if not rows:
         return []
@@ -167,7 +226,9 @@ def data(report: Report) -> list[str]:
             "target",
             "",
             "of floor",
+            "compiled" if _any_compiled(rows) else "",
             *(("Kafka here", "of Kafka") if _any_kafka(rows) else ("", "")),
+            *(("compiled of Kafka", "at least", "") if _any_kafka(rows) and _any_compiled(rows) else ("", "", "")),
         ]
     ]
     reasons: dict[str, list[str]] = {}
@@ -186,14 +247,30 @@ def data(report: Report) -> list[str]:
                 figure.target,
                 ("ok" if figure.met(ours["median"]) else "OVER") if ours and figure.target != "-" else "",
                 f"{entry['of_floor']:.2f}" if "of_floor" in entry else "-",
+                rounded(entry["compiled"]["median"]) if "compiled" in entry else "",
                 rounded(entry["kafka"]["median"]) if "kafka" in entry else "failed" if "kafka_failed" in result else "",
                 f"{entry['of_kafka']:.2f}" if "of_kafka" in entry else "",
+                *_compiled_to_kafka(figure, entry),
             ])  # fmt: skip
         if result["status"] != "measured":
             reasons.setdefault(_reason(result), []).append(row.name)
         if "kafka_failed" in result:
             reasons.setdefault(f"Kafka failed: {result['kafka_failed']}", []).append(row.name)
     return [*aligned(lines), *(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())]
+
+
+def _compiled_to_kafka(figure: Figure, entry: Report) -> tuple[str, str, str]:
+    """The ratio of the compiled broker to Kafka, its minimum, and whether it is reached."""
+    ratio = entry.get("compiled_of_kafka")
+    if ratio is None:
+        return "", "", ""
+    if figure.of_kafka is None:
+        return f"{ratio:.2f}", "-", ""
+    return f"{ratio:.2f}", f"{figure.of_kafka:g}", "ok" if ratio >= figure.of_kafka else "OVER"
+
+
+def _any_compiled(rows: Sequence[tuple[DataRow, Report]]) -> bool:
+    return any("compiled" in entry for _, result in rows for entry in result.get("figures", ()))
 
 
 def _any_kafka(rows: Sequence[tuple[DataRow, Report]]) -> bool:

@@ -56,7 +56,7 @@ class Witness:
         return self.look() <= CALM_AT_MOST
 
     def _time(self) -> float:
-        """Attributes, a dict, bytes and large numbers, spread over some memory: what a broker in Python does."""
+        """A mix of attributes, a dict, bytes and large numbers, spread over some memory: the work of a broker in Python."""
         items = self._items
         with pinned(self._core):
             begin = thread_time()
@@ -74,7 +74,7 @@ class Witness:
 
 
 class Rounds(NamedTuple):
-    """What was measured in each round, by subject: in the calm ones, where there are enough of these."""
+    """The measurements of each round, by subject: of the calm rounds, if there are enough."""
 
     samples: dict[str, list[Sample]]
     calm_enough: bool

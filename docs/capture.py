@@ -43,6 +43,12 @@ WHILE_CONSUMED = [
     "tenure group remove-member billing --instance billing-2 --reason 'scaled in'",
     "(sleep 4",
     "tenure group history billing",
+    "tenure group policy set billing registration.timeout.ms=900000 --dry-run",
+    "tenure group policy set billing registration.timeout.ms=900000 subscription.change=rebalance",
+    "tenure group policy show billing",
+    "tenure group policy list",
+    "tenure group policy unset billing subscription.change",
+    "tenure group rebalance billing --reason 'orders has grown'",
 ]
 AFTERWARDS = [
     "tenure group offsets reset billing --shift-by -5 --topic orders:0 --dry-run",
@@ -53,6 +59,12 @@ AFTERWARDS = [
     "tenure topic delete orders --dry-run",
     "tenure log verify ./data",
     "tenure log dump ./data --group billing --kind offsets --limit 2",
+]
+OF_NODES = [
+    "(tenure health 127.0.0.1:9094 --wait 10; sleep 2; tenure topic create orders --partitions 12 --yes; sleep 1",
+    "tenure cluster",
+    "tenure node drain 2",
+    "tenure node undrain 2",
 ]
 
 
@@ -122,6 +134,10 @@ def main() -> int:
                 if "log" in command.split()[1:2] and broker in running:
                     end(broker)
                 say(command, folder, shown)
+            broker = start("serve", "--nodes", "3", "--data", "./nodes", "--listen", HERE)
+            for command in OF_NODES:
+                say(command, folder, shown)
+            end(broker)
         finally:
             for process in running:
                 process.kill()

@@ -67,7 +67,7 @@ tenure: there is no group billin; is it billing? (tenure group list shows what t
 | `not-ready` | a broker answers, but is loading or suspended |
 | `not-now` | no coordinator, leader or controller in time; later it may work |
 | `refused` | what was asked for cannot be done as things are, or was declined |
-| `usage`, `configuration`, `platform` | the command line cannot be understood; a setting is wrong; the system is not supported |
+| `usage`, `configuration`, `platform` | the command line is invalid; a setting is wrong; the system is not supported |
 | `damaged` | a file, a line or a log cannot be understood |
 | `unsupported` | the cluster does not serve such a request, or only older versions |
 | `forbidden` | not allowed for this user |
@@ -156,9 +156,9 @@ def section(command: Command, shared: dict[str, argparse._ArgumentGroup], exampl
     also = [title for title in shared if any(group.title == title for group in command.parser._action_groups)]
     if also:
         lines += ["", f"And the options of every command that {' and that '.join(ALSO[title] for title in also)}."]
-    told = [action for group in command.parser._action_groups if group.title in shared for action in group._group_actions]
-    for action in told:
-        if spelled(action) in known and helped(action) not in {helped(one) for group in shared.values() for one in group._group_actions}:
+    shared_actions = [action for group in command.parser._action_groups if group.title in shared for action in group._group_actions]
+    for action in shared_actions:
+        if spelled(action) in known and helped(action) not in {helped(group_action) for group in shared.values() for group_action in group._group_actions}:
             lines.append(f"`{spelled(action)}`: {helped(action)}.")
     if command.parser.epilog:
         lines += ["", "```", command.parser.epilog.rstrip(), "```"]

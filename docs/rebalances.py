@@ -51,6 +51,20 @@ CAUSES: dict[Cause, Told] = {
     Cause.SYNC_FAILED: Told(WHILE_ASSIGNING, "The leader's assignments do not fit into `message.max.bytes`: fewer partitions, fewer members, or a larger limit"),
     Cause.PENDING_LEFT: Told(EITHER, "A consumer was closed in the moment in which it was started"),
     Cause.OVER_MAX_SIZE: Told(SETTLED, "The broker was started with a smaller `group.max.size` than the group has members"),
+    Cause.ABSENCES_ENDED: Told(
+        (*EITHER, (PREPARING, COMPLETING)), "Expected when you scale down. Otherwise: start the instances again sooner, or raise `registration.timeout.ms`"
+    ),
+    Cause.EXPANSION: Told(EITHER, "Expected when you scale up: one rebalance for all members that came within `expansion.timeout.ms`"),
+    Cause.ROSTER_COMPLETE: Told(EITHER, "Expected when you scale up: the last instance of `instance.ids` has come"),
+    Cause.ROSTER_CHANGED: Told(
+        (*EITHER, (PREPARING, COMPLETING)), "Expected when you scale down: names were taken from `instance.ids`, or `roster.strict` was set"
+    ),
+    Cause.TOPICS_CHANGED: Told(EITHER, "Expected with `topics.watch` when topics or partitions are added or deleted"),
+    Cause.TARGET_CHANGED: Told(EITHER, "Expected when `target.group.size` was changed: standbys become active, or active members standbys"),
+    Cause.STANDBY_LATE: Told(
+        SETTLED, "A standby did not fetch the assignment of the seat it got within its session timeout, and no other was free: look at its poll loop"
+    ),
+    Cause.REQUESTED: Told(EITHER, "Deliberate: the policy `rebalance.request` was set, with the reason that the note quotes"),
     Cause.EVERYONE_JOINED: Told(((PREPARING, COMPLETING),)),
     Cause.JOIN_TIMEOUT: Told(
         ((PREPARING, COMPLETING),),
@@ -70,7 +84,7 @@ HEARTBEAT = {
 
 
 def causes_of(move: tuple[State, State]) -> list[Cause]:
-    return [cause for cause, told in CAUSES.items() if move in told.moves]
+    return [cause for cause, description in CAUSES.items() if move in description.moves]
 
 
 def diagram() -> str:
@@ -87,8 +101,8 @@ def diagram() -> str:
 
 def causes() -> str:
     lines = ["| cause | what happened | what to do |", "|---|---|---|"]
-    for cause, told in CAUSES.items():
-        lines.append(f"| `{cause.name.lower()}` | {PLAIN[cause]} | {told.do or 'nothing'} |")
+    for cause, description in CAUSES.items():
+        lines.append(f"| `{cause.name.lower()}` | {PLAIN[cause]} | {description.do or 'nothing'} |")
     return "\n".join(lines) + "\n"
 
 
@@ -97,7 +111,7 @@ PARTS = {"diagram": diagram, "causes": causes}
 
 def render(page: str) -> str:
     assert {*CAUSES} == {*Cause} - UNUSED, "a cause is not told"
-    assert {move for told in CAUSES.values() for move in told.moves} == {(state, to) for state, ends in MOVES.items() for to in ends}
+    assert {move for description in CAUSES.values() for move in description.moves} == {(state, to) for state, ends in MOVES.items() for to in ends}
     assert [part for _, part, _ in GENERATED.findall(page)] == [*PARTS], "the page lost one of its generated parts"
     return GENERATED.sub(lambda found: found[1] + PARTS[found[2]]() + found[3], page)
 

@@ -1,4 +1,4 @@
-# conftest.py: the fixture `kafka` is the address of a broker; under pytest-xdist every worker has one of its own.
+# conftest.py: the fixture `kafka` is the address of a broker; under pytest-xdist each worker has its own.
 import os
 import shutil
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def kafka():
-    """What KAFKA names, as in compose.test.yaml; otherwise a broker that goes with the tests, and its data with it."""
+    """The broker that KAFKA names, as in compose.test.yaml; otherwise one that ends with the tests, and its data with it."""
     if "KAFKA" in os.environ:
         yield os.environ["KAFKA"]
         return

@@ -1,0 +1,109 @@
+"""`make bench ARGS="--nodes 2"`: what several nodes cost and bring, beside one broker that gets the same requests.
+
+A generator for each node sends the requests of one group whose coordinator that node is. The one broker gets as many groups from as
+many generators at the same time. Both take turns, and every figure is a ratio within one round. No process is pinned.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from bench.load import SETUP_SECONDS, SLACK_SECONDS, WARMUP_SECONDS, LoadError, Sample, taken
+from bench.native import Tools
+from bench.rows import CPU_FIELD
+from bench.servers import SETTINGS, broker
+from tests.nodes.cluster import Nodes
+
+CPU_AT_MOST = 1.1  # a request of all processes together, of one broker's
+MEMBERS = 100  # of each group, each on its own connection
+ROWS = {"heartbeat": (), "commit": ("-w", "commit", "-P", "1", "--create-topics", "1")}
+FIRST_GROUP = "-000000"  # kgload appends the group's number
+
+
+class Round(NamedTuple):
+    """All generators of one round together."""
+
+    cpu_us: float  # processor time of a request, of all processes of the broker
+    rate: float  # requests a second
+    generators: float  # their part of all processor time
+
+
+class Target(NamedTuple):
+    """A generator's broker: its port, its processes, and how to name a group that it coordinates."""
+
+    port: int
+    pids: str
+    nodes: Nodes | None = None  # None: one broker, which coordinates all groups
+    id: int = 0
+
+    def prefix(self, names: count[int]) -> str:
+        found = map("bench-{}".format, names)
+        nodes = self.nodes
+        return next(name for name in found if nodes is None or nodes.coordinator(name + FIRST_GROUP, 1) == self.id)
+
+
+def measure(tools: Tools, nodes: int, rounds: int, seconds: float) -> dict[str, list[tuple[Round, Round]]]:
+    """For each row and round: one broker, then the nodes. Raises LoadError."""
+    found: dict[str, list[tuple[Round, Round]]] = {row: [] for row in ROWS}
+    with tempfile.TemporaryDirectory(prefix="tenure-bench-", ignore_cleanup_errors=True) as folder, broker(None) as one:
+        several = Nodes(Path(folder) / "data", nodes, *SETTINGS)
+        try:
+            several.start()
+            assert several.supervisor is not None
+            alone = [Target(one.port, str(one.pid))] * nodes
+            apart = [Target(several.port(id), str(several.pid(id)), several, id) for id in several.ids]
+            apart[0] = apart[0]._replace(pids=f"{apart[0].pids},{several.supervisor.pid}")
+            names = count()
+            for row, arguments in ROWS.items():
+                for _ in range(rounds):
+                    rivals = [run_round(tools.kgload, targets, arguments, seconds, names) for targets in (alone, apart)]
+                    found[row].append((rivals[0], rivals[1]))
+        finally:
+            several.close()
+    return found
+
+
+def run_round(program: Path, targets: Sequence[Target], arguments: tuple[str, ...], seconds: float, names: count[int]) -> Round:
+    prefixes = [target.prefix(names) for target in targets]
+    with ThreadPoolExecutor(len(targets)) as pool:
+        samples = list(pool.map(lambda target, prefix: generate(program, target, (*arguments, "--group", prefix), seconds), targets, prefixes))
+    requests = sum(sample["requests"] for sample in samples)
+    spent = {target.pids: sample[CPU_FIELD] * sample["requests"] for target, sample in zip(targets, samples, strict=True)}
+    servers = sum(spent.values())
+    generators = sum(sample["gen_util"] for sample in samples) * seconds * 1e6
+    return Round(servers / requests, sum(sample["rps"] for sample in samples), generators / (generators + servers))
+
+
+def generate(program: Path, target: Target, arguments: tuple[str, ...], seconds: float) -> Sample:
+    command = [str(program), "-p", str(target.port), "--pid", target.pids, "--setup-limit", str(SETUP_SECONDS), "-W", str(WARMUP_SECONDS)]
+    command += ["-t", str(seconds), "--json", "-c", str(MEMBERS), "-m", str(MEMBERS), "-M", str(MEMBERS), *arguments]
+    bound = SETUP_SECONDS + WARMUP_SECONDS + seconds + SLACK_SECONDS
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=bound, check=False, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        raise LoadError(f"{program.name} did not end within {bound:.0f} s") from None
+    return taken(program.name, done.returncode, done.stdout, done.stderr)
+
+
+def report(found: dict[str, list[tuple[Round, Round]]], nodes: int) -> tuple[str, bool]:
+    """The table, and whether a request of the nodes costs as little as it should."""
+    lines = [f"{nodes} nodes beside one broker, {len(os.sched_getaffinity(0))} cores for all processes; medians of ratios within a round"]
+    lines.append(f"{'':10} {'CPU/request':>12} {'at most':>8} {'requests/s':>11} {'generators':>11} {'of one broker: us/request, requests/s, generators':>52}")
+    good = True
+    for row, rounds in found.items():
+        cpu = median(several.cpu_us / one.cpu_us for one, several in rounds)
+        rate = median(several.rate / one.rate for one, several in rounds)
+        share = median(several.generators for _, several in rounds)
+        alone = f"{median(one.cpu_us for one, _ in rounds):.1f}, {median(one.rate for one, _ in rounds):.0f}, {median(one.generators for one, _ in rounds):.0%}"
+        lines.append(f"{row:10} {cpu:12.2f} {CPU_AT_MOST:8.2f} {rate:11.2f} {share:11.0%} {alone:>52}")
+        good &= cpu <= CPU_AT_MOST
+    lines.append("The generators share the cores with the nodes: requests/s can grow to 1 / (1 - their part of one broker's round) at most.")
+    return "\n".join(lines), good
