@@ -8,6 +8,8 @@ FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 pyth
 	python=; done; \
 	test -n "$$python" || { echo "setup: needs Python 3.11 or newer with venv (Debian: python3-venv); $(or $(PYTHON:%='%' is none of them),none was found), PYTHON=/path/to/python3.11 names one" >&2; exit 1; }
 
+AGAIN := -p project.again  # the few tests that fail beside others, once more by themselves
+
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-analyze run demo test clients-test policies-demo kafka-test jetstream-test spark-test soak nodes-test sim sim-long bugs oracle mutants check generate bench compile uncompile compiled-test dist dist-compiled lock clean
 MAKEFLAGS += --no-print-directory
@@ -39,15 +41,15 @@ policies-demo: setup ## real clients restart, scale and crash without policies o
 
 kafka-test: setup ## the tests beside Apache Kafka itself (needs Java)
 	@$(BIN)/python project/compiled.py --fresh
-	@$(BIN)/python -m pytest -n 2 -m "kafka and not spark" tests/broker/settings/test_kafka_names.py tests/cli tests/clients tests/pipeline tests/protocol tests/sequences tests/storage
+	@$(BIN)/python -m pytest $(AGAIN) -n 2 -m "kafka and not spark" tests/broker/settings/test_kafka_names.py tests/cli tests/clients tests/pipeline tests/protocol tests/sequences tests/storage
 
 jetstream-test: setup ## the store over NATS JetStream: one server, three, and nodes over them under real clients (starts them itself)
 	@$(BIN)/python project/compiled.py --fresh
-	@$(BIN)/python -m pytest -n 2 -m jetstream $(or $(ARGS),tests/stores tests/jetstream)
+	@$(BIN)/python -m pytest $(AGAIN) -n 2 -m jetstream $(or $(ARGS),tests/stores tests/jetstream)
 
 clients-test: setup ## real clients through restarts, kills and rebalances, and other people's tools (what is missing is skipped, and said)
 	@$(BIN)/python project/compiled.py --fresh
-	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "clients and not kafka" $(or $(ARGS),tests)
+	@$(BIN)/python -m pytest $(AGAIN) -n 3 --dist worksteal -m "clients and not kafka" $(or $(ARGS),tests)
 
 SPARK := -m spark -o faulthandler_timeout=600  # a JVM on a busy machine is slow to start
 
@@ -55,8 +57,8 @@ spark-test: setup-analyze ## the pipeline on Apache Spark, and topics that Spark
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m tests.spark.packages
 	@$(BIN)/python -m tests.pipeline.browser
-	@$(BIN)/python -m pytest $(SPARK) tests/pipeline $(ARGS)
-	@$(BIN)/python -m pytest $(SPARK) tests/spark $(ARGS)
+	@$(BIN)/python -m pytest $(AGAIN) $(SPARK) tests/pipeline $(ARGS)
+	@$(BIN)/python -m pytest $(AGAIN) $(SPARK) tests/spark $(ARGS)
 
 suite-kafka-python: ## kafka-python's own tests, fetched and run unchanged (others: docs/clients.md; ARGS=--kafka: Kafka in our place)
 
@@ -124,9 +126,9 @@ COMPILED := PYTHONPATH=build/compiled:. COMPILED=build/compiled
 
 compiled-test: setup ## the tests, real clients, kills, Apache Kafka beside it and the wheel, all on a compiled copy under build/
 	@$(BIN)/python -m project.compiled --copy build/compiled --wheel build/compiled/dist
-	@$(COMPILED) $(BIN)/python -P -m pytest -p project.only_compiled --import-mode=append -n 3 --dist worksteal \
+	@$(COMPILED) $(BIN)/python -P -m pytest $(AGAIN) -p project.only_compiled --import-mode=append -n 3 --dist worksteal \
 		-m "not alone and not clients and not kafka and not plain" tests/protocol tests/coordinator tests/storage tests/history tests/broker
-	@$(COMPILED) $(BIN)/python -P -m pytest -p project.only_compiled --import-mode=append -n 3 -m "clients and not kafka and not plain" tests/clients tests/broker
+	@$(COMPILED) $(BIN)/python -P -m pytest $(AGAIN) -p project.only_compiled --import-mode=append -n 3 -m "clients and not kafka and not plain" tests/clients tests/broker
 	@$(COMPILED) $(BIN)/python -P -m tests.soak --kills 4
 	@$(COMPILED) $(BIN)/python -P -m tests.sequences --minutes 1 || test $$? = 2
 	@$(COMPILED) $(BIN)/python -P -m pytest --import-mode=append tests/project/test_wheel.py
