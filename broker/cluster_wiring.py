@@ -11,6 +11,7 @@ from broker.cluster.cluster import Cluster
 from broker.cluster.deletions import SharedDeletions
 from broker.cluster.forwarding import Forwarding
 from broker.cluster.partitions import SharedPartitions
+from broker.cluster.status import status
 from broker.cluster.store import ClusterStore
 from broker.groups.journal import NO_LOG, Journal
 from broker.internal_topics import CONSUMER_OFFSETS, REGISTRY_LOG
@@ -105,8 +106,8 @@ class ClusterBroker(Broker):
 
     def _new_deletions(self) -> Deletions:
         deletions = SharedDeletions(self.topics, self.registry, self.shards, self.partitions, self._loop, self._machine.monotonic)
-        deletions.report = self.cluster.forgotten
-        self.cluster.deletions = deletions
+        deletions.report = self.cluster.forgetting.report
+        self.cluster.deletions = self.cluster.forgetting.deletions = deletions
         return deletions
 
     def _routes(self, parts: Parts) -> list[Route]:
@@ -130,7 +131,7 @@ class ClusterBroker(Broker):
         return routes
 
     def _status(self) -> Mapping[str, str]:
-        return self.cluster.status()
+        return status(self.cluster, self.clock)
 
     def _address(self, listener: str) -> Address:
         """This node's address on the listener that a client of another node uses."""

@@ -212,4 +212,4 @@ class ClusterRun(Run):
             node.loop.post(node.broker.cluster.handle, None, request)
             if self.calm and drained is False:
                 for other in serving:
-                    other.loop.post(other.broker.cluster.drain, target.id, False)
+                    other.loop.post(other.broker.cluster.members.drain, target.id, False)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from broker.cluster.deletions import Forgotten, SharedDeletions
+from broker.cluster.deletions import Forgetting, SharedDeletions
+from broker.cluster.following import Following
 from broker.cluster.forwarding import Forwarding
+from broker.cluster.members import Members, ignore_reply
 from broker.cluster.messages import NODE_REQUESTS, Kind, log_ids, node_logs
 from broker.cluster.ownership import Ownership
 from broker.cluster.partitions import SharedPartitions
@@ -16,6 +18,7 @@ from broker.cluster.peers import Peers
 from broker.cluster.registry import Changes, Registry
 from broker.cluster.routing import TOPIC_REGISTRY, Routing
 from broker.cluster.store import ClusterStore
+from broker.cluster.topic_places import TopicPlaces
 from broker.groups.group_journal import NOT_OURS, GroupJournal
 from broker.groups.journal import Journal
 from broker.groups.notes import Notes
@@ -23,19 +26,18 @@ from broker.groups.shards import Shards
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
 from broker.logging.logs import log
 from broker.net.dispatch import Call, Response, Route
-from broker.runtime.contain import Contained, run
+from broker.runtime.contain import Contained
 from broker.runtime.start import ExitCode, StartError
 from broker.runtime.turn import Turn
 from broker.topics.leaders import NO_NODE
 from broker.topics.registry import Topics
 from protocol.errors import ErrorCode
-from protocol.messages.node_requests import DrainingNode, NodeRequest, NodeResponse
+from protocol.messages.node_requests import NodeRequest, NodeResponse
 from storage import HeldBy, LogId, OwnedLog, ServedLog, TopicStore, Unreadable
 
 FOLLOW_SECONDS: Final = 2.0  # between two looks at the controller's registry and at the other nodes, in case a message was lost
 CHECK_SECONDS: Final = 1.0
 GATHER_SECONDS: Final = 1.0  # for the other nodes to start too, before this one takes what they should have
-RETRY_SECONDS: Final = 0.05
 
 
 class Cluster:
@@ -72,21 +74,17 @@ class Cluster:
         self._view = store.view()
         self.routing = Routing(self._view)
         self.peers = Peers(loop, self._view.nodes, frame_bytes_max)
+        self.members = Members(me, store, self._view, self.peers, self._request(Kind.HELLO), self._nodes_changed)
         self.ownership = Ownership(me, self._owner_of, self, turn.wake_by, lambda: self._view.version)
-        self.routing.expected = self._expected
+        self._places = TopicPlaces(loop, topics, self.ownership, turn.clock.tick)
+        self.routing.expected = self._places.expected
         self.registry = Registry(topics, registry, self._topics_changed)
-        self._incarnations: dict[int, int] = {}  # of the nodes that said hello
-        self._draining: set[int] = set()
-        self._forgotten = Forgotten()
-        self._to_report: dict[bytes, set[int]] = {}  # deleted topics, and partitions that have forgotten their offsets
-        self._waiting: list[Callable[[], None]] = []  # called when the registry is read up to what the controller has
-        self._following = False
-        self._follow_again = False
-        self._placing = False
-        self._planned: dict[LogId, int] = {}  # the nodes of logs that are not placed yet
+        self._following = Following(me, loop, self.peers, self.registry, lambda: self.controller)
+        self.follow = self._following.follow
+        self.forgetting = Forgetting(loop, turn, topics, self.registry, self._report_forgotten)
         self._grown = False
         self._started = False
-        self._started_ms = 0
+        self.started_ms = 0
         self._stopped = False
         self._timers: list[asyncio.TimerHandle] = []
 
@@ -103,7 +101,7 @@ class Cluster:
     async def open_registry(self, served: Callable[[LogId], ServedLog | None]) -> None:
         """Lead, or read the registry of the controller; raises StartError when its log cannot be read."""
         self._served = served
-        self._store.watch_nodes(self._node_changed)
+        self._store.watch_nodes(self.members.come_or_gone)
         while not self.registry.leading and not (self.registry.current and CONSUMER_OFFSETS in self._topics.by_name):
             opened: asyncio.Future[OwnedLog | HeldBy | Unreadable] = self._loop.create_future()
             self._store.acquire(TOPIC_REGISTRY, opened.set_result)
@@ -120,7 +118,7 @@ class Cluster:
     def start(self) -> None:
         """Own logs from now on, all other parts are there."""
         self._started = True
-        self._started_ms = self._now
+        self.started_ms = self._now
         self._turn.attend(self.ownership)
         self.ownership.set_logs("registry", [TOPIC_REGISTRY], self._now)
         if self.registry.leading:
@@ -128,7 +126,7 @@ class Cluster:
             self._take_over_deletions()
         else:
             self.deletions.resume(self._topics.deleted.values())
-        self._set_nodes()
+        self.members.start()
         self._loop.call_later(GATHER_SECONDS, Contained(self._begin))
         self._follow_on_timer()
         self._check_on_timer()
@@ -139,7 +137,7 @@ class Cluster:
             self._gathering = False
             partitions = self._topics.by_name[CONSUMER_OFFSETS].partitions
             self.ownership.set_logs("offsets", [LogId(CONSUMER_OFFSETS, number) for number in range(partitions)], self._now)
-            self._place_topics()
+            self._places.begin()
 
     @property
     def settled(self) -> bool:
@@ -149,6 +147,8 @@ class Cluster:
     def stop(self) -> None:
         self._stopped = True
         self.ownership.stop()
+        self._following.stop()
+        self.members.stop()
         for timer in self._timers:
             timer.cancel()
         self.peers.close()
@@ -160,7 +160,7 @@ class Cluster:
 
     def _follow_on_timer(self) -> None:
         self.follow(_nothing)
-        self._say_hello([node.id for node in self._view.nodes()])
+        self.members.say_hello(self.members.live)
         self._again(FOLLOW_SECONDS, self._follow_on_timer)
 
     def _check_on_timer(self) -> None:
@@ -176,65 +176,17 @@ class Cluster:
             self.lost(TOPIC_REGISTRY)
         self._again(CHECK_SECONDS, self._check_on_timer)
 
-    # Nodes.
-
-    def _node_changed(self, node: int, alive: bool) -> None:
-        log.info("node is there" if alive else "node is gone", node=node)
-        if not alive:
-            self.peers.gone(node)
-            self._incarnations.pop(node, None)
-            self._draining.discard(node)
-        elif self._started:
-            self._say_hello([node])
-        if self._started:
-            self._set_nodes()
-
-    def _set_nodes(self) -> None:
-        self._planned.clear()
-        live = [node.id for node in self._view.nodes()]
-        self.ownership.set_nodes(live, self._draining, self._now)
+    def _nodes_changed(self) -> None:
+        self._places.nodes_changed()
+        live = self.members.live
+        self.ownership.set_nodes(live, self.members.draining, self._now)
         if len(live) >= self._nodes:
             self._begin()
 
-    def _say_hello(self, nodes: Iterable[int]) -> None:
-        for node in nodes:
-            if node != self.me:
-                self.peers.send(node, self._request(Kind.HELLO), partial(self._greeted, node))
-
-    def _greeted(self, node: int, reply: NodeResponse | None) -> None:
-        """A node says itself whether it is draining: what others heard of it may be lost or late."""
-        if reply is None or self._stopped:
-            return
-        draining = any(one.id == node for one in reply.draining)
-        if draining != (node in self._draining):
-            self._draining ^= {node}
-            self._set_nodes()
-
-    def _hello(self, node: int, incarnation: int) -> None:
-        if self._incarnations.get(node) != incarnation:
-            self._incarnations[node] = incarnation
-            self._draining.discard(node)  # it was started again
-            self._store.look_for_nodes()
-            self._set_nodes()
-
-    def drain(self, node: int, drained: bool) -> None:
-        """Let the other nodes have the node's logs, or give it its share again."""
-        if drained:
-            self._draining.add(node)
-        else:
-            self._draining.discard(node)
-        log.info("node is drained" if drained else "node is no longer drained", node=node)
-        self._set_nodes()
+    # Requests of other nodes.
 
     def _request(self, kind: Kind, logs: list[LogId] | None = None, offset: int = 0, epoch: int = 0, target: int = 0) -> NodeRequest:
         return NodeRequest(kind, self.me, self._incarnation, offset, epoch, node_logs(logs or []), target)
-
-    def _tell_all(self, request: NodeRequest) -> None:
-        for node in self._view.nodes():
-            if node.id != self.me:
-                self.peers.send(node.id, request, _ignore_reply)
-
-    # Requests of other nodes.
 
     def route(self) -> Route:
         return Route(NodeRequest, self.handle, refuse, NODE_REQUESTS)  # type: ignore[arg-type]
@@ -243,8 +195,7 @@ class Cluster:
         now = self._now
         match request.kind:
             case Kind.HELLO:
-                self._hello(request.node, request.incarnation)
-                return NodeResponse(draining=[DrainingNode(id) for id in sorted(self._draining)])
+                return self.members.hello(request.node, request.incarnation)
             case Kind.ASK:
                 self.ownership.asked(request.node, log_ids(request.logs), now)
             case Kind.OFFER:
@@ -258,13 +209,11 @@ class Cluster:
                 return None
             case Kind.FORGOTTEN:
                 ids = request.body or b""
-                for at in range(0, len(ids), 16):
-                    for one in log_ids(request.logs):
-                        self._note_forgotten(ids[at : at + 16], one.partition)
+                self.forgetting.reported([ids[at : at + 16] for at in range(0, len(ids), 16)], [log.partition for log in request.logs])
             case Kind.DRAIN:
-                self.drain(request.target, bool(request.offset))
+                self.members.drain(request.target, bool(request.offset))
                 if request.node != self.me and not request.epoch:  # from the command: the other nodes have to hear of it
-                    self._tell_all(self._request(Kind.DRAIN, offset=request.offset, epoch=1, target=request.target))
+                    self.members.tell_all(self._request(Kind.DRAIN, offset=request.offset, epoch=1, target=request.target))
             case _:
                 return NodeResponse(ErrorCode.UNSUPPORTED_VERSION)
         return NodeResponse()
@@ -293,7 +242,7 @@ class Cluster:
         return id.name not in (CONSUMER_OFFSETS, REGISTRY_LOG)
 
     def ask(self, owner: int, logs: list[LogId]) -> None:
-        self.peers.send(owner, self._request(Kind.ASK, logs), _ignore_reply)
+        self.peers.send(owner, self._request(Kind.ASK, logs), ignore_reply)
 
     def release(self, id: LogId, receiver: Any) -> None:
         """Hand the log over to the node `receiver`; also `Owners.release`, where `receiver` is called when the log is closed."""
@@ -319,7 +268,7 @@ class Cluster:
 
     def _handed_over(self, id: LogId, receiver: int) -> None:
         self.ownership.released(id, self._now)
-        self.peers.send(receiver, self._request(Kind.OFFER, [id]), _ignore_reply)
+        self.peers.send(receiver, self._request(Kind.OFFER, [id]), ignore_reply)
         if id == TOPIC_REGISTRY:
             self.follow(_nothing)
 
@@ -335,7 +284,7 @@ class Cluster:
 
     def deleted(self, logs: list[LogId]) -> None:
         self.ownership.deleted(logs)
-        self._place_later()
+        self._places.place_later()
 
     @property
     def leading(self) -> bool:
@@ -389,59 +338,18 @@ class Cluster:
             self._grown = True
             self._loop.call_soon(Contained(self._tell_growth))
         if self._started:
-            self._place_later()
+            self._places.place_later()
 
     def _tell_growth(self) -> None:
         self._grown = False
         if self.registry.leading:
-            self._tell_all(self._request(Kind.REGISTRY_GREW, offset=self.registry.end, epoch=self.registry.version))
-
-    def follow(self, done: Callable[[], None]) -> None:
-        """Read what the controller has stored; `done` is called when this node has all of it."""
-        if self.registry.leading:
-            run(done)
-            return
-        self._waiting.append(done)
-        if self._following:
-            self._follow_again = True
-        else:
-            self._following = True
-            self._follow_next()
+            self.members.tell_all(self._request(Kind.REGISTRY_GREW, offset=self.registry.end, epoch=self.registry.version))
 
     @property
     def controller(self) -> int:
         """The live owner of the registry, or NO_NODE."""
         owner = self._owner_of(TOPIC_REGISTRY)
         return NO_NODE if owner is None else owner
-
-    def _follow_next(self) -> None:
-        if self._stopped:
-            return
-        controller = self.controller
-        if self.registry.leading:
-            self._followed()
-        elif controller in (NO_NODE, self.me):
-            self._loop.call_later(RETRY_SECONDS, Contained(self._follow_next))
-        else:
-            request = self.registry.request(self.me, Kind.FOLLOW)
-            self.peers.send(controller, request, partial(self._records, request))
-
-    def _records(self, request: NodeRequest, reply: NodeResponse | None) -> None:
-        if self.registry.leading:
-            self._followed()
-        elif reply is None or reply.error_code:
-            self._loop.call_later(RETRY_SECONDS, Contained(self._follow_next))
-        elif self.registry.records(request, reply) or self._follow_again:
-            self._follow_again = False
-            self._follow_next()
-        else:
-            self._followed()
-
-    def _followed(self) -> None:
-        self._following = self._follow_again = False
-        waiting, self._waiting = self._waiting, []
-        for done in waiting:
-            run(done)
 
     def _topics_changed(self, changes: Changes) -> None:
         """Topics were replayed, from the log or from the controller's records."""
@@ -457,90 +365,14 @@ class Cluster:
             self.deletions.resume(changes.deleted)
         self.deletions.completed(changes.completed)
         if changes.anew:
-            self._forgotten.clear()
-            self.deletions.repeat()
-        self._place_later()
+            self.forgetting.begin_anew()
+        self._places.place_later()
 
-    # Offsets of deleted topics.
-
-    def forgotten(self, ids: list[bytes], partition: int) -> None:
-        """A partition of this node has no offsets of these topics any more."""
-        if not self._to_report:
-            self._loop.call_soon(Contained(self._report_forgotten))
-        for id in ids:
-            self._to_report.setdefault(id, set()).add(partition)
-
-    def _report_forgotten(self) -> None:
-        reported, self._to_report = self._to_report, {}
-        by_partitions: dict[tuple[int, ...], list[bytes]] = {}
-        for id, partitions in reported.items():
-            by_partitions.setdefault(tuple(sorted(partitions)), []).append(id)
-        for numbers, ids in by_partitions.items():
-            if self.registry.leading:
-                for id in ids:
-                    for number in numbers:
-                        self._note_forgotten(id, number)
-            elif self.controller != NO_NODE:
-                request = self._request(Kind.FORGOTTEN, [LogId(CONSUMER_OFFSETS, number) for number in numbers])
-                request.body = b"".join(ids)
-                self.peers.send(self.controller, request, _ignore_reply)
-
-    def _note_forgotten(self, id: bytes, partition: int) -> None:
-        registry = self.registry.journal
-        if not (self.registry.leading and registry.writable and id in self._topics.deleted):
-            return
-        if self._forgotten.note(id, partition, len(self.shards.journals)):
-            self.deletions.completed([id])
-            self._topics.offsets_gone(id)
-            self._turn.schedule_append(registry)
-
-    def _place_later(self) -> None:
-        if not self._placing:
-            self._placing = True
-            self._loop.call_soon(Contained(self._place_topics))
-
-    def _place_topics(self) -> None:
-        self._placing = False
-        self._planned.clear()
-        if not self._gathering:
-            self.ownership.set_logs("topics", self._topic_logs(), self._now)
-
-    def _topic_logs(self) -> list[LogId]:
-        topics = [topic for topic in self._topics.by_name.values() if not topic.internal]
-        return [LogId(topic.name, index) for topic in topics for index in range(topic.partitions)]
-
-    def _expected(self, id: LogId) -> int:
-        """The node that will own the log. The reply that creates a topic names the leaders already: some clients look for them only once."""
-        node = self.ownership.expected(id)
-        topic = self._topics.by_name.get(id.name)
-        if node == NO_NODE and topic is not None and not topic.internal and not self._gathering:
-            if id not in self._planned:
-                self._planned = self.ownership.planned(self._topic_logs())
-            node = self._planned.get(id, NO_NODE)
-        return node
-
-    # For people.
-
-    def status(self) -> dict[str, str]:
-        """What this node is and owns, as `status.*` entries of DescribeConfigs; times are in milliseconds since 1970."""
-        clock = self._turn.clock
-        back = clock.wall - clock.tick()  # from monotonic to wall time
-        owned = self.ownership.owned()
-        groups = {id: since for id, since in owned.items() if id.name == CONSUMER_OFFSETS}
-        topics = {id: since for id, since in owned.items() if id.name not in (CONSUMER_OFFSETS, REGISTRY_LOG)}
-        return {
-            "status.node": "draining" if self.me in self._draining else "serving",
-            "status.started.ms": str(self._started_ms + back),
-            "status.controller": str(self.registry.leading).lower(),
-            "status.controller.since.ms": str(owned[TOPIC_REGISTRY] + back) if TOPIC_REGISTRY in owned else "",
-            "status.live.nodes": ",".join(str(node.id) for node in sorted(self._view.nodes())),
-            "status.draining.nodes": ",".join(map(str, sorted(self._draining))),
-            "status.groups.partitions": str(len(groups)),
-            "status.groups.newest.ms": str(max(groups.values()) + back) if groups else "",
-            "status.topics.partitions": str(len(topics)),
-            "status.topics.newest.ms": str(max(topics.values()) + back) if topics else "",
-            "status.settled": str(self.settled).lower(),
-        }
+    def _report_forgotten(self, ids: list[bytes], partitions: list[int]) -> None:
+        if self.controller != NO_NODE:
+            request = self._request(Kind.FORGOTTEN, [LogId(CONSUMER_OFFSETS, number) for number in partitions])
+            request.body = b"".join(ids)
+            self.peers.send(self.controller, request, ignore_reply)
 
 
 def refuse(request: NodeRequest, version: int, error: int) -> NodeResponse:
@@ -548,9 +380,6 @@ def refuse(request: NodeRequest, version: int, error: int) -> NodeResponse:
 
 
 def _nothing() -> None: ...
-
-
-def _ignore_reply(reply: NodeResponse | None) -> None: ...
 
 
 def _set_done(future: asyncio.Future[None]) -> None:

@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from broker.cluster.messages import NODE_API
+from broker.cluster.status import status
 from broker.cluster_wiring import ClusterBroker
 from broker.runtime.start import StartError
 from coordinator import partition_of
@@ -223,7 +224,6 @@ async def test_the_next_controller_completes_a_deletion(three: Nodes) -> None:
     for group in groups:
         await commit(three, group, "topic", 7)
     gone = three.controller
-    three.broker(gone).cluster.forgotten = lambda ids, partition: None  # type: ignore[method-assign]
     three.broker(gone).deletions.report = lambda ids, partition: None  # type: ignore[attr-defined]
     await three.clients[three.follower].ask(DeleteTopicsRequest([DeleteTopicState("topic")], timeout_ms=5_000), 6)
     assert three.broker(gone).topics.deleted
@@ -301,9 +301,9 @@ async def test_a_member_keeps_its_seat_and_its_offsets_when_its_coordinator_move
     assert not (await three.clients[first].ask(commit, 8)).topics[0].partitions[0].error_code
     for _ in range(3):
         assert not (await three.clients[first].ask(beat, 4)).error_code
-    three.broker(first).cluster.drain(first, True)
+    three.broker(first).cluster.members.drain(first, True)
     for id in three.served:
-        three.broker(id).cluster.drain(first, True)
+        three.broker(id).cluster.members.drain(first, True)
     await three.until(lambda: all(three.is_settled(id) for id in three.served))
     assert (await three.clients[first].ask(beat, 4)).error_code == ErrorCode.NOT_COORDINATOR
     second = await three.coordinator("group")
@@ -314,7 +314,7 @@ async def test_a_member_keeps_its_seat_and_its_offsets_when_its_coordinator_move
     reply = await three.clients[second].ask(fetch, 8)
     assert reply.groups[0].topics[0].partitions[0].committed_offset == 7
     for id in three.served:
-        three.broker(id).cluster.drain(first, False)
+        three.broker(id).cluster.members.drain(first, False)
     await three.settle()
     assert await three.coordinator("group") == first
     for _ in range(3):
@@ -330,7 +330,7 @@ async def test_a_parked_join_is_answered_when_its_coordinator_moves(three: Nodes
     journal = three.broker(first).shards.journals[partition_of("group", OFFSETS_PARTITIONS)]
     await three.until(lambda: len(journal.shard.groups["group"].members) == 2)
     for id in three.served:
-        three.broker(id).cluster.drain(first, True)
+        three.broker(id).cluster.members.drain(first, True)
     assert (await parked.reply()).error_code == ErrorCode.NOT_COORDINATOR
 
 
@@ -338,7 +338,7 @@ async def test_a_draining_node_owns_nothing_and_a_restart_ends_the_draining(thre
     await three.create(1, "topic")
     other = three.follower
     for id in three.served:
-        three.broker(id).cluster.drain(other, True)
+        three.broker(id).cluster.members.drain(other, True)
     await three.settle()
     assert not three.broker(other).cluster.ownership.owned()
     await three.stop(other)
@@ -348,10 +348,10 @@ async def test_a_draining_node_owns_nothing_and_a_restart_ends_the_draining(thre
 
 async def test_a_node_says_itself_whether_it_is_draining(three: Nodes) -> None:
     first, second, third = three.served
-    three.broker(first).cluster.drain(second, True)  # the message to the others is lost
-    three.broker(third).cluster.drain(third, True)
-    await three.until(lambda: three.broker(first).cluster.status()["status.draining.nodes"] == str(third))
-    await three.until(lambda: three.broker(second).cluster.status()["status.draining.nodes"] == str(third))
+    three.broker(first).cluster.members.drain(second, True)  # the message to the others is lost
+    three.broker(third).cluster.members.drain(third, True)
+    await three.until(lambda: status(three.broker(first).cluster, three.broker(first).clock)["status.draining.nodes"] == str(third))
+    await three.until(lambda: status(three.broker(second).cluster, three.broker(second).clock)["status.draining.nodes"] == str(third))
 
 
 async def test_producer_ids_of_all_nodes_differ(three: Nodes) -> None:

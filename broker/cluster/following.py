@@ -1,0 +1,74 @@
+"""Following the controller: a node without the registry's log reads what its owner stores, some records at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from broker.cluster.messages import Kind
+from broker.cluster.peers import Peers
+from broker.cluster.registry import Registry
+from broker.runtime.contain import Contained, run
+from broker.topics.leaders import NO_NODE
+from protocol.messages.node_requests import NodeRequest, NodeResponse
+
+RETRY_SECONDS: Final = 0.05
+
+
+class Following:
+    def __init__(self, me: int, loop: asyncio.AbstractEventLoop, peers: Peers, registry: Registry, controller: Callable[[], int]) -> None:
+        self._me = me
+        self._loop = loop
+        self._peers = peers
+        self._registry = registry
+        self._controller = controller  # the live owner of the registry, or NO_NODE
+        self._waiting: list[Callable[[], None]] = []  # called when the registry is read up to what the controller has
+        self._reading = False
+        self._again = False
+        self._stopped = False
+
+    def follow(self, done: Callable[[], None]) -> None:
+        """Read what the controller has stored; `done` is called when this node has all of it."""
+        if self._registry.leading:
+            run(done)
+            return
+        self._waiting.append(done)
+        if self._reading:
+            self._again = True
+        else:
+            self._reading = True
+            self._next()
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def _next(self) -> None:
+        if self._stopped:
+            return
+        controller = self._controller()
+        if self._registry.leading:
+            self._followed()
+        elif controller in (NO_NODE, self._me):
+            self._loop.call_later(RETRY_SECONDS, Contained(self._next))
+        else:
+            request = self._registry.request(self._me, Kind.FOLLOW)
+            self._peers.send(controller, request, partial(self._records, request))
+
+    def _records(self, request: NodeRequest, reply: NodeResponse | None) -> None:
+        if self._registry.leading:
+            self._followed()
+        elif reply is None or reply.error_code:
+            self._loop.call_later(RETRY_SECONDS, Contained(self._next))
+        elif self._registry.records(request, reply) or self._again:
+            self._again = False
+            self._next()
+        else:
+            self._followed()
+
+    def _followed(self) -> None:
+        self._reading = self._again = False
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            run(done)

@@ -1,0 +1,91 @@
+"""The nodes of the cluster, as one of them knows them: which are there, and which are draining."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from broker.cluster.peers import Peers
+from broker.cluster.store import ClusterStore, SharedView
+from broker.logging.logs import log
+from protocol.messages.node_requests import DrainingNode, NodeRequest, NodeResponse
+
+
+class Members:
+    def __init__(self, me: int, store: ClusterStore, view: SharedView, peers: Peers, hello: NodeRequest, changed: Callable[[], None]) -> None:
+        """`hello`: this node's greeting. `changed` is called when nodes have come or gone, or drain or no longer do."""
+        self._me = me
+        self._store = store
+        self._view = view
+        self._peers = peers
+        self._greeting = hello
+        self._changed = changed
+        self._incarnations: dict[int, int] = {}  # of the nodes that said hello
+        self.draining: set[int] = set()
+        self._started = False
+        self._stopped = False
+
+    def start(self) -> None:
+        self._started = True
+        self._changed()
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    @property
+    def live(self) -> list[int]:
+        return [node.id for node in self._view.nodes()]
+
+    @property
+    def others(self) -> list[int]:
+        return [id for id in self.live if id != self._me]
+
+    def come_or_gone(self, node: int, alive: bool) -> None:
+        log.info("node is there" if alive else "node is gone", node=node)
+        if not alive:
+            self._peers.gone(node)
+            self._incarnations.pop(node, None)
+            self.draining.discard(node)
+        elif self._started:
+            self.say_hello([node])
+        if self._started:
+            self._changed()
+
+    def say_hello(self, nodes: Iterable[int]) -> None:
+        for node in nodes:
+            if node != self._me:
+                self._peers.send(node, self._greeting, partial(self._greeted, node))
+
+    def _greeted(self, node: int, reply: NodeResponse | None) -> None:
+        """A node says itself whether it is draining: what others heard of it may be lost or late."""
+        if reply is None or self._stopped:
+            return
+        draining = any(one.id == node for one in reply.draining)
+        if draining != (node in self.draining):
+            self.draining ^= {node}
+            self._changed()
+
+    def hello(self, node: int, incarnation: int) -> NodeResponse:
+        """Another node says that it is there."""
+        if self._incarnations.get(node) != incarnation:
+            self._incarnations[node] = incarnation
+            self.draining.discard(node)  # it was started again
+            self._store.look_for_nodes()
+            self._changed()
+        return NodeResponse(draining=[DrainingNode(id) for id in sorted(self.draining)])
+
+    def drain(self, node: int, drained: bool) -> None:
+        """Let the other nodes have the node's logs, or give it its share again."""
+        if drained:
+            self.draining.add(node)
+        else:
+            self.draining.discard(node)
+        log.info("node is drained" if drained else "node is no longer drained", node=node)
+        self._changed()
+
+    def tell_all(self, request: NodeRequest) -> None:
+        for node in self.others:
+            self._peers.send(node, request, ignore_reply)
+
+
+def ignore_reply(reply: NodeResponse | None) -> None: ...

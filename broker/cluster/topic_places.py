@@ -1,0 +1,56 @@
+"""The nodes of topics' logs: placed once in a turn after topics have changed, and known before they are placed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from broker.cluster.ownership import Ownership
+from broker.runtime.contain import Contained
+from broker.topics.leaders import NO_NODE
+from broker.topics.registry import Topics
+from storage import LogId
+
+
+class TopicPlaces:
+    def __init__(self, loop: asyncio.AbstractEventLoop, topics: Topics, ownership: Ownership, now: Callable[[], int]) -> None:
+        self._loop = loop
+        self._topics = topics
+        self._ownership = ownership
+        self._now = now
+        self._begun = False
+        self._placing = False
+        self._planned: dict[LogId, int] = {}  # the nodes of logs that are not placed yet
+
+    def begin(self) -> None:
+        """Place logs from now on."""
+        self._begun = True
+        self._place()
+
+    def place_later(self) -> None:
+        if not self._placing:
+            self._placing = True
+            self._loop.call_soon(Contained(self._place))
+
+    def _place(self) -> None:
+        self._placing = False
+        self._planned.clear()
+        if self._begun:
+            self._ownership.set_logs("topics", self._logs(), self._now())
+
+    def _logs(self) -> list[LogId]:
+        topics = [topic for topic in self._topics.by_name.values() if not topic.internal]
+        return [LogId(topic.name, index) for topic in topics for index in range(topic.partitions)]
+
+    def nodes_changed(self) -> None:
+        self._planned.clear()
+
+    def expected(self, id: LogId) -> int:
+        """The node that will own the log. The reply that creates a topic names the leaders already: some clients look for them only once."""
+        node = self._ownership.expected(id)
+        topic = self._topics.by_name.get(id.name)
+        if node == NO_NODE and topic is not None and not topic.internal and self._begun:
+            if id not in self._planned:
+                self._planned = self._ownership.planned(self._logs())
+            node = self._planned.get(id, NO_NODE)
+        return node
