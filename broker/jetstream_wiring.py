@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from broker.cluster_wiring import ClusterBroker, NodeStore
 from broker.logging.logs import log
+from broker.net.guarded_transport import GuardedTransport
 from broker.runtime.node import Address
 from broker.stores.jetstream.forward import Forward
 from broker.stores.jetstream.store import JetStreamStore
@@ -19,11 +20,13 @@ class JetStreamBroker(ClusterBroker):
 
     def new_store(self, log_files_max: int) -> BrokerStore:
         machine = self._machine
-        return JetStreamStore(self.config, self._loop, machine.random_bytes, machine.wall_ns)
+        return JetStreamStore(self.config, self._loop, machine.random_bytes, machine.wall_ns, lambda: machine.boot_ns() / 1e9)
 
     async def open(self, store: BrokerStore, addresses: list[Address]) -> None:
         streams = self._store = self._streams(store)
         streams.deposed = self._deposed
+        streams.ending_service = self._drop_unsent
+        self._host.guard = lambda transport: GuardedTransport(transport, streams.meta.may_answer)
         await streams.open()
         await streams.join(NodeInfo(self.config.node_id, tuple((one.name, one.host, one.port) for one in addresses), None))
         log.warning(
@@ -55,6 +58,11 @@ class JetStreamBroker(ClusterBroker):
             said = "the engine does not answer"
             return said if problem == "NONE" else f"{problem}; {said}"
         return problem
+
+    def _drop_unsent(self) -> None:
+        """End the connections whose replies were made while the lease was valid, and have not left."""
+        for connection in [one for one in self.connections.live if one.unsent]:
+            connection.abort("its reply was not sent before the lease of this node was over")
 
     def _deposed(self) -> None:
         self.ended({"reason": "another process has this node's id"})

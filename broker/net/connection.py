@@ -98,6 +98,7 @@ class Host:
         "ended",
         "fast_path_bytes",
         "frame_bytes_max",
+        "guard",
         "long_replies",
         "partial",
         "trace",
@@ -127,6 +128,7 @@ class Host:
         self.unread_bytes_max = unread_bytes_max
         self.waiting_bytes_max = waiting_bytes_max
         self.fast_path_bytes = 0  # by all connections
+        self.guard: Callable[[Any], Transport] | None = None  # around the transport of each connection, on a node that may lose its right to answer
         self.partial = PartialRequests(max(partial_bytes_max, frame_bytes_max + 4))
         self.trace = trace  # shows decoded requests (<) and replies (>) where the log level is debug
 
@@ -192,6 +194,8 @@ class Connection:
     # What the event loop calls.
 
     def connection_made(self, transport: Any) -> None:
+        if self.host.guard is not None:
+            transport = self.host.guard(transport)
         self._transport = transport
         self._write_now = transport.write
         limit = self.host.unread_bytes_max
@@ -315,6 +319,11 @@ class Connection:
             self._stalled = True
             self._ready = False
             self.host.long_replies.resume(self)
+
+    @property
+    def unsent(self) -> bool:
+        """Whether a reply is complete and has not left."""
+        return bool(self._out) or self._long_reply is not None
 
     @property
     def writes_on(self) -> bool:

@@ -90,8 +90,17 @@ class Meta:
     """This node's part in it."""
 
     def __init__(
-        self, engine: Engine, names: Names, view: View, node: int, incarnation: str, lease_seconds: float, wall_ms: Callable[[], int]
+        self,
+        engine: Engine,
+        names: Names,
+        view: View,
+        node: int,
+        incarnation: str,
+        lease_seconds: float,
+        wall_ms: Callable[[], int],
+        seconds: Callable[[], float],
     ) -> None:
+        """`seconds`: a clock that never goes back, counts sleep of the machine, and is read anew each time (a loop's own may stand still)."""
         self.view = view
         self.seq = 0  # of the newest message read
         self.me: NodeInfo | None = None
@@ -106,6 +115,8 @@ class Meta:
         self._incarnation = incarnation
         self._lease = lease_seconds
         self._wall_ms = wall_ms
+        self._seconds = seconds
+        self._fenced = False  # the logs know that the lease is lost
         self._acked = 0.0  # when the newest acknowledged message of this node was sent
         self._ticked = 0.0
         self._beat_at = 0.0
@@ -122,7 +133,7 @@ class Meta:
 
     @property
     def _now(self) -> float:
-        return self._loop.time()
+        return self._seconds()
 
     @property
     def _clock(self) -> float:
@@ -305,12 +316,29 @@ class Meta:
             self._beat_at = now + self._lease / BEATS
             self._beat()
         if not self.lease_lost and self.lease_left <= 0:
-            self.lease_lost = True
-            log.error("the engine has not answered for too long: this node serves no log any more", lease_seconds=self._lease)
-            run(self.lost)
+            self._lose()
         for node, seen in list(self.view.live.items()):
             if node != self._node and self._clock - seen.changed > self._lease:
                 self._gone(node)
+
+    def may_answer(self) -> bool:
+        """Whether a reply may leave: asked before each write to a client.
+
+        Between the end of the lease and the end of the logs' service nothing leaves: what is answered then was read before.
+        """
+        if not self.lease_lost and self.lease_left <= 0:
+            self._lose()
+        return self.lease_lost == self._fenced
+
+    def _lose(self) -> None:
+        self.lease_lost = True
+        log.error("the engine has not answered for too long: this node serves no log any more", lease_seconds=self._lease)
+        self._loop.call_soon(Contained(self._fence))  # not at once: replies of a log may be on their way out at this moment
+
+    def _fence(self) -> None:
+        if self.lease_lost and not self._fenced:
+            self._fenced = True
+            run(self.lost)
 
     def _body(self) -> dict[str, Any]:
         assert self.me is not None
@@ -326,7 +354,8 @@ class Meta:
                 self._revision = self._revisions[self._names.node_key(self._node)]
                 self._acked = max(self._acked, sent)
                 if self.lease_lost and self.lease_left > 0:
-                    self.lease_lost = False
+                    self._fence()
+                    self.lease_lost = self._fenced = False
                     log.info("the engine answers again")
                     run(self.regained)
                 return

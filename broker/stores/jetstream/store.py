@@ -61,12 +61,14 @@ class JetStreamStore:
         loop: asyncio.AbstractEventLoop,
         random_bytes: RandomBytes = os.urandom,
         wall_ns: Callable[[], int] = time.time_ns,
+        seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self.loop = loop
         self.cluster_id = ""
         self.topic_ids: dict[str, str] = {}
         self.finishing = False
         self.deposed: Callable[[], None] = lambda: None  # another process has this node's id
+        self.ending_service: Callable[[], None] = lambda: None  # called before the logs learn that the lease is over
         self._config = config
         self._node = config.node_id
         self._random_bytes = random_bytes
@@ -79,7 +81,7 @@ class JetStreamStore:
         self.engine = Engine(self.connection)
         self._view = View(with_its_offsets)
         self.meta = Meta(
-            self.engine, self.names, self._view, self._node, self.incarnation, config.store_lease_ms / 1000, lambda: wall_ns() // 1_000_000
+            self.engine, self.names, self._view, self._node, self.incarnation, config.store_lease_ms / 1000, lambda: wall_ns() // 1_000_000, seconds
         )
         self.meta.lost = self._lease_over
         self.meta.regained = self._leased_again
@@ -319,6 +321,7 @@ class JetStreamStore:
         self._logs[owned.id] = owned
 
     def _lease_over(self) -> None:
+        run(self.ending_service)
         for owned in list(self._logs.values()):
             run(owned.fence, Undecided(LEASE_OVER))
 

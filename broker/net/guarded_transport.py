@@ -1,0 +1,39 @@
+"""A transport that asks before each write whether the broker may still answer; if not, the connection ends without the reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker.net.connection import Transport
+
+
+class GuardedTransport:
+    """What a connection uses of its transport."""
+
+    def __init__(self, transport: Transport, may_answer: Callable[[], bool]) -> None:
+        self._transport = transport
+        self._may_answer = may_answer
+        self.close = transport.close
+        self.abort = transport.abort
+        self.pause_reading = transport.pause_reading
+        self.resume_reading = transport.resume_reading
+        self.get_write_buffer_size = transport.get_write_buffer_size
+        self.is_closing = transport.is_closing
+        self.set_write_buffer_limits = transport.set_write_buffer_limits
+
+    def write(self, data: bytes) -> None:
+        if self._may_answer():
+            self._transport.write(data)
+        else:
+            self._transport.abort()
+
+    def writelines(self, parts: list[bytes]) -> None:
+        if self._may_answer():
+            self._transport.writelines(parts)
+        else:
+            self._transport.abort()
+
+    def get_extra_info(self, name: str) -> Any:
+        """The socket stays hidden: long replies would be written to it directly."""
+        return None if name == "socket" else self._transport.get_extra_info(name)
