@@ -11,9 +11,10 @@ from broker.cluster.cluster import Cluster
 from broker.cluster.deletions import SharedDeletions
 from broker.cluster.forwarding import Forwarding
 from broker.cluster.partitions import SharedPartitions
+from broker.cluster.spreading import RegistryJournal
 from broker.cluster.status import status
 from broker.cluster.store import ClusterStore
-from broker.groups.journal import NO_LOG, Journal
+from broker.groups.journal import NO_LOG
 from broker.internal_topics import CONSUMER_OFFSETS, REGISTRY_LOG
 from broker.net.dispatch import Route
 from broker.runtime.node import Address
@@ -67,7 +68,7 @@ class ClusterBroker(Broker):
 
     async def _open_registry(self, store: BrokerStore) -> None:
         shared = self._cluster_store(store)
-        journal = Journal(REGISTRY_LOG, self.topics, NO_LOG, self.turn, self.config.offsets_commit_timeout_ms)
+        journal = RegistryJournal(REGISTRY_LOG, self.topics, NO_LOG, self.turn, self.config.offsets_commit_timeout_ms)
         journal.writable = False
         self.registry = journal
         self.journals.append(journal)
@@ -84,6 +85,7 @@ class ClusterBroker(Broker):
             self.config.socket_request_max_bytes,
             self.config.cluster_nodes,
         )
+        journal.spreading = cluster.spreading
         self._leaders = cluster.routing
         self._load_ended = cluster.load_ended
         self._acquired_at_once = ACQUIRED_AT_ONCE

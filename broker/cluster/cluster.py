@@ -17,6 +17,7 @@ from broker.cluster.partitions import SharedPartitions
 from broker.cluster.peers import Peers
 from broker.cluster.registry import Changes, Registry
 from broker.cluster.routing import TOPIC_REGISTRY, Routing
+from broker.cluster.spreading import Spreading
 from broker.cluster.store import ClusterStore
 from broker.cluster.topic_places import TopicPlaces
 from broker.groups.group_journal import NOT_OURS, GroupJournal
@@ -30,7 +31,7 @@ from broker.runtime.contain import Contained
 from broker.runtime.start import ExitCode, StartError
 from broker.runtime.turn import Turn
 from broker.topics.leaders import NO_NODE
-from broker.topics.registry import Topics
+from broker.topics.registry import Topic, Topics
 from protocol.errors import ErrorCode
 from protocol.messages.node_requests import NodeRequest, NodeResponse
 from storage import HeldBy, LogId, OwnedLog, ServedLog, TopicStore, Unreadable
@@ -76,13 +77,13 @@ class Cluster:
         self.peers = Peers(loop, self._view.nodes, frame_bytes_max)
         self.members = Members(me, store, self._view, self.peers, self._request(Kind.HELLO), self._nodes_changed)
         self.ownership = Ownership(me, self._owner_of, self, turn.wake_by, lambda: self._view.version)
-        self._places = TopicPlaces(loop, topics, self.ownership, turn.clock.tick)
+        self._places = TopicPlaces(me, loop, topics, self.ownership, turn.clock.tick)
         self.routing.expected = self._places.expected
         self.registry = Registry(topics, registry, self._topics_changed)
         self._following = Following(me, loop, self.peers, self.registry, lambda: self.controller)
         self.follow = self._following.follow
+        self.spreading = Spreading(me, loop, self.peers, self._told, partial(self._request, Kind.REGISTRY_GREW), self._places.when_opened)
         self.forgetting = Forgetting(loop, turn, topics, self.registry, self._report_forgotten)
-        self._grown = False
         self._started = False
         self.started_ms = 0
         self._stopped = False
@@ -177,9 +178,9 @@ class Cluster:
         self._again(CHECK_SECONDS, self._check_on_timer)
 
     def _nodes_changed(self) -> None:
-        self._places.nodes_changed()
         live = self.members.live
         self.ownership.set_nodes(live, self.members.draining, self._now)
+        self._places.nodes_changed()
         if len(live) >= self._nodes:
             self._begin()
 
@@ -201,7 +202,8 @@ class Cluster:
             case Kind.OFFER:
                 self._store.when_current(partial(self._offered, log_ids(request.logs)))
             case Kind.REGISTRY_GREW:
-                self.follow(_nothing)
+                self.follow(partial(self._places.when_opened, partial(call.answer, NodeResponse())))
+                return None
             case Kind.FOLLOW:
                 return self.registry.answer(request)
             case Kind.FORWARD:
@@ -284,11 +286,16 @@ class Cluster:
 
     def deleted(self, logs: list[LogId]) -> None:
         self.ownership.deleted(logs)
+        for id in logs:
+            self._places.opened(id)
         self._places.place_later()
 
     @property
     def leading(self) -> bool:
         return self.registry.leading
+
+    def added(self, topic: Topic) -> None:
+        self._places.added(topic)
 
     def opened(self, id: LogId, result: HeldBy | str) -> None:
         now = self._now
@@ -298,6 +305,7 @@ class Cluster:
             self.ownership.failed(id, now)
         else:
             self.ownership.acquired(id, now)
+        self._places.opened(id)
 
     def load_ended(self, journal: GroupJournal, result: HeldBy | str) -> None:
         """The load of a partition of groups ended (`Shards`)."""
@@ -333,17 +341,13 @@ class Cluster:
         self.partitions.finish_deletions()
 
     def _grew(self) -> None:
-        """Tell the others, at most once in a turn."""
-        if not self._grown and self.registry.leading and self._started:
-            self._grown = True
-            self._loop.call_soon(Contained(self._tell_growth))
         if self._started:
+            self.spreading.tell()
             self._places.place_later()
 
-    def _tell_growth(self) -> None:
-        self._grown = False
-        if self.registry.leading:
-            self.members.tell_all(self._request(Kind.REGISTRY_GREW, offset=self.registry.end, epoch=self.registry.version))
+    def _told(self) -> list[int]:
+        """The nodes that this one tells of changes of topics."""
+        return self.members.live if self.registry.leading else []
 
     @property
     def controller(self) -> int:
@@ -359,6 +363,7 @@ class Cluster:
             self.partitions.deleted(topic)
         for topic in changes.changed:
             self.partitions.altered(topic)
+            self._places.added(topic)
         for topic in (*changes.removed, *changes.changed):
             self.shards.topic_changed(topic.name)
         if not self.registry.leading:

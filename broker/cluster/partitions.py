@@ -23,6 +23,10 @@ class Owners(Protocol):
 
     def may_open(self, log: LogId) -> bool: ...
 
+    def added(self, topic: Topic) -> None:
+        """Called when a topic is created or gets partitions."""
+        ...
+
     def deleted(self, logs: list[LogId]) -> None:
         """Called when the topic of these logs is deleted."""
         ...
@@ -133,6 +137,14 @@ class SharedPartitions(Partitions):
         self.owners.lost(partition.id)
 
     # What differs from a broker that is alone.
+
+    def created(self, topic: Topic) -> None:
+        super().created(topic)
+        self.owners.added(topic)
+
+    def grown(self, topic: Topic, before: int) -> None:
+        super().grown(topic, before)
+        self.owners.added(topic)
 
     def deleted(self, topic: Topic) -> None:
         super().deleted(topic)

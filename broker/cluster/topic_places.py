@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Callable
 
 from broker.cluster.ownership import Ownership
-from broker.runtime.contain import Contained
+from broker.runtime.contain import Contained, run
 from broker.topics.leaders import NO_NODE
-from broker.topics.registry import Topics
+from broker.topics.registry import Topic, Topics
 from storage import LogId
 
 
 class TopicPlaces:
-    def __init__(self, loop: asyncio.AbstractEventLoop, topics: Topics, ownership: Ownership, now: Callable[[], int]) -> None:
+    def __init__(self, me: int, loop: asyncio.AbstractEventLoop, topics: Topics, ownership: Ownership, now: Callable[[], int]) -> None:
+        self._me = me
         self._loop = loop
         self._topics = topics
         self._ownership = ownership
@@ -21,6 +22,8 @@ class TopicPlaces:
         self._begun = False
         self._placing = False
         self._planned: dict[LogId, int] = {}  # the nodes of logs that are not placed yet
+        self._unopened: set[LogId] = set()  # of new topics
+        self._waiting: list[Callable[[], None]] = []  # called when this node has opened those of them that are its own
 
     def begin(self) -> None:
         """Place logs from now on."""
@@ -44,6 +47,7 @@ class TopicPlaces:
 
     def nodes_changed(self) -> None:
         self._planned.clear()
+        self._look_for_opened()
 
     def expected(self, id: LogId) -> int:
         """The node that will own the log. The reply that creates a topic names the leaders already: some clients look for them only once."""
@@ -54,3 +58,31 @@ class TopicPlaces:
                 self._planned = self._ownership.planned(self._logs())
             node = self._planned.get(id, NO_NODE)
         return node
+
+    # Opening the logs of new topics.
+
+    def added(self, topic: Topic) -> None:
+        """A topic is new, or has more partitions."""
+        if not topic.internal:
+            self._unopened.update(LogId(topic.name, index) for index in range(topic.partitions))
+
+    def opened(self, id: LogId) -> None:
+        """The log was opened, could not be, or was deleted."""
+        self._unopened.discard(id)
+        if not self._unopened:
+            self._all_opened()
+
+    def when_opened(self, done: Callable[[], None]) -> None:
+        """Call `done` when this node serves all logs of new topics that it should have."""
+        self._waiting.append(done)
+        self._look_for_opened()
+
+    def _look_for_opened(self) -> None:
+        self._unopened = {id for id in self._unopened if self.expected(id) == self._me and not self._ownership.owns(id)}
+        if not self._unopened:
+            self._all_opened()
+
+    def _all_opened(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            run(done)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from coordinator import partition_of
 from protocol.batch import build_facts
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.describe_cluster import DescribeClusterRequest
@@ -38,6 +40,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.once]
 
 OFFSETS_PARTITIONS = 8
 SECONDS = 10
+SLOW_SECONDS = 0.15
 
 
 class Nodes:
@@ -180,6 +183,55 @@ async def test_topics_are_created_and_deleted_through_any_node(three: Nodes) -> 
     await three.until(lambda: not any("by-" in path.name and "delete" not in path.name for path in three.folder.iterdir()))
     for client in three.clients.values():
         assert [topic.name for topic in (await client.ask(MetadataRequest(None), 12)).topics] == ["__consumer_offsets"]
+
+
+def delay(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All nodes hear of changes, and open logs, later than they could; none is given up, and none opens another one's log meanwhile."""
+    monkeypatch.setattr("broker.cluster.spreading.LATE_SECONDS", SECONDS)
+    monkeypatch.setattr("broker.cluster.ownership.GRACE_MS", 1_000 * SECONDS)
+    loop = asyncio.get_running_loop()
+    for id in nodes.served:
+        cluster = nodes.broker(id).cluster
+        for owner, name in ((cluster.peers, "send"), (cluster.partitions, "acquire")):
+            monkeypatch.setattr(owner, name, partial(loop.call_later, SLOW_SECONDS, getattr(owner, name)))
+
+
+@pytest.mark.parametrize("how", ["created", "auto-created", "grown"])
+@pytest.mark.parametrize("through", ["controller", "follower"])
+async def test_a_new_topic_is_there_on_every_node_at_once(three: Nodes, monkeypatch: pytest.MonkeyPatch, how: str, through: str) -> None:
+    client = three.clients[getattr(three, through)]
+    if how == "grown":
+        await three.create(1, "topic", 1)
+    delay(three, monkeypatch)
+    if how == "created":
+        await client.ask(CreateTopicsRequest([CreatableTopic("topic", 6, 1)], 5_000), 7)
+    elif how == "grown":
+        await client.ask(CreatePartitionsRequest([CreatePartitionsTopic("topic", 6, None)], 5_000), 3)
+    else:
+        await client.ask(MetadataRequest([MetadataRequestTopic(name="topic")], True), 12)
+    named = [await three.leaders(id, "topic") for id in three.served]
+    assert named[0] == named[1] == named[2]
+    assert len(named[0]) == (3 if how == "auto-created" else 6)
+    for partition, leader in enumerate(named[0]):
+        stored = await three.clients[leader].ask(produced("topic", partition), 9)
+        assert stored.responses[0].partition_responses[0].error_code == 0
+
+
+async def test_a_deleted_topic_is_gone_on_every_node_at_once(three: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    await three.create(1, "topic")
+    delay(three, monkeypatch)
+    await three.clients[three.controller].ask(DeleteTopicsRequest([DeleteTopicState("topic")], timeout_ms=5_000), 6)
+    for client in three.clients.values():
+        reply = await client.ask(MetadataRequest([MetadataRequestTopic(name="topic")], False), 12)
+        assert reply.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_frozen_node_holds_up_a_new_topic_for_a_second_only(three: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(three.broker(three.follower).cluster, "handle", lambda call, request: None)
+    three.broker(three.follower).dispatch.serve(three.broker(three.follower).cluster.route())
+    for name in ("one", "two"):
+        reply = await three.clients[three.controller].ask(CreateTopicsRequest([CreatableTopic(name, 6, 1)], 5_000), 7)
+        assert reply.topics[0].error_code == 0
 
 
 async def test_a_deleted_topic_begins_anew_with_the_same_name(three: Nodes) -> None:

@@ -1,0 +1,145 @@
+"""How far a change of topics has spread, and what waits for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.cluster.spreading import LATE_SECONDS, Spreading
+from protocol.messages.node_requests import NodeRequest, NodeResponse
+
+ME, SECOND, THIRD = 1, 2, 3
+
+
+class Loop:
+    def __init__(self) -> None:
+        self.soon: list[Callable[[], None]] = []
+        self.later: list[Callable[[], None]] = []
+
+    def call_soon(self, step: Callable[[], None]) -> None:
+        self.soon.append(step)
+
+    def call_later(self, seconds: float, step: Callable[..., None], *arguments: Any) -> None:
+        assert seconds == LATE_SECONDS
+        self.later.append(lambda: step(*arguments))
+
+    def turn(self) -> None:
+        steps, self.soon = self.soon, []
+        for step in steps:
+            step()
+
+    def late(self) -> None:
+        steps, self.later = self.later, []
+        for step in steps:
+            step()
+
+
+class Play:
+    """The controller, and what it has sent."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.nodes = [ME, SECOND, THIRD]
+        self.asked: list[tuple[int, Callable[[NodeResponse | None], None]]] = []
+        self.opening: list[Callable[[], None]] = []
+        self.done: list[str] = []
+        self.spreading = Spreading(ME, self.loop, self, lambda: self.nodes, lambda: NodeRequest(4, ME), self.when_opened)  # type: ignore[arg-type]
+        self.opens = True
+
+    def forward(self, node: int, request: NodeRequest, done: Callable[[NodeResponse | None], None]) -> None:
+        self.asked.append((node, done))
+
+    def when_opened(self, done: Callable[[], None]) -> None:
+        if self.opens:
+            done()
+        else:
+            self.opening.append(done)
+
+    def change(self, name: str) -> None:
+        self.spreading.when_spread(lambda: self.done.append(name))
+        self.loop.turn()
+
+    def answer(self, node: int, reply: NodeResponse | None = NodeResponse()) -> None:  # noqa: B008
+        at = next(index for index, (asked, _) in enumerate(self.asked) if asked == node)
+        self.asked.pop(at)[1](reply)
+
+
+@pytest.fixture
+def play() -> Play:
+    return Play()
+
+
+def test_a_reply_waits_for_every_node(play: Play) -> None:
+    play.change("one")
+    play.answer(SECOND)
+    assert not play.done
+    play.answer(THIRD)
+    assert play.done == ["one"]
+
+
+def test_a_reply_waits_for_the_controllers_own_logs(play: Play) -> None:
+    play.opens = False
+    play.change("one")
+    play.answer(SECOND)
+    play.answer(THIRD)
+    assert not play.done
+    play.opening.pop()()
+    assert play.done == ["one"]
+
+
+def test_a_change_behind_the_question_is_asked_again(play: Play) -> None:
+    play.change("one")
+    play.change("two")
+    assert [node for node, _ in play.asked] == [SECOND, THIRD]
+    play.answer(SECOND)
+    play.answer(THIRD)
+    assert play.done == ["one"]
+    play.answer(SECOND)
+    play.answer(THIRD)
+    assert play.done == ["one", "two"]
+    assert not play.asked
+
+
+def test_a_frozen_node_holds_up_one_change_for_a_second_and_none_after_it(play: Play) -> None:
+    play.change("one")
+    play.answer(SECOND)
+    play.loop.late()
+    assert play.done == ["one"]
+    play.change("two")
+    play.answer(SECOND)
+    assert play.done == ["one", "two"]
+
+
+def test_a_late_node_is_waited_for_again_when_it_has_answered(play: Play) -> None:
+    play.change("one")
+    play.answer(SECOND)
+    play.loop.late()
+    play.answer(THIRD)
+    play.change("two")
+    play.answer(SECOND)
+    assert play.done == ["one"]
+    play.answer(THIRD)
+    assert play.done == ["one", "two"]
+
+
+def test_a_node_that_cannot_be_reached_is_not_waited_for(play: Play) -> None:
+    play.change("one")
+    play.answer(SECOND)
+    play.answer(THIRD, None)
+    assert play.done == ["one"]
+
+
+def test_a_dead_node_is_not_waited_for(play: Play) -> None:
+    play.change("one")
+    play.nodes = [ME, SECOND]
+    play.answer(SECOND)
+    assert play.done == ["one"]
+
+
+def test_nothing_waits_where_there_is_another_controller(play: Play) -> None:
+    play.change("one")
+    play.nodes = []
+    play.change("two")
+    assert play.done == ["one", "two"]
