@@ -1,1 +1,1 @@
-"""Nodes over NATS JetStream under real clients: nodes and servers of the engine are killed and frozen."""
+"""Faults of nodes over NATS JetStream: nodes and servers of the engine are killed, frozen, cut off and damaged."""

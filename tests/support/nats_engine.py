@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import shutil
 import signal
 import socket
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 from tests.kafka_process import free_ports
@@ -30,7 +32,7 @@ def binary() -> str | None:
 class Member:
     """One server."""
 
-    def __init__(self, number: int, folder: Path, port: int, http_port: int, route_port: int, routes: list[int]) -> None:
+    def __init__(self, number: int, folder: Path, port: int, http_port: int, route_port: int, routes: list[int], limits: str = "") -> None:
         self.port = port
         self._http_port = http_port
         self.name = f"engine{number}"
@@ -40,7 +42,7 @@ class Member:
             f'server_name: "{self.name}"',
             f"listen: 127.0.0.1:{port}",
             f"http: 127.0.0.1:{http_port}",
-            f'jetstream {{ store_dir: "{self.folder}", sync_interval: always }}',
+            f'jetstream {{ store_dir: "{self.folder}", sync_interval: always{limits} }}',
         ]
         if routes:
             urls = ", ".join(f"nats://127.0.0.1:{one}" for one in routes)
@@ -75,9 +77,22 @@ class Member:
         except OSError:
             return False
 
+    def streams(self) -> dict[str, Any]:
+        """What the server tells of JetStream (`/jsz`)."""
+        with urlopen(f"http://127.0.0.1:{self._http_port}/jsz?acc=$G&streams=true", timeout=5) as answer:
+            told: dict[str, Any] = json.load(answer)
+        return told
+
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None
         self.process.send_signal(number)
+
+    def stop(self) -> None:
+        """In order, as for an upgrade."""
+        self.signal(signal.SIGTERM)
+        assert self.process is not None
+        self.process.wait(START_SECONDS)
+        self.process = None
 
     def kill(self) -> None:
         if self.process is not None:
@@ -87,12 +102,13 @@ class Member:
 
 
 class NatsEngine:
-    def __init__(self, folder: Path, members: int = 1) -> None:
+    def __init__(self, folder: Path, members: int = 1, limits: str = "") -> None:
+        """`limits`: more settings of jetstream, each behind a comma."""
         folder.mkdir(parents=True, exist_ok=True)
         ports = free_ports(3 * members)
         routes = ports[2 * members :] if members > 1 else []
         numbers = range(members)
-        self.members = [Member(one, folder, ports[one], ports[members + one], ports[2 * members + one], routes) for one in numbers]
+        self.members = [Member(one, folder, ports[one], ports[members + one], ports[2 * members + one], routes, limits) for one in numbers]
         for member in self.members:
             member.start()
         for member in self.members:
@@ -105,6 +121,23 @@ class NatsEngine:
     @property
     def url(self) -> str:
         return "nats://" + ",".join(f"127.0.0.1:{member.port}" for member in self.members)
+
+    def leader(self, stream: str = "") -> Member:
+        """Of a stream; of the engine itself without one."""
+
+        def found() -> Member | None:
+            for member in self.members:
+                if member.process is None:
+                    continue
+                told = member.streams()
+                details = [one for account in told.get("account_details", ()) for one in account.get("stream_detail", ()) if one["name"] == stream]
+                cluster = told.get("meta_cluster", {}) if not stream else details[0].get("cluster", {}) if details else {}
+                for one in self.members:
+                    if cluster.get("leader") == one.name:
+                        return one
+            return None
+
+        return wait_until(found, START_SECONDS, 0.1)
 
     def stop(self) -> None:
         for member in self.members:

