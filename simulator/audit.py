@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from coordinator import partition_of
 from coordinator.deadlines import NEVER
 from coordinator.facts import read_offset
 from coordinator.notes import Cause
+from simulator.policy_watch import nothing_held
 from simulator.promises import NONE
 from simulator.truths import check_group, compare_with_log, offsets_of
 from simulator.world import MS, SECOND, Broken, format_time
@@ -15,6 +17,7 @@ from storage import DamagedLog
 
 if TYPE_CHECKING:
     from simulator.node import Node
+    from simulator.plan import GroupPlan
     from simulator.run import Run
 
 ANSWERED_NS: Final = 60 * SECOND  # on top of the request's own timeout
@@ -31,6 +34,10 @@ class Audit:
         self._seats: dict[str, dict[str, str]] = {}  # group -> instance -> member id, as the notes say
         self._clock_set_at = -(1 << 62)
         self._serving: dict[int, int] = {}  # partition -> since when it is known to serve
+        self._people: Counter[str] = Counter()  # group -> processes of its consumers
+        self._groups: dict[int, list[GroupPlan]] = {}  # partition -> the groups of the run that it has
+        for plan in run.plan.groups:
+            self._groups.setdefault(partition_of(plan.name, run.plan.partitions), []).append(plan)
         self._compared: dict[int, tuple[Any, ...]] = {}  # partition -> what its log and memory were when they were last compared
 
     # Notes.
@@ -70,9 +77,7 @@ class Audit:
     def loaded(self, journal: Any) -> None:
         """A partition serves again: what it has read is what clients are going to read."""
         run = self._run
-        for plan in run.plan.groups:
-            if partition_of(plan.name, run.plan.partitions) != journal.partition:
-                continue
+        for plan in self._groups.get(journal.partition, ()):
             group = journal.shard.groups.get(plan.name)
             stored = offsets_of(group) if group is not None else {}
             for topic, partitions in plan.settings.topics:
@@ -120,6 +125,7 @@ class Audit:
             raise Broken("bounds", f"{connections} connections are known, {len(node.streams)} were opened")
         for stream in [stream for stream in node.streams if stream.transport is not None and stream.transport.lost]:
             del node.streams[stream]
+        self._people = Counter([consumer.group for consumer in run.consumers])
         for journal in node.broker.shards.journals:
             if journal.refusal:
                 self._serving.pop(journal.partition, None)
@@ -128,8 +134,9 @@ class Audit:
             shard = journal.shard
             for group in shard.groups.values():
                 self._look_at(group)
-            run.policies.look(node, journal, self._serving[journal.partition], self.clock_is_steady)
-            if shard.hold.durable == shard.hold.emitted and not shard.hold.held:
+            if journal.partition in self._groups:
+                run.policies.look(node, shard, self._groups[journal.partition], self._serving[journal.partition], self.clock_is_steady)
+            if nothing_held(shard):
                 size = journal._owned.log.size
                 chance = 0.3 if size < COMPARED_BYTES else 0.3 * COMPARED_BYTES / size
                 state = journal, journal._owned.log.next_offset, size, *[group.version for group in shard.groups.values()]
@@ -147,9 +154,8 @@ class Audit:
         except AssertionError as error:
             raise Broken("invariants", f"{group.id}: {error}", group.id) from error
         self._look_at_sessions(group)
-        people = sum(1 for consumer in self._run.consumers if consumer.group == group.id)
-        if len(group.statics) > people:
-            raise Broken("bounds", f"{group.id} has {len(group.statics)} static members of {people} processes", group.id)
+        if len(group.statics) > self._people[group.id]:
+            raise Broken("bounds", f"{group.id} has {len(group.statics)} static members of {self._people[group.id]} processes", group.id)
 
     def _look_at_sessions(self, group: Any) -> None:
         """A session ends in time: its deadline is at most its length away, and not long past while the broker is well."""

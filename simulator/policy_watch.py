@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from coordinator import Note
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from simulator.client import Request
     from simulator.consumer import Consumer
     from simulator.node import Node
+    from simulator.plan import GroupPlan
     from simulator.run import Run
 
 DEFAULT_PREFIX: Final = "group.policy."
@@ -124,6 +126,8 @@ class PolicyWatch:
     def request_acknowledged(self, group: str, changes: list[Change], sent: int) -> None:
         found = self._in_memory(group)
         working = found is not None and found.state in (STABLE, COMPLETING) and self._run.served_since(group, sent)
+        if working:  # while a step waits for the log, its notes do too, and memory is ahead of them
+            working = nothing_held(self._run.node.broker.shards.of(group).shard)
         self.requests.acknowledged(group, changes, sent, working)
 
     # What the coordinator notes.
@@ -228,25 +232,23 @@ class PolicyWatch:
 
     # What is in the coordinator's memory.
 
-    def look(self, node: Node, journal: Any, served_since: int, steady: bool) -> None:
-        run, shard = self._run, journal.shard
+    def look(self, node: Node, shard: Any, plans: Sequence[GroupPlan], served_since: int, steady: bool) -> None:
+        """`plans`: the groups of this shard."""
         if not self._alone:
             return
         disk_is_well = not (node.speed.slow or node.disk.fail_syncs or node.disk.fail_writes or node.disk.unreadable) and node.disk.room is None
         well_since = max(node.frozen_until, node.troubled_at, served_since)
-        nothing_held = shard.hold.durable == shard.hold.emitted and not shard.hold.held
-        for plan in run.plan.groups:
-            if node.broker.shards.of(plan.name) is not journal:
-                continue
+        all_noted = nothing_held(shard)
+        for plan in plans:
             self.settings.used(plan.name, shard.policy_texts(plan.name))
             group = shard.groups.get(plan.name)
             if group is None:
                 continue
             if group.policy is not None:
                 self.unasked.has_state(plan.name)
-            if nothing_held:
+            if all_noted:
                 self._look_at_standbys(group)
-            if disk_is_well and nothing_held and steady:
+            if disk_is_well and all_noted and steady:
                 self.absences.look(plan.name, well_since)
                 self._look_at_newcomers(group, well_since)
 
@@ -282,3 +284,8 @@ class PolicyWatch:
         self.arrivals.forget()
         self.seats.forget()
         self._gone.clear()
+
+
+def nothing_held(shard: Any) -> bool:
+    """Whether the coordinator's last step is in the log, and its replies and notes have left."""
+    return shard.hold.durable == shard.hold.emitted and not shard.hold.held

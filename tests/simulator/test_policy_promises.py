@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace as Some
+from typing import Any
 
 import pytest
 
 from coordinator.notes import Cause
 from coordinator.policies import GroupPolicies
+from coordinator.states import STABLE
 from simulator.policy_promises import Absences, Arrivals, Requests, Returns, Roster, Seats, Unasked
 from simulator.policy_settings import APPEND, DELETE, SET, SUBTRACT, Change, PolicySettings, applied
+from simulator.policy_watch import PolicyWatch
 from simulator.world import SECOND, Broken, World
 
 pytestmark = pytest.mark.once
@@ -244,6 +248,21 @@ def test_absences_that_end_in_time_and_together_are_well(stand: Stand) -> None:
     absences.other_note("g", stand.at(20))
     stand.at(60)
     absences.look("g", 0)
+
+
+@pytest.mark.parametrize("durable", [3, 2])
+def test_a_request_is_held_against_a_group_only_when_the_notes_of_its_last_step_are_known(stand: Stand, durable: int) -> None:
+    hold = Some(durable=durable, emitted=3, held=[])
+    shard = Some(groups={"g": Some(state=STABLE)}, hold=hold)
+    node = Some(serving=True, broker=Some(shards=Some(of=lambda group: Some(shard=shard))))
+    run: Any = Some(world=stand.world, node=node, nodes=[node], plan=Some(broker={}, policies=None), served_since=lambda group, moment: True)
+    watch = PolicyWatch(run)
+    request = [Change("rebalance.request", SET, "grown")]
+    if durable == 3:
+        with pytest.raises(Broken):
+            watch.request_acknowledged("g", request, stand.at(1))
+    else:
+        watch.request_acknowledged("g", request, stand.at(1))
 
 
 def test_a_power_failure_lifts_the_promise_of_policies_for_its_last_moments(stand: Stand) -> None:
