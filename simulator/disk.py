@@ -126,7 +126,8 @@ class Folder:
         if self.pending:
             self.sync()
         for entry in self.cached.values():
-            entry.write_back()
+            if entry.pending or type(entry) is Folder:
+                entry.write_back()
 
 
 class SimFile:

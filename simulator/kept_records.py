@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 from simulator.world import Broken, World, format_time
 
@@ -32,18 +32,19 @@ class Records:
             kept = self._partitions[partition] = _Kept()
         return kept
 
-    def sent(self, partition: Partition, value: bytes) -> None:
-        self._of(partition).sent.add(value)
+    def sent(self, partition: Partition, values: Iterable[bytes]) -> None:
+        self._of(partition).sent.update(values)
 
-    def stored(self, partition: Partition, offset: int, value: bytes, made: int) -> None:
-        """It was acknowledged. `made`: the moment of its timestamp, from which retention counts."""
+    def stored(self, partition: Partition, base_offset: int, values: Iterable[bytes], made: int) -> None:
+        """A batch was acknowledged. `made`: the moment of its timestamps, from which retention counts."""
         kept = self._of(partition)
-        before = kept.stored.get(offset)
-        if before is None:
-            kept.put(offset, value, self._world.now)
-            kept.acknowledged[offset] = made
-        elif before[0] != value and partition not in self.rotten:
-            raise Broken(self.promise, f"{show(partition, offset)} was acknowledged for {before[0]!r} and for {value!r}", partition[0])
+        for offset, value in enumerate(values, base_offset):
+            before = kept.stored.get(offset)
+            if before is None:
+                kept.put(offset, value, self._world.now)
+                kept.acknowledged[offset] = made
+            elif before[0] != value and partition not in self.rotten:
+                raise Broken(self.promise, f"{show(partition, offset)} was acknowledged for {before[0]!r} and for {value!r}", partition[0])
 
     def read(self, partition: Partition, offset: int, value: bytes) -> None:
         if partition in self.rotten:
@@ -58,6 +59,17 @@ class Records:
             kept.put(offset, value, self._world.now)
         elif known[0] != value:
             raise Broken(self.promise, f"{show(partition, offset)} has {value!r}, and had {known[0]!r}", partition[0])
+
+    def read_again(self, partition: Partition, offset: int, data: bytes) -> int:
+        """Where the next read begins, if a reader found the same bytes there before and each of their records is still known; or -1."""
+        known, end = self._of(partition).replies.get(offset, (b"", -1))
+        return end if known == data else -1
+
+    def read_whole(self, partition: Partition, offset: int, data: bytes, end: int) -> None:
+        """A reader compared each record of a reply to a read from `offset`; there was no gap before `end`."""
+        kept = self._of(partition)
+        if partition not in self.rotten and offset >= kept.restored_before:
+            kept.replies[offset] = data, end
 
     def skipped(self, partition: Partition, first: int, end: int, since: int) -> None:
         """A reader got nothing from `first` to `end`, although nothing was deleted; `since`: when it asked."""
@@ -107,7 +119,7 @@ class Records:
 class _Kept:
     """The records of one partition."""
 
-    __slots__ = ("acknowledged", "begin", "order", "restored_before", "sent", "stored")
+    __slots__ = ("acknowledged", "begin", "order", "replies", "restored_before", "sent", "stored")
 
     def __init__(self) -> None:
         self.begin = 0
@@ -116,6 +128,7 @@ class _Kept:
         self.stored: dict[int, tuple[bytes, int]] = {}  # offset -> value, and when it was acknowledged or read
         self.order: deque[int] = deque()  # their offsets, the oldest first
         self.sent: set[bytes] = set()  # values whose offset is not known
+        self.replies: dict[int, tuple[bytes, int]] = {}  # where a read began -> its bytes, all records of which are in `stored`, and its end
 
     def put(self, offset: int, value: bytes, moment: int) -> None:
         self.sent.discard(value)
@@ -124,6 +137,7 @@ class _Kept:
 
     def lose_since(self, moment: int) -> None:
         self.restored_before = self.begin
+        self.replies.clear()
         stored, order = self.stored, self.order
         while order:
             known = stored.get(order[-1])
@@ -140,6 +154,7 @@ class _Kept:
         for old in range(self.begin, offset):
             stored.pop(old, None)
             self.acknowledged.pop(old, None)
+            self.replies.pop(old, None)
         self.begin = offset
         while self.order and self.order[0] < self.begin:
             self.order.popleft()

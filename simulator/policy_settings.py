@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -33,6 +34,14 @@ class Asked(NamedTuple):
     before: list[Texts]
 
 
+class Period(NamedTuple):
+    """What a group may have had from a moment on, until its next period."""
+
+    since: int
+    texts: tuple[Texts, ...]
+    policies: tuple[GroupPolicies, ...]  # with the broker's defaults, each once
+
+
 class PolicySettings:
     """A set of policies that was acknowledged is never lost: what a reader finds, and what the coordinator uses, was set last."""
 
@@ -42,10 +51,12 @@ class PolicySettings:
         self._world = world
         self._defaults = defaults
         self._possible: dict[str, list[Texts]] = {}
-        self._history: dict[str, list[tuple[int, tuple[Texts, ...]]]] = {}
+        self._history: dict[str, list[Period]] = {}
+        self._ever: dict[str, dict[GroupPolicies, None]] = {}  # those of all periods
         self._open: dict[str, int] = {}  # requests that may still take effect
         self._touched: dict[tuple[str, str], int] = {}  # group, policy -> when a change of it may have taken effect last
         self._resolved: dict[Texts, GroupPolicies] = {}
+        self._unset = Period(0, ((),), (self._resolve(()),))
 
     # What the operator does.
 
@@ -83,8 +94,7 @@ class PolicySettings:
     def lost_since(self, moment: int) -> None:
         """The power failed, and `offsets.flush` lets go of what was acknowledged since then."""
         for group, history in self._history.items():
-            since = [texts for at, (_, possible) in enumerate(history) if at + 1 == len(history) or history[at + 1][0] >= moment for texts in possible]
-            self._may_be(group, since)
+            self._may_be(group, [texts for period in history[first_at(history, moment) :] for texts in period.texts])
 
     def _check(self, group: str, texts: Texts, what: str) -> None:
         possible = self.texts(group)
@@ -102,27 +112,28 @@ class PolicySettings:
     def _may_be(self, group: str, possible: list[Texts]) -> None:
         kept = list(dict.fromkeys(possible))
         self._possible[group] = kept
-        self._history.setdefault(group, [(0, ((),))]).append((self._world.now, tuple(kept)))
+        resolved = dict.fromkeys([self._resolve(texts) for texts in kept])
+        self._history.setdefault(group, [self._unset]).append(Period(self._world.now, tuple(kept), tuple(resolved)))
+        self._ever.setdefault(group, dict.fromkeys(self._unset.policies)).update(resolved)
 
     # What applies.
 
     def texts(self, group: str) -> list[Texts]:
         return self._possible.get(group) or [()]
 
-    def during(self, group: str, first: int, last: int) -> list[GroupPolicies]:
+    def during(self, group: str, first: int, last: int) -> Sequence[GroupPolicies]:
         """The policies, defaults of the broker included, that the group may have had at some moment between the two."""
         history = self._history.get(group)
         if history is None:
-            return [self._resolve(())]
-        found: dict[GroupPolicies, None] = {}
-        for at, (since, possible) in enumerate(history):
-            until = history[at + 1][0] if at + 1 < len(history) else 1 << 62
-            if since <= last and until >= first:
-                found.update(dict.fromkeys([self._resolve(texts) for texts in possible]))
-        return list(found)
+            return self._unset.policies
+        at = first_at(history, first)
+        end = bisect_left(history, last + 1, at, key=since_of)
+        if end - at == 1:
+            return history[at].policies
+        return tuple(dict.fromkeys([policies for period in history[at:end] for policies in period.policies]))
 
-    def ever(self, group: str) -> list[GroupPolicies]:
-        return self.during(group, 0, 1 << 62)
+    def ever(self, group: str) -> Sequence[GroupPolicies]:
+        return tuple(self._ever.get(group, self._unset.policies))
 
     def touched_at(self, group: str, name: str) -> int:
         """When a change of this policy may have taken effect last; -1: never."""
@@ -135,6 +146,15 @@ class PolicySettings:
         if found is None:
             found = self._resolved[texts] = resolve_known(dict(texts), self._defaults)
         return found
+
+
+def since_of(period: Period) -> int:
+    return period.since
+
+
+def first_at(history: Sequence[Period], moment: int) -> int:
+    """The first period that had not ended before the moment."""
+    return max(0, bisect_left(history, moment, key=since_of) - 1)
 
 
 def as_texts(found: Mapping[str, str]) -> Texts:

@@ -151,23 +151,23 @@ def early_expiry(world: World) -> None:
 
 def lost_record(world: World) -> None:
     records = Records(world)
-    records.stored(("t", 0), 5, b"value", world.now)
+    records.stored(("t", 0), 5, [b"value"], world.now)
     records.skipped(("t", 0), 0, 5, SECOND)
     records.skipped(("t", 0), 5, 6, SECOND)
 
 
 def changed_record(world: World) -> None:
     records = Records(world)
-    records.stored(("t", 0), 5, b"value", world.now)
+    records.stored(("t", 0), 5, [b"value"], world.now)
     records.read(("t", 0), 5, b"value")
     records.read(("t", 0), 5, b"another")
 
 
 def record_deleted_early(world: World) -> None:
     records = Records(world, (), 10 * SECOND)
-    records.stored(("t", 0), 5, b"value", world.now)
+    records.stored(("t", 0), 5, [b"value"], world.now)
     at(world, 11)
-    records.stored(("t", 0), 6, b"newer", world.now)
+    records.stored(("t", 0), 6, [b"newer"], world.now)
     records.forget_before(("t", 0), 6)
     at(world, 20)
     records.forget_before(("t", 0), 7)
@@ -184,8 +184,8 @@ def old_generation_succeeds(world: World) -> None:
 
 def record_twice(world: World) -> None:
     records = Records(world)
-    records.sent(("t", 0), b"value")
-    records.stored(("t", 0), 5, b"value", world.now)
+    records.sent(("t", 0), [b"value"])
+    records.stored(("t", 0), 5, [b"value"], world.now)
     records.read(("t", 0), 6, b"value")
 
 
@@ -226,6 +226,23 @@ def test_a_power_failure_lifts_the_promise_for_its_last_moments(world: World) ->
     offsets.read(PLACE, first, world.now)
     with pytest.raises(Broken):  # what was lost does not come back
         offsets.read(PLACE, second, world.now + 1)
+
+
+def test_a_reply_that_was_read_before_is_compared_again_when_its_records_are_no_longer_known(world: World) -> None:
+    records = Records(world)
+
+    def read(value: bytes) -> None:
+        records.stored(("t", 0), 5, [value], world.now)
+        records.read_whole(("t", 0), 5, b"batch of " + value, 6)
+        assert records.read_again(("t", 0), 5, b"batch of " + value) == 6
+        assert records.read_again(("t", 0), 5, b"another batch") == -1
+        assert records.read_again(("t", 0), 4, b"batch of " + value) == -1
+
+    ways: list[Callable[[], None]] = [lambda: records.lost_since(0), lambda: records.deleted("t"), lambda: records.forget_before(("t", 0), 6)]
+    for forget in ways:
+        read(b"value")
+        forget()
+        assert records.read_again(("t", 0), 5, b"batch of value") == -1
 
 
 def test_the_story_of_one_group_is_not_that_of_another_whose_name_begins_alike(world: World, capsys: pytest.CaptureFixture[str]) -> None:
