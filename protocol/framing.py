@@ -1,7 +1,7 @@
 """Split a byte stream into length-prefixed frames.
 
-What has arrived of a frame grows in one buffer until it is whole: 100 MB that are announced cost nothing, and 100 MB
-that come in chunks of a few bytes cost 100 MB, where a list of the chunks would cost many times as much.
+The chunks of an incomplete frame are kept and joined once, when it is whole. Small ones are merged as they come: 100 MB that
+are announced cost nothing, and 100 MB in chunks of a few bytes cost 100 MB, not a `bytes` object each.
 """
 
 from __future__ import annotations
@@ -15,41 +15,47 @@ frame_size: Final = Struct(">i").unpack_from
 frame_size_bytes: Final = Struct(">i").pack
 
 
+PART_BYTES_MIN: Final = 1_024  # smaller chunks are merged
+
+
 class Framer:
     """Frames of one connection, without their lengths; `frame_bytes_max` is the largest that is read."""
 
-    __slots__ = ("_buffer", "_frame_bytes_max", "_need", "pending")
+    __slots__ = ("_frame_bytes_max", "_need", "_parts", "pending")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._buffer = bytearray()
-        self.pending = 0  # bytes of a frame that is not whole yet
-        self._need = 4  # bytes missing for the next length or frame
+        self._parts: list[bytes] = []  # of the incomplete frame, or of its length
+        self.pending = 0  # bytes of a frame that is not whole yet, its length included
+        self._need = 4  # the size of the next length, or of the frame with its length
 
     def clear(self) -> None:
         """Drop the bytes of an incomplete frame."""
-        self._buffer = bytearray()
+        self._parts = []
         self.pending = 0
         self._need = 4
 
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that `data` completes. Raises ProtocolError for an invalid length; feed nothing after it."""
         frames: list[bytes] = []
-        if self.pending:
-            self._buffer += data
-            self.pending += len(data)
-            if self.pending < self._need:
-                return frames
-            have = memoryview(self._buffer)
-            self._buffer = bytearray()
-            self.pending = 0
-            if self._need > 4:  # copied once, as it may be large
-                frames.append(bytes(have[4 : self._need]))
-                data = bytes(have[self._need :])
-            else:
-                data = bytes(have)
         at = 0
         end = len(data)
+        if self.pending:
+            missing = self._need - self.pending
+            if end < missing:
+                self.pending += end
+                self._keep(data)
+                return frames
+            parts = self._parts
+            self._parts = []
+            self.pending = 0
+            if self._need == 4:
+                data = b"".join(parts) + data
+                end = len(data)
+            else:
+                at = missing
+                parts.append(data if at == end else data[:at])
+                frames.append(b"".join(parts))
         while end - at >= 4:
             (size,) = frame_size(data, at)
             if size < 0 or size > self._frame_bytes_max:
@@ -63,6 +69,13 @@ class Framer:
         else:
             self._need = 4
         if at < end:
-            self._buffer += data[at:]
             self.pending = end - at
+            self._parts.append(data[at + 4 :] if self._need > 4 else data[at:])
         return frames
+
+    def _keep(self, data: bytes) -> None:
+        parts = self._parts
+        if len(parts[-1]) < PART_BYTES_MIN:
+            parts[-1] += data
+        else:
+            parts.append(data)

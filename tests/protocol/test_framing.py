@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import ProtocolError
-from protocol.framing import Framer
+from protocol.framing import PART_BYTES_MIN, Framer
 
 LENGTH = Struct(">i")
 LIMIT = 100 * 1024 * 1024
@@ -46,6 +46,16 @@ def test_a_stream_in_any_chunks_gives_the_same_frames(frames: list[bytes], cuts:
     places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     chunks = [data[begin:end] for begin, end in pairwise(places)]
     assert fed(Framer(40), *chunks) == frames
+
+
+@pytest.mark.parametrize("chunk_bytes", [PART_BYTES_MIN - 1, PART_BYTES_MIN, PART_BYTES_MIN + 1, 3 * PART_BYTES_MIN])
+def test_frames_of_many_parts_are_joined_in_order(chunk_bytes: int) -> None:
+    """Chunks shorter than PART_BYTES_MIN are merged, others kept as they came."""
+    frames = [bytes(n % 251 for n in range(size)) for size in (20 * PART_BYTES_MIN, 1, 0, 5 * PART_BYTES_MIN + 7)]
+    data = stream(frames)
+    framer = Framer(LIMIT)
+    assert fed(framer, *[data[at : at + chunk_bytes] for at in range(0, len(data), chunk_bytes)]) == frames
+    assert framer.pending == 0
 
 
 def test_every_frame_of_a_chunk_comes_at_once_and_the_rest_waits() -> None:
