@@ -1,7 +1,7 @@
 """Members of groups by real clients, each a process that can be killed: what they are told, and what they say happened.
 
 A Java member lives in a JVM that has others too, unless it is to be killed: `alone`. The programs are in `programs/` and in
-`java/MemberProbe.java`; they all speak the words of `programs/life.py`.
+`java/MemberProbe.java`; they all speak the words of `programs/life.py`. Producers, which belong to no group, are hosted the same way.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tests.oracle import CACHE, JAVA, make_cache
 from tests.running import environment
 
-MEMBER_PROBE = Path(__file__).parent / "java" / "MemberProbe.java"
+JAVA_SOURCES = Path(__file__).parent / "java"
+MEMBER_PROBE, PRODUCER_PROBE = "MemberProbe", "ProducerProbe"
 AWAIT_SECONDS = 40.0  # a busy machine starts five interpreters and a JVM in that time
 END_SECONDS = 10.0
 COMPILE_SECONDS = 120
@@ -50,6 +51,12 @@ JAVA_CLIENT = Kind("java", "", True, "FencedInstanceIdException")
 KINDS = (KAFKA_PYTHON, AIOKAFKA, CONFLUENT, JAVA_CLIENT)
 
 
+class Listener(Protocol):
+    name: str
+
+    def hear(self, event: Event) -> None: ...
+
+
 class Host:
     """A process with members in it, whose lines are given to those that they are about."""
 
@@ -64,11 +71,11 @@ class Host:
                 text=True,
                 env=environment(PYTHONWARNINGS="ignore"),
             )
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, Listener] = {}
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def add(self, member: Member) -> None:
+    def add(self, member: Listener) -> None:
         self._members[member.name] = member
 
     def write(self, command: Event) -> None:
@@ -209,14 +216,20 @@ def python_host(kind: Kind, errors: Path) -> Host:
     return Host([sys.executable, "-P", "-m", f"tests.clients.programs.{kind.program}"], errors)
 
 
+def python_producer_host(kind: Kind, errors: Path) -> Host:
+    return Host([sys.executable, "-P", "-m", "tests.clients.programs.producer", kind.name], errors)
+
+
 def compiled_probe(jars: Path) -> Path:
-    """The folder of the probe's classes, compiled once for each change of it."""
-    classes = CACHE / f"member-probe-{hashlib.sha256(MEMBER_PROBE.read_bytes()).hexdigest()[:16]}"
+    """The folder of the probes' classes, compiled once for each change of one."""
+    sources = [JAVA_SOURCES / f"{name}.java" for name in (MEMBER_PROBE, PRODUCER_PROBE)]
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    classes = CACHE / f"member-probe-{digest[:16]}"
     if not classes.is_dir():
         make_cache()
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
             made = Path(folder) / "classes"
-            command = ["javac", "--release", JAVA_RELEASE, "-cp", f"{jars}/*", "-d", str(made), str(MEMBER_PROBE)]
+            command = ["javac", "--release", JAVA_RELEASE, "-cp", f"{jars}/*", "-d", str(made), *map(str, sources)]
             subprocess.run(command, check=True, timeout=COMPILE_SECONDS)
             (made / "log4j2.properties").write_text("rootLogger.level=off\n")
             with contextlib.suppress(OSError):  # another process was faster
@@ -224,6 +237,6 @@ def compiled_probe(jars: Path) -> Path:
     return classes
 
 
-def java_host(jars: Path, classes: Path, errors: Path) -> Host:
+def java_host(jars: Path, classes: Path, errors: Path, program: str = MEMBER_PROBE) -> Host:
     options = ["-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={classes / 'log4j2.properties'}", "-cp", f"{classes}:{jars}/*"]
-    return Host([*JAVA, *options, "MemberProbe"], errors)
+    return Host([*JAVA, *options, program], errors)

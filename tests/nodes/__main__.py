@@ -8,13 +8,15 @@ import shutil
 import statistics
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
-from tests.clients.members import AIOKAFKA, CONFLUENT, JAVA_CLIENT, KAFKA_PYTHON, Host, Kind, compiled_probe, java_host
+from tests.clients.members import AIOKAFKA, CONFLUENT, JAVA_CLIENT, KAFKA_PYTHON, MEMBER_PROBE, Host, Kind, compiled_probe, java_host
 from tests.nodes.campaign import Campaign
-from tests.oracle import kafka_jars
+from tests.oracle import KAFKA_VERSION, kafka_jars
 
 ROUNDS = 8
 MEDIAN_SECONDS_MAX = 1.0
@@ -38,12 +40,12 @@ def main(arguments: list[str]) -> int:
     except (pytest.skip.Exception, OSError) as missing:
         tell(f"nodes: without Kafka's Java client: {missing}")
 
-    def jvm() -> Host:
+    def jvm(program: str = MEMBER_PROBE) -> Host:
         assert jars is not None
         assert classes is not None
-        return java_host(jars, classes, folder / "java.errors")
+        return java_host(jars, classes, folder / f"{program}.errors", program)
 
-    tell(f"nodes: {given.rounds} kills of {given.nodes} nodes, seed {seed}, members by {', '.join(map(str, kinds))}")
+    tell(f"nodes: {given.rounds} kills of {given.nodes} nodes, seed {seed}, consumers and producers: {', '.join(map(version_of, kinds))}")
     campaign = Campaign(folder, seed, kinds, jvm, tell, given.nodes)
     try:
         campaign.run(given.rounds)
@@ -66,6 +68,13 @@ def main(arguments: list[str]) -> int:
     if not given.keep:
         shutil.rmtree(folder)
     return bool(campaign.wrong)
+
+
+def version_of(kind: Kind) -> str:
+    if kind is JAVA_CLIENT:
+        return f"{kind} {KAFKA_VERSION}"
+    library = f" with librdkafka {confluent_kafka.libversion()[0]}" if kind is CONFLUENT else ""
+    return f"{kind} {version(kind.name)}{library}"
 
 
 def tell(line: str) -> None:

@@ -1,8 +1,8 @@
 """Kills nodes under real clients, and checks what was promised to them.
 
-A static group of one member by each client consumes what an idempotent producer sends; before each round the nodes are settled. A round
-kills a random node, the controller, the group's coordinator, or two nodes at once, with SIGKILL. The supervisor starts them again. In the
-end each node is drained and restarted in turn, as for an upgrade.
+A static group of one member by each client consumes what an idempotent producer of each client sends, and a ledger of further groups
+commits numbers; before each round the nodes are settled. A round kills a random node, the controller, the group's coordinator, or two
+nodes at once, with SIGKILL. The supervisor starts them again. In the end each node is drained and restarted in turn, as for an upgrade.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from protocol.records import read_assignment
-from tests.clients.members import JAVA_CLIENT, Event, Host, Kind, Member, Place, python_host
-from tests.clients.membership import TOPIC, Feed
+from tests.clients.members import JAVA_CLIENT, PRODUCER_PROBE, Event, Host, Kind, Member, Place, python_host, python_producer_host
+from tests.clients.membership import TOPIC
 from tests.nodes.cluster import Nodes, ServiceProbe
+from tests.nodes.ledger import Ledger
+from tests.nodes.producers import Sender, broken_promises, read_log
 from tests.running import wait_until
 from tests.support.lasting import create_topic
 
@@ -34,8 +36,9 @@ Seats = dict[str, tuple[str, frozenset[Place]]]  # by instance: member id and as
 
 
 class Kill(NamedTuple):
-    """One round: the killed nodes, and the seconds until all was served, and until the group was stable."""
+    """One round: what was killed, and the seconds until all was served, and until all groups were stable."""
 
+    what: str
     victims: tuple[int, ...]
     service_seconds: float
     stable_seconds: float
@@ -49,7 +52,7 @@ class Campaign:
         folder: Path,
         seed: int,
         kinds: Sequence[Kind],
-        jvm: Callable[[], Host],
+        jvm: Callable[..., Host],
         tell: Callable[[str], None],
         nodes: int = 3,
         sessions_ms: Mapping[Kind, int] | None = None,
@@ -67,6 +70,8 @@ class Campaign:
         self._tell = tell
         self._hosts: list[Host] = []
         self.members: list[Member] = []
+        self.senders: list[Sender] = []
+        self.ledger = Ledger(self.nodes, (PROBED, 0), self.wrong.append)
         self._seats: Seats = {}
 
     def run(self, rounds: int) -> None:
@@ -78,34 +83,37 @@ class Campaign:
         self.end()
 
     def begin(self) -> ServiceProbe:
-        """Start the nodes and the members, and wait until all members have their seats."""
+        """Start the nodes, the producers and the members, and wait until all members have their seats."""
         nodes = self.nodes
         nodes.start()
         create_topic(nodes.port(1), TOPIC, PARTITIONS)
         create_topic(nodes.port(2), PROBED, PARTITIONS)
         nodes.await_settled()
-        self._feed = Feed(nodes.bootstrap, PARTITIONS)
         probe = ServiceProbe(nodes, PROBED, PARTITIONS)
         probe.seconds(())
         for kind in self._kinds:
+            self._start_producer(kind)
             self._start(kind)
-        self._feed.begin()
+        self.ledger.begin()
         wait_until(self._all_seated, START_SECONDS, 0.1, lambda: (self.seated(), [one.events[-5:] for one in self.members]))
         self._seats = self.seated()
         for member in self.members:
             member.await_progress()
             member.steady_from = len(member.events)
+        self._rebalances = nodes.rebalances(GROUP)
         return probe
 
     def end(self) -> None:
-        """Check what was promised to producer and members."""
-        self._feed.end()
+        """Check what was promised to producers and members."""
+        self.ledger.end()
+        for sender in self.senders:
+            sender.finish()
+        self.wrong += broken_promises(self.senders, read_log(self.nodes.bootstrap, TOPIC, PARTITIONS))
         self._check_all_consumed()
         self._check_members()
 
     def close(self) -> None:
-        if hasattr(self, "_feed"):
-            self._feed.close()
+        self.ledger.close()
         for host in self._hosts:
             host.kill()
         self.nodes.close()
@@ -117,6 +125,13 @@ class Campaign:
         member = Member(kind, host, f"{instance}-0", instance, True)
         self.members.append(member)
         member.do("start", bootstrap=self.nodes.bootstrap, group=GROUP, topics=[TOPIC], instance=instance, session_ms=self._sessions_ms.get(kind, SESSION_MS))
+
+    def _start_producer(self, kind: Kind) -> None:
+        host = self._jvm(PRODUCER_PROBE) if kind is JAVA_CLIENT else python_producer_host(kind, self._folder / f"{kind.name}-producer.errors")
+        self._hosts.append(host)
+        sender = Sender(kind, host)
+        self.senders.append(sender)
+        sender.start(self.nodes.bootstrap, TOPIC, PARTITIONS)
 
     # Rounds.
 
@@ -130,8 +145,7 @@ class Campaign:
         nodes.kill(*victims)
         service = probe.seconds(victims)
         stable = self._await_stable(begin)
-        kill = Kill(victims, service, stable)
-        self.kills.append(kill)
+        self.kills.append(Kill(what, victims, service, stable))
         self._check_offsets(promised)
         self._tell(f"nodes: kill {len(self.kills)}: {what}, nodes {victims}: {service:.2f} s without service, stable after {stable:.2f} s")
         nodes.await_settled()
@@ -146,8 +160,8 @@ class Campaign:
         promised = self.promised()
         nodes.signal(signal.SIGTERM, id)
         service = probe.seconds((id,))
-        if self.seated() != self._seats:
-            self.wrong.append(f"the group has changed while node {id} was restarted in order: {self.seated()}")
+        if self.seated() != self._seats or not self.ledger.stable():
+            self.wrong.append(f"a group has changed while node {id} was restarted in order: {self.seated()}")
         self._check_offsets(promised)
         nodes.await_settled()
         self._tell(f"nodes: node {id} restarted in order: {service:.2f} s without service")
@@ -187,19 +201,20 @@ class Campaign:
         return seats.keys() == {one.instance for one in self.members} and all(seats[one.seat][1] == one.places for one in self.members)
 
     def _await_stable(self, begin: float) -> float:
-        """Until the group has the same members with the same partitions, as its coordinator has it."""
+        """Until each group has the same members with the same partitions, as its coordinator has it."""
         until = begin + 6 * STABLE_SECONDS
-        while (seats := self.seated()) != self._seats:
+        while (seats := self.seated()) != self._seats or not self.ledger.stable():
             if time.monotonic() > until:
-                self.wrong.append(f"after kill {len(self.kills) + 1} the group is not as it was: {seats}, and was {self._seats}")
+                self.wrong.append(f"after kill {len(self.kills) + 1} a group is not as it was: {seats}, and was {self._seats}")
                 break
             time.sleep(0.02)
         stable = time.monotonic() - begin
         if stable > STABLE_SECONDS:
-            self.wrong.append(f"after kill {len(self.kills) + 1} the group was stable after {stable:.1f} s")
+            self.wrong.append(f"after kill {len(self.kills) + 1} all groups were stable after {stable:.1f} s")
         return stable
 
     def _check_offsets(self, promised: dict[Place, int]) -> None:
+        self.ledger.check()
         committed: dict[Place, int] = wait_until(lambda: self.nodes.committed(GROUP), STABLE_SECONDS) if promised else {}
         for place, offset in promised.items():
             if committed.get(place, -1) < offset:
@@ -209,9 +224,9 @@ class Campaign:
 
     def _check_all_consumed(self) -> None:
         """Every acknowledged record is consumed, and its offset committed."""
-        sent = self._feed.sent
+        sent = {value for sender in self.senders for value in sender.stored}
         until = time.monotonic() + END_SECONDS
-        while (lost := sent.keys() - self._consumed()) and time.monotonic() < until:
+        while (lost := sent - self._consumed()) and time.monotonic() < until:
             time.sleep(0.1)
         if lost:
             self.wrong.append(f"{len(lost)} of {len(sent)} acknowledged records were not consumed, such as {sorted(lost)[:3]}")
@@ -226,13 +241,18 @@ class Campaign:
             noticed: list[Event] = member.disturbances()
             if noticed:
                 self.wrong.append(f"{member.instance} noticed {len(noticed)} times, first {noticed[0]}")
+        if (rebalances := self.nodes.rebalances(GROUP)) != self._rebalances:
+            self.wrong.append(f"the group was rebalanced: {rebalances[len(self._rebalances) :]}")
 
     def summary(self) -> str:
-        service = sorted(kill.service_seconds for kill in self.kills)
-        stable = max(kill.stable_seconds for kill in self.kills)
+        service = {what: [kill.service_seconds for kill in self.kills if what in ("all", kill.what)] for what in ("all", *VICTIMS)}
+        figures = [f"{what} {statistics.median(seconds):.2f} (longest {max(seconds):.2f})" for what, seconds in service.items() if seconds]
         return (
-            f"nodes: {len(self.kills)} kills, {self.records} records; seconds without service: median {statistics.median(service):.2f}, "
-            f"longest {service[-1]:.2f}; group stable after at most {stable:.2f} s; broken promises: {len(self.wrong)}"
+            f"nodes: {len(self.kills)} kills; median of seconds without service: {', '.join(figures)}\n"
+            f"nodes: all groups stable after at most {max(kill.stable_seconds for kill in self.kills):.2f} s\n"
+            f"nodes: {self.records} records acknowledged ({', '.join(f'{one.kind} {len(one.stored)}' for one in self.senders)}), "
+            f"{self.ledger.commits} commits of {len(self.ledger.accounts)} further groups\n"
+            f"nodes: broken promises: {len(self.wrong)}"
         )
 
 

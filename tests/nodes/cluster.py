@@ -138,6 +138,11 @@ class Nodes:
                 return None if found.error_code else found
         return None
 
+    def rebalances(self, group: str) -> list[str]:
+        """The causes that were logged. A leader that joins again gives no other member a reason to move: kafka-python's does while it learns of a topic."""
+        lines = [line for line in self.lines if line["event"] == "group" and line["group"] == group and line["to"] == "preparing"]
+        return [line["cause"] for line in lines if line["cause"] != "leader_rejoined"]
+
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """The offsets of a group; empty while its coordinator does not answer."""
         with suppress(OSError):

@@ -71,14 +71,10 @@ def check_unchanged(before: dict[str, str], after: dict[str, str]) -> None:
             assert after[name] == value, name
 
 
-def rebalances(nodes: Nodes) -> list[str]:
-    return [line["cause"] for line in nodes.lines if line["event"] == "group" and line["group"] == GROUP and line["to"] == "preparing"]
-
-
 def test_a_frozen_node_keeps_its_logs_and_its_members_their_seats(campaign: Campaign) -> None:
     nodes = campaign.nodes
     campaign.begin()
-    seats, before = campaign.seated(), rebalances(nodes)
+    seats, before = campaign.seated(), nodes.rebalances(GROUP)
     coordinator = nodes.coordinator(GROUP)
     committed = nodes.committed(GROUP)
     status, led = freeze(nodes, coordinator)
@@ -94,7 +90,7 @@ def test_a_frozen_node_keeps_its_logs_and_its_members_their_seats(campaign: Camp
     check_unchanged(status, nodes.status(coordinator))
     assert [line["event"] for line in nodes.lines if line["event"] in ("node does not answer and is killed", "node has ended and is started again")] == []
     assert before
-    assert rebalances(nodes) == before
+    assert nodes.rebalances(GROUP) == before
 
     campaign.end()
     assert campaign.wrong == []

@@ -1,0 +1,127 @@
+"""Groups of one static member each, whose commits are compared with what their coordinators have after a kill.
+
+A member of a real client commits again after a kill, which would hide that an earlier commit was lost. Here a group commits a rising
+number, stops at the first request that is not answered with success, and goes on only after `check` has compared.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from protocol.errors import ErrorCode
+from tests.nodes.cluster import Nodes
+from tests.running import wait_until
+from tests.support.lasting import Actor, hand_out
+
+GROUPS = 12
+PAUSE_SECONDS = 0.02  # between two commits of each group
+CHECK_SECONDS = 30.0
+MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+Place = tuple[str, int]
+
+
+class Account:
+    """One group: its member, and what was asked and acknowledged."""
+
+    def __init__(self, nodes: Nodes, group: str) -> None:
+        self.group = group
+        self.asked = self.acknowledged = self.commits = 0
+        self.waits = False  # for `check`
+        self._nodes = nodes
+        self._actor = Actor(0, group, "ledger")
+
+    def join(self) -> None:
+        self._connect()
+        reply = self._actor.join()
+        assert not reply.error_code, reply
+        hand_out(self._actor)
+
+    def _connect(self) -> None:
+        coordinator = wait_until(lambda: max(self._nodes.coordinator(self.group), 0), CHECK_SECONDS)
+        self._actor.connect(self._nodes.port(coordinator))
+
+    def commit(self, place: Place) -> str:
+        """Commit the next number; returns what no member may hear."""
+        self.asked += 1
+        try:
+            code = self._actor.commit(*place, self.asked)
+        except OSError:
+            self.waits = True
+            return ""
+        if code:
+            self.waits = True
+            return "" if code in MOVED else f"a commit of {self.group} was answered {ErrorCode(code).name}"
+        self.acknowledged = self.asked
+        self.commits += 1
+        return ""
+
+    @property
+    def stable(self) -> bool:
+        """Whether its coordinator has the group with the same member."""
+        found = self._nodes.described(self.group)
+        return found is not None and found.group_state == "Stable" and [one.member_id for one in found.members] == [self._actor.member_id]
+
+    def check(self, place: Place) -> str:
+        """Compare with what the coordinator has, and go on; returns what is wrong."""
+        stored = wait_until(lambda: self._nodes.committed(self.group), CHECK_SECONDS).get(place, 0) if self.acknowledged else 0
+        lost = not self.acknowledged <= stored <= self.asked
+        if self.waits:
+            self._connect()
+            self.waits = False
+        return f"{self.group} is committed to {stored}; {self.acknowledged} was acknowledged and {self.asked} asked" if lost else ""
+
+    def close(self) -> None:
+        self._actor.close()
+
+
+class Ledger:
+    """All groups, and the thread that commits."""
+
+    def __init__(self, nodes: Nodes, place: Place, wrong: Callable[[str], None]) -> None:
+        self.accounts = [Account(nodes, f"ledger-{number}") for number in range(GROUPS)]
+        self._place = place
+        self._wrong = wrong
+        self._turn = threading.Lock()  # one of the two uses the connections
+        self._enough = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def begin(self) -> None:
+        for account in self.accounts:
+            account.join()
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._enough.wait(PAUSE_SECONDS):
+            with self._turn:
+                for account in self.accounts:
+                    if not account.waits:
+                        self._note(account.commit(self._place))
+
+    def _note(self, problem: str) -> None:
+        if problem:
+            self._wrong(problem)
+
+    def stable(self) -> bool:
+        return all(account.stable for account in self.accounts)
+
+    def check(self) -> None:
+        with self._turn:
+            for account in self.accounts:
+                self._note(account.check(self._place))
+
+    @property
+    def commits(self) -> int:
+        return sum(account.commits for account in self.accounts)
+
+    def end(self) -> None:
+        self._enough.set()
+        self._thread.join()
+        self.check()
+
+    def close(self) -> None:
+        self._enough.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        for account in self.accounts:
+            account.close()

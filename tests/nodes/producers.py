@@ -1,0 +1,85 @@
+"""Producers by real clients that go on while nodes are killed, and whether the log has what was acknowledged to them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import confluent_kafka
+from confluent_kafka import TopicPartition
+
+from tests.clients.members import Event, Host, Kind
+from tests.running import wait_until
+
+FINISH_SECONDS = 60.0
+READ_SECONDS = 60.0
+PAUSE_SECONDS = 0.02  # between two records of one producer
+
+
+class Sender:
+    """One producer; `stored` has its acknowledged records."""
+
+    def __init__(self, kind: Kind, host: Host) -> None:
+        self.kind = kind
+        self.name = f"{kind.name}-producer"
+        self.stored: dict[str, tuple[int, int]] = {}  # partition and offset by value
+        self.refused: list[Event] = []
+        self._finished = False
+        self._host = host
+        host.add(self)
+
+    def hear(self, event: Event) -> None:
+        match event["event"]:
+            case "stored":
+                self.stored[event["value"]] = (event["partition"], event["offset"])
+            case "refused":
+                self.refused.append(event)
+            case "finished":
+                self._finished = True
+
+    def start(self, bootstrap: str, topic: str, partitions: int) -> None:
+        settings = {"bootstrap": bootstrap, "name": self.name, "topic": topic, "partitions": partitions, "pause_seconds": PAUSE_SECONDS}
+        self._host.write({"do": "start"} | settings)
+
+    def finish(self) -> None:
+        """Send nothing more, and wait until the rest is acknowledged or refused."""
+        self._host.write({"do": "finish"})
+        wait_until(lambda: self._finished, FINISH_SECONDS, 0.05, lambda: (self.name, self._host.said()[-2000:]))
+
+
+def broken_promises(senders: Sequence[Sender], log: dict[tuple[int, int], str]) -> list[str]:
+    """Acknowledged records that the log does not have at their offsets, refused ones, and values that it has twice."""
+    wrong = []
+    for sender in senders:
+        lost = [value for value, place in sender.stored.items() if log.get(place) != value]
+        if lost:
+            wrong.append(f"{len(lost)} of {len(sender.stored)} records that were acknowledged to {sender.name} are not in the log, such as {lost[:3]}")
+        if sender.refused:
+            wrong.append(f"{len(sender.refused)} records of {sender.name} were refused, first {sender.refused[0]}")
+        if not sender.stored:
+            wrong.append(f"no record of {sender.name} was acknowledged")
+    if twice := [value for value, times in Counter(log.values()).items() if times > 1]:
+        wrong.append(f"{len(twice)} records of idempotent producers are in the log twice, such as {twice[:3]}")
+    return wrong
+
+
+def read_log(bootstrap: str, topic: str, partitions: int) -> dict[tuple[int, int], str]:
+    """All values of a topic, by partition and offset."""
+    found: dict[tuple[int, int], str] = {}
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "reads everything", "enable.auto.commit": False, "log_level": 0})
+    try:
+        ends = {one: consumer.get_watermark_offsets(TopicPartition(topic, one), READ_SECONDS)[1] for one in range(partitions)}
+        left = {partition for partition, end in ends.items() if end}
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
+        until = time.monotonic() + READ_SECONDS
+        while left:
+            assert time.monotonic() < until, (left, ends)
+            for one in consumer.consume(1_000, 0.5):
+                assert one.error() is None, one.error()
+                found[one.partition(), one.offset()] = one.value().decode()
+                if one.offset() + 1 >= ends[one.partition()]:
+                    left.discard(one.partition())
+    finally:
+        consumer.close()
+    return found
