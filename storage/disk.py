@@ -195,23 +195,30 @@ class OsLock:
 class OsByteLocks:
     """Open-file-description locks where the system has them, which belong to this object alone.
 
-    Otherwise locks of the process: no other descriptor of the file may be closed while it runs.
+    Otherwise locks of the process: no other descriptor of a file may be closed while it runs. The bytes are spread over several files,
+    because the system goes through all locks of a file with each call: with 10,000 logs in one file that is a third of a start.
     """
 
     def __init__(self, path: str) -> None:
-        self._path = path
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._paths = [path, *(f"{path}.{number}" for number in range(1, LOCK_FILES))]
+        self._descriptors: list[int] = []
+        try:
+            for one in self._paths:
+                self._descriptors.append(os.open(one, os.O_RDWR | os.O_CREAT, 0o644))
+        except BaseException:
+            self.close()
+            raise
 
     def take(self, at: int) -> bool:
-        return _lock_byte(self._descriptor, fcntl.F_WRLCK, at)
+        return _lock_byte(self._descriptors[file_of(at)], fcntl.F_WRLCK, at)
 
     def drop(self, at: int) -> None:
-        _lock_byte(self._descriptor, fcntl.F_UNLCK, at)
+        _lock_byte(self._descriptors[file_of(at)], fcntl.F_UNLCK, at)
 
     def work(self, at: int) -> bool:
         if _OWN_LOCKS is None:  # a second lock of this process would not be refused anywhere
             return self.take(at)
-        other = os.open(self._path, os.O_RDWR)
+        other = os.open(self._paths[file_of(at)], os.O_RDWR)
         try:
             return self.take(at) and not _lock_byte(other, fcntl.F_WRLCK, at)
         except OSError:
@@ -222,9 +229,17 @@ class OsByteLocks:
                 self.drop(at)
 
     def close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
+        descriptors, self._descriptors = self._descriptors, []
+        for descriptor in descriptors:
             os.close(descriptor)
+
+
+LOCK_FILES: Final = 16  # never changes: nodes of two versions must lock a log in the same file
+
+
+def file_of(at: int) -> int:
+    """The number of the file in which this byte is locked. The lowest bit of a log's byte is always set (`owners.byte_of`)."""
+    return (at >> 1) % LOCK_FILES
 
 
 _OWN_LOCKS: Final = getattr(fcntl, "F_OFD_SETLK", None) if sys.platform == "linux" and sys.maxsize > 1 << 32 else None

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from storage import LogId
+from storage.disk import LOCK_FILES, OsByteLocks, file_of
 from storage.owners import byte_of
 from tests.running import environment
 
@@ -114,3 +115,19 @@ def test_a_file_system_with_locks_is_told_and_a_probe_drops_no_other_lock(hold: 
     first("drop", SECOND)
     assert second("take", SECOND) == "True"
     assert first("work", SECOND) == "False", "another process holds the byte"
+
+
+def test_locks_of_many_logs_are_spread_evenly_over_files(tmp_path: Path) -> None:
+    """The system goes through all locks of a file with each call."""
+    bytes_of_logs = [byte_of(LogId("orders", number)) for number in range(100 * LOCK_FILES)]
+    numbers = [file_of(at) for at in bytes_of_logs]
+    assert max(numbers.count(number) for number in range(LOCK_FILES)) < 150
+    locks = OsByteLocks(str(tmp_path / "locks"))
+    assert all(map(locks.take, bytes_of_logs))
+    locks.close()
+    assert len(list(tmp_path.iterdir())) == LOCK_FILES
+
+
+def test_the_file_of_a_byte_never_changes() -> None:
+    """Nodes of different versions run on one directory during an upgrade."""
+    assert (LOCK_FILES, file_of(FIRST), file_of(SECOND)) == (16, (FIRST >> 1) % 16, (SECOND >> 1) % 16)
