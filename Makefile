@@ -130,6 +130,7 @@ compiled-test: setup ## the tests, real clients, kills, Apache Kafka beside it a
 		-m "not alone and not clients and not kafka and not plain" tests/protocol tests/coordinator tests/storage tests/history tests/broker
 	@$(COMPILED) $(BIN)/python -P -m pytest $(AGAIN) -p project.only_compiled --import-mode=append -n 3 -m "clients and not kafka and not plain" tests/clients tests/broker
 	@$(COMPILED) $(BIN)/python -P -m tests.soak --kills 4
+	@$(COMPILED) $(BIN)/python -P -m tests.nodes --rounds 3
 	@$(COMPILED) $(BIN)/python -P -m tests.sequences --minutes 1 || test $$? = 2
 	@$(COMPILED) $(BIN)/python -P -m pytest --import-mode=append tests/project/test_wheel.py
 

@@ -26,6 +26,7 @@ from broker.settings.descriptors import Descriptors, divide_descriptors, memory_
 from broker.settings.listeners import format_endpoint
 from broker.stores.port import BrokerStore
 from broker.wiring import Broker
+from storage.disk import LOCK_FILES
 
 # An orderly stop takes at most three seconds: first appends in progress settle, then clients read their replies, then all
 # logs are flushed with the time that is left. The rest is for the last log lines (half a second) and the process exit.
@@ -41,7 +42,8 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 def serve(config: Config) -> int:
     """Serve until SIGTERM or SIGINT and return the exit code. Raises StartError when the broker cannot start."""
-    descriptors = divide_descriptors(raise_limit(), len(config.listeners) * ADDRESSES_PER_LISTENER)
+    lock_files = LOCK_FILES if config.cluster_nodes > 1 and not config.store else 0
+    descriptors = divide_descriptors(raise_limit(), len(config.listeners) * ADDRESSES_PER_LISTENER + lock_files)
     config = with_connections(config, descriptors, memory_bytes())
     loop_factory, buffered = choose_loop(config.event_loop)
     with asyncio.Runner(loop_factory=loop_factory) as runner:

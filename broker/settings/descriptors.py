@@ -32,13 +32,13 @@ class Descriptors(NamedTuple):
     reserve_from: int
 
 
-def divide_descriptors(limit: int, listening: int) -> Descriptors:
-    """Raises StartError when the limit is too small for any client."""
-    if limit < LIMIT_MIN + listening:
+def divide_descriptors(limit: int, kept: int) -> Descriptors:
+    """`kept`: open all the time besides `FIXED`. Raises StartError when the limit is too small for any client."""
+    if limit < LIMIT_MIN + kept:
         raise StartError(
-            f"{limit} open files are allowed, and a broker needs {LIMIT_MIN + listening}: raise the limit (ulimit -n, LimitNOFILE)", ExitCode.PLATFORM
+            f"{limit} open files are allowed, and a broker needs {LIMIT_MIN + kept}: raise the limit (ulimit -n, LimitNOFILE)", ExitCode.PLATFORM
         )
-    fixed = FIXED + listening
+    fixed = FIXED + kept
     working = min(max(limit // 4, WORKING_MIN), WORKING_MAX)
     left = limit - fixed - working
     logs = min(max(left // 4, LOGS_MIN), LOGS_MAX)

@@ -101,7 +101,8 @@ class Host:
         self._reader.join(END_SECONDS)
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
-                stream.close()
+                with contextlib.suppress(BrokenPipeError):  # it had ended, and a command is still in the buffer
+                    stream.close()
 
 
 class Member:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from broker.runtime.build import build
 from protocol.records import read_assignment
 from tests.clients.members import JAVA_CLIENT, PRODUCER_PROBE, Event, Host, Kind, Member, Place, python_host, python_producer_host
 from tests.clients.membership import TOPIC
@@ -241,6 +242,8 @@ class Campaign:
             noticed: list[Event] = member.disturbances()
             if noticed:
                 self.wrong.append(f"{member.instance} noticed {len(noticed)} times, first {noticed[0]}")
+        if (builds := self.nodes.builds()) != {build()}:
+            self.wrong.append(f"the nodes run {builds}, and this test {build()}")
         if (rebalances := self.nodes.rebalances(GROUP)) != self._rebalances:
             self.wrong.append(f"the group was rebalanced: {rebalances[len(self._rebalances) :]}")
 
@@ -252,7 +255,7 @@ class Campaign:
             f"nodes: all groups stable after at most {max(kill.stable_seconds for kill in self.kills):.2f} s\n"
             f"nodes: {self.records} records acknowledged ({', '.join(f'{one.kind} {len(one.stored)}' for one in self.senders)}), "
             f"{self.ledger.commits} commits of {len(self.ledger.accounts)} further groups\n"
-            f"nodes: broken promises: {len(self.wrong)}"
+            f"nodes: broken promises: {len(self.wrong)} ({build()})"
         )
 
 

@@ -143,6 +143,10 @@ class Nodes:
         lines = [line for line in self.lines if line["event"] == "group" and line["group"] == group and line["to"] == "preparing"]
         return [line["cause"] for line in lines if line["cause"] != "leader_rejoined"]
 
+    def builds(self) -> set[str]:
+        """Compiled or plain, and the version of Python, as the nodes say."""
+        return {line["build"] for line in self.lines if line["event"] == "listening"}
+
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """The offsets of a group; empty while its coordinator does not answer."""
         with suppress(OSError):

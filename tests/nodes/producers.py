@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
 import confluent_kafka
 from confluent_kafka import TopicPartition
@@ -25,7 +26,7 @@ class Sender:
         self.name = f"{kind.name}-producer"
         self.stored: dict[str, tuple[int, int]] = {}  # partition and offset by value
         self.refused: list[Event] = []
-        self._finished = False
+        self.finished = False
         self._host = host
         host.add(self)
 
@@ -36,7 +37,7 @@ class Sender:
             case "refused":
                 self.refused.append(event)
             case "finished":
-                self._finished = True
+                self.finished = True
 
     def start(self, bootstrap: str, topic: str, partitions: int) -> None:
         settings = {"bootstrap": bootstrap, "name": self.name, "topic": topic, "partitions": partitions, "pause_seconds": PAUSE_SECONDS}
@@ -44,8 +45,10 @@ class Sender:
 
     def finish(self) -> None:
         """Send nothing more, and wait until the rest is acknowledged or refused."""
-        self._host.write({"do": "finish"})
-        wait_until(lambda: self._finished, FINISH_SECONDS, 0.05, lambda: (self.name, self._host.said()[-2000:]))
+        process = self._host.process
+        with suppress(BrokenPipeError):
+            self._host.write({"do": "finish"})
+        wait_until(lambda: self.finished or process.poll() is not None, FINISH_SECONDS, 0.05, lambda: (self.name, self._host.said()[-2000:]))
 
 
 def broken_promises(senders: Sequence[Sender], log: dict[tuple[int, int], str]) -> list[str]:
@@ -59,6 +62,8 @@ def broken_promises(senders: Sequence[Sender], log: dict[tuple[int, int], str]) 
             wrong.append(f"{len(sender.refused)} records of {sender.name} were refused, first {sender.refused[0]}")
         if not sender.stored:
             wrong.append(f"no record of {sender.name} was acknowledged")
+        if not sender.finished:
+            wrong.append(f"{sender.name} has ended by itself")
     if twice := [value for value, times in Counter(log.values()).items() if times > 1]:
         wrong.append(f"{len(twice)} records of idempotent producers are in the log twice, such as {twice[:3]}")
     return wrong

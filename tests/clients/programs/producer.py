@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, Protocol
 import aiokafka
 import confluent_kafka
 import kafka
+import kafka.errors
+from confluent_kafka import KafkaException
 
 from tests.clients.programs.life import read_commands, say
 
@@ -141,7 +143,12 @@ def main(client: str) -> None:
     for number in count():
         if not commands.empty():
             break
-        producer.send(f"{client}-{number}", number % settings.partitions)
+        value = f"{client}-{number}"
+        try:
+            producer.send(value, number % settings.partitions)
+        except (KafkaException, kafka.errors.KafkaError) as error:
+            say_refused(value, error)
+            break
         time.sleep(settings.pause_seconds)
     producer.finish()
     say("finished")

@@ -1,0 +1,116 @@
+"""What the kills of nodes are judged by notices what it should."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.clients.members import KAFKA_PYTHON
+from tests.nodes.ledger import Account
+from tests.nodes.producers import Sender, broken_promises
+
+PLACE = ("probed", 0)
+
+
+class FakeHost:
+    """Hears what a producer's process would say."""
+
+    listener: Any
+
+    def add(self, listener: Any) -> None:
+        self.listener = listener
+
+
+def sender(*events: dict[str, Any]) -> Sender:
+    made = Sender(KAFKA_PYTHON, FakeHost())  # type: ignore[arg-type]
+    for event in (*events, {"event": "finished"}):
+        made.hear(json.loads(json.dumps(event)))
+    return made
+
+
+def stored(value: str, partition: int, offset: int) -> dict[str, Any]:
+    return {"event": "stored", "value": value, "partition": partition, "offset": offset}
+
+
+def test_acknowledged_records_at_their_offsets_break_no_promise() -> None:
+    assert broken_promises([sender(stored("a", 0, 0), stored("b", 1, 4))], {(0, 0): "a", (1, 4): "b", (1, 3): "not heard of"}) == []
+
+
+@pytest.mark.parametrize(
+    ("log", "wrong"),
+    [
+        ({(1, 4): "b"}, "1 of 2 records that were acknowledged"),
+        ({(0, 0): "c", (1, 4): "b"}, "1 of 2 records that were acknowledged"),  # another took its offset
+        ({(0, 0): "a", (0, 1): "a", (1, 4): "b"}, "1 records of idempotent producers are in the log twice"),
+    ],
+)
+def test_lost_replaced_and_repeated_records_are_found(log: dict[tuple[int, int], str], wrong: str) -> None:
+    (found,) = broken_promises([sender(stored("a", 0, 0), stored("b", 1, 4))], log)
+    assert found.startswith(wrong)
+
+
+def test_a_producer_that_ended_by_itself_is_found() -> None:
+    ended = sender(stored("a", 0, 0))
+    ended.finished = False
+    assert broken_promises([ended], {(0, 0): "a"}) == ["kafka-python-producer has ended by itself"]
+
+
+def test_a_refused_record_and_a_producer_without_records_are_found() -> None:
+    found = broken_promises([sender({"event": "refused", "value": "a", "text": "no"})], {})
+    assert [line.partition(" of kafka-python-producer")[0] for line in found] == ["1 records", "no record"]
+
+
+class FakeNodes:
+    """One coordinator whose log holds the last commit that `keeps` lets through."""
+
+    def __init__(self) -> None:
+        self.kept = 0
+
+    def coordinator(self, group: str) -> int:
+        return 1
+
+    def port(self, id: int) -> int:
+        return 0
+
+    def committed(self, group: str) -> dict[tuple[str, int], int]:
+        return {PLACE: self.kept}
+
+
+class FakeActor:
+    def __init__(self, answer: Callable[[int], int]) -> None:
+        self._answer = answer
+
+    def connect(self, port: int) -> None: ...
+
+    def commit(self, topic: str, partition: int, offset: int) -> int:
+        return self._answer(offset)
+
+
+def account(nodes: FakeNodes, answer: Callable[[int], int]) -> Account:
+    made = Account(nodes, "g")  # type: ignore[arg-type]
+    made._actor = FakeActor(answer)  # type: ignore[assignment]
+    return made
+
+
+def test_a_lost_commit_is_found_and_one_without_an_answer_may_be_there_or_not() -> None:
+    nodes = FakeNodes()
+
+    def answer(offset: int) -> int:
+        if offset == 3:
+            raise ConnectionResetError
+        return 0
+
+    group = account(nodes, answer)
+    assert [group.commit(PLACE) for _ in range(3)] == ["", "", ""]
+    assert group.waits
+    for nodes.kept, wrong in ((1, True), (2, False), (3, False), (4, True)):
+        assert bool(group.check(PLACE)) == wrong
+        assert not group.waits
+
+
+@pytest.mark.parametrize(("code", "wrong"), [(0, False), (14, False), (15, False), (16, False), (22, True), (25, True), (27, True), (82, True)])
+def test_a_member_that_lost_its_seat_is_found(code: int, wrong: bool) -> None:
+    assert bool(account(FakeNodes(), lambda offset: code).commit(PLACE)) == wrong
