@@ -11,7 +11,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 pyth
 AGAIN := -p project.again  # the few tests that fail beside others, once more by themselves
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-analyze run demo test clients-test policies-demo kafka-test jetstream-test spark-test soak nodes-test sim sim-long bugs oracle mutants check generate bench compile uncompile compiled-test dist dist-compiled lock clean
+.PHONY: help setup setup-analyze run demo test clients-test policies-demo kafka-test jetstream-test jetstream-bugs spark-test soak nodes-test sim sim-long bugs oracle mutants check generate bench compile uncompile compiled-test dist dist-compiled lock clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list these words
@@ -46,6 +46,9 @@ kafka-test: setup ## the tests beside Apache Kafka itself (needs Java)
 jetstream-test: setup ## the store over NATS JetStream: one server, three, and nodes over them under real clients (starts them itself)
 	@$(BIN)/python project/compiled.py --fresh
 	@$(BIN)/python -m pytest $(AGAIN) -n 2 -m jetstream $(or $(ARGS),tests/stores tests/jetstream)
+
+jetstream-bugs: setup ## plant each bug of tests/jetstream/bugs in a copy of the code, and see a test of JetStream fail (ARGS="names of bugs")
+	@$(BIN)/python -m tests.jetstream.planted $(ARGS)
 
 clients-test: setup ## real clients through restarts, kills and rebalances, and other people's tools (what is missing is skipped, and said)
 	@$(BIN)/python project/compiled.py --fresh

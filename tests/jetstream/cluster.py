@@ -15,12 +15,15 @@ CLUSTER = "campaign"
 
 
 class StreamNodes(Nodes):
-    def __init__(self, data: Path, count: int, *settings: str) -> None:
+    def __init__(self, data: Path, count: int, *settings: str, members: int = 3, path: str = "") -> None:
+        """`members`: servers of the engine; `path`: where the nodes' processes look for modules."""
         super().__init__(data, count)
-        self.engine = NatsEngine(data, 3)
+        self.engine = NatsEngine(data, members)
+        self.urls: dict[int, str] = {}  # of nodes that reach the engine by another way
+        self._environment = {"PYTHONPATH": path} if path else {}
         self._processes: dict[int, Broker] = {}
         self._ended: list[str] = []
-        self._settings = [f"cluster.nodes={count}", "offsets.topic.num.partitions=12", *settings]
+        self._settings = [f"cluster.nodes={count}", "offsets.topic.num.partitions=12", f"store.replicas={members}", *settings]
 
     def start(self) -> None:
         with ThreadPoolExecutor() as together:
@@ -30,7 +33,8 @@ class StreamNodes(Nodes):
     def start_node(self, id: int) -> None:
         settings = [word for setting in self._settings for word in ("--set", setting)]
         listen = f"127.0.0.1:{self.port(id)}"
-        self._processes[id] = Broker("--store", self.engine.url, "--cluster", CLUSTER, "--node-id", str(id), "--listen", listen, *settings)
+        place = ("--store", self.urls.get(id, self.engine.url), "--cluster", CLUSTER, "--node-id", str(id), "--listen", listen)
+        self._processes[id] = Broker(*place, *settings, **self._environment)  # type: ignore[arg-type]
 
     def end_node(self, id: int, number: signal.Signals = signal.SIGKILL) -> None:
         broker = self._processes.pop(id)

@@ -144,7 +144,7 @@ def test_three_claimants_and_a_returning_owner_never_share_an_epoch(nodes: Nodes
     """Nodes that believe nobody else lives claim again and again, and append as fast as they can."""
     all_nodes = [nodes.start(id) for id in (1, 2, 3)]
     for node in all_nodes:
-        node.store.view().is_live = lambda id, incarnation: False  # type: ignore[method-assign]
+        node.store.view().is_live = lambda id, incarnation: False  # type: ignore[method-assign,assignment]
     acknowledged: list[bytes] = []
     epochs: list[tuple[int, int]] = []  # with the node that wrote in it
     claimed: list[tuple[JetStreamNode, GroupLog]] = []

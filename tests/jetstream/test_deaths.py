@@ -31,7 +31,9 @@ BEFORE, UNANSWERED, UNHEARD = "before it leaves", "without its answer", "with an
 
 @pytest.fixture
 def nodes(one_server: NatsEngine) -> Iterator[NodesOverJetStream]:
-    yield from over_jetstream(one_server)
+    for nodes in over_jetstream(one_server):
+        nodes.lease_ms = 60_000  # no lease ends here but by the test
+        yield nodes
 
 
 class Dying:

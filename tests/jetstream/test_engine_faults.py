@@ -12,7 +12,7 @@ import pytest
 
 from broker.stores.jetstream.logs import GroupLog
 from protocol.batch import build_facts
-from storage import AppendFailed, LogId
+from storage import AppendFailed, DamagedLog, LogId, Unreadable
 from tests.jetstream.writers import Writer, check_heir
 from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream, over_jetstream
 from tests.stores.nodes import append
@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.jetstream, pytest.mark.skipif(binary() is None, reason
 
 LEASE_MS = 60_000  # longer than everything that happens here
 LOG = LogId("__consumer_offsets", 3)
+ATTEMPTS = 20
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +161,11 @@ def refused_or_whole(writer: Writer, heir: JetStreamNode) -> None:
     """The heir serves all that was acknowledged, in order, or does not serve."""
     for id, acknowledged in writer.acknowledged.items():
         owned = heir.acquire(id)
+        for _ in range(ATTEMPTS):  # the engine has just been started
+            if isinstance(owned, GroupLog) or (isinstance(owned, Unreadable) and owned.damaged):
+                break
+            heir.loop.run_until_complete(asyncio.sleep(0.2))
+            owned = heir.acquire(id)
         if not isinstance(owned, GroupLog):
             continue
         try:
@@ -205,6 +211,22 @@ def test_a_server_whose_disk_went_back_to_an_older_state_loses_nothing(nodes: No
     writer.settle()
     nodes.end(first, second)
     refused_or_whole(writer, second)
+
+
+def test_a_log_with_a_hole_is_refused(nodes: NodesOverJetStream) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    place = first.store.names.internal(LogId("__consumer_offsets", 0))
+    done: list[object] = []
+    first.store.engine.create(place.stream, place.subject, 3, {"deny_delete": False}, done.append)
+    first.wait(lambda: done)
+    writer = Writer(first, 1)
+    writer.go_on(0.5)
+    writer.settle()
+    first.store.engine.call(f"STREAM.MSG.DELETE.{place.stream}", {"seq": 5}, done.append)
+    first.wait(lambda: len(done) == 2)
+    nodes.end(first, second)
+    with pytest.raises(DamagedLog, match="entries 5 to 5 are missing"):
+        second.keys(second.own(writer.ids[0]))
 
 
 # Limits, on one server.
@@ -264,3 +286,21 @@ def test_a_batch_larger_than_the_engine_takes_fails_alone(nodes: NodesOverJetStr
     assert isinstance(results[0], AppendFailed)
     assert append(first, log, b"a") == 0
     assert first.keys(log) == [b"a"]
+
+
+@pytest.mark.parametrize("damage", [flip, truncate])
+def test_a_damaged_file_of_the_only_server_is_never_served_as_a_hole(small: NodesOverJetStream, damage: object) -> None:
+    first, second = small.start(1), small.start(2)
+    writer = Writer(first)
+    writer.go_on(0.5)
+    writer.settle()
+    told = writer.logs[writer.ids[0]].chain.committed_seq
+    first.wait(lambda: second.store.view().owners[writer.ids[0]].seq == told)
+    (member,) = small.engine.members
+    (block,) = blocks(member, first.store.names.internal(writer.ids[0]).stream)
+    member.kill()
+    assert callable(damage)
+    damage(block)
+    heal(small.engine)
+    small.end(first, second)
+    refused_or_whole(writer, second)

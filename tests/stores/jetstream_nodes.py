@@ -96,10 +96,11 @@ class JetStreamNode:
 class NodesOverJetStream:
     """The nodes of one cluster of its own, over the engine that all tests share."""
 
-    def __init__(self, url: str, cluster: str, replicas: int, loop: asyncio.AbstractEventLoop) -> None:
-        self.url = url
+    def __init__(self, engine: NatsEngine, cluster: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.engine = engine
+        self.url = engine.url
         self.cluster = cluster
-        self.replicas = replicas
+        self.replicas = len(engine.members)
         self.loop = loop
         self.urls: dict[int, str] = {}  # of nodes that reach the engine by another way
         self.lease_ms = LEASE_MS
@@ -155,7 +156,7 @@ class NodesOverJetStream:
 
 def over_jetstream(engine: NatsEngine) -> Iterator[NodesOverJetStream]:
     loop = asyncio.new_event_loop()
-    nodes = NodesOverJetStream(engine.url, f"c{next(_clusters)}", len(engine.members), loop)
+    nodes = NodesOverJetStream(engine, f"c{next(_clusters)}", loop)
     try:
         yield nodes
     finally:

@@ -252,7 +252,8 @@ class Meta:
             newer = (owner.epoch, owner.node == 0) >= (known.epoch, known.node == 0)
         if newer:
             self.view.owners[id] = owner
-            self.view.version += 1
+            if known is None or known._replace(seq=owner.seq) != owner:
+                self.view.version += 1
 
     # Writing.
 

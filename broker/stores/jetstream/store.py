@@ -33,6 +33,7 @@ from storage import Acquired, AppendFailed, Fenced, HeldBy, LogId, NodeInfo, Ser
 
 START_ATTEMPTS: Final = 40
 START_PAUSE_SECONDS: Final = 0.25
+TELL_ENDS_SECONDS: Final = 2.0
 LEASE_OVER: Final = "the lease of this node is over: the engine did not answer"
 META: Final = {"max_msgs_per_subject": 1, "discard": "old"}
 
@@ -165,6 +166,7 @@ class JetStreamStore:
             beaten: asyncio.Future[Refused | None] = self.loop.create_future()
             self.meta.first_beat(beaten.set_result)
             if await beaten is None:
+                self._tell_ends()
                 return
             await asyncio.sleep(START_PAUSE_SECONDS)
             await self._read_meta()
@@ -273,6 +275,19 @@ class JetStreamStore:
     def _tell(self, owned: StreamLog, claimed: Claimed, done: Callable[[], None]) -> None:
         owner = Owner(self._node, self.incarnation, claimed.entry.epoch, self._wall_ns() // 1_000_000, claimed.seq, claimed.created, owned.place.stream)
         self.meta.tell_owner(owned.id, owned.place, owner, done)
+
+    def _tell_ends(self) -> None:
+        """Tell how far the logs are acknowledged: their next owner notices when the engine has lost an end."""
+        if self.meta.closed:
+            return
+        self.loop.call_later(TELL_ENDS_SECONDS, Contained(self._tell_ends))
+        if self.finishing or self.meta.lease_lost:
+            return
+        for owned in self._logs.values():
+            chain, known = owned.chain, self._view.owners.get(owned.id)
+            mine = known is not None and (known.node, known.incarnation, known.epoch) == (self._node, self.incarnation, chain.epoch)
+            if known is not None and mine and chain.failure is None and known.seq < chain.committed_seq:
+                self.meta.tell_owner(owned.id, owned.place, known._replace(seq=chain.committed_seq), lambda: None)
 
     def new_chain(self, log: StreamLog, claimed: Claimed) -> Chain:
         chain: list[Chain] = []

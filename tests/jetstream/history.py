@@ -1,0 +1,120 @@
+"""What clients were told while nodes failed, and whether it fits together. Times are those of one clock, before asking and after the answer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable
+from itertools import pairwise
+from typing import NamedTuple
+
+
+class Write(NamedTuple):
+    """A committed offset. Each key is written with growing values, and no more once an answer was missing."""
+
+    key: Hashable
+    value: int
+    begun: float
+    ended: float
+    acknowledged: bool
+
+
+class Read(NamedTuple):
+    key: Hashable
+    value: int  # -1: nothing
+    begun: float
+    ended: float
+    node: int
+
+
+class Generation(NamedTuple):
+    """A rebalance that ended with this generation."""
+
+    group: str
+    number: int
+    begun: float
+    ended: float
+
+
+class Led(NamedTuple):
+    """A node has answered for a log at an epoch."""
+
+    log: Hashable
+    epoch: int
+    node: int
+
+
+class Record(NamedTuple):
+    """A record as its producer was told, or a consumer has read it."""
+
+    partition: int
+    offset: int
+    value: bytes
+
+
+class History:
+    """Filled by several threads."""
+
+    def __init__(self) -> None:
+        self.writes: list[Write] = []
+        self.reads: list[Read] = []
+        self.last_reads: list[Read] = []  # when all was healed
+        self.generations: list[Generation] = []
+        self.led: set[Led] = set()
+        self.stored: list[Record] = []  # acknowledged
+        self.fetched: set[Record] = set()
+        self.last_fetched: set[Record] = set()
+
+    def anomalies(self, stale_reads: bool = False) -> list[str]:
+        """`stale_reads`: what was read before the end does not count, since no node looks at its lease."""
+        reads = self.last_reads if stale_reads else [*self.reads, *self.last_reads]
+        return [*self._lost(reads), *self._back(reads), *self._generations(), *self._owners(), *self._records()]
+
+    def _lost(self, reads: list[Read]) -> list[str]:
+        """Reads of less than what was acknowledged before they began, or of what nobody has written by their end."""
+        found = []
+        writes = defaultdict(list)
+        for write in self.writes:
+            writes[write.key].append(write)
+        for read in reads:
+            mine = writes[read.key]
+            least = max((one.value for one in mine if one.acknowledged and one.ended <= read.begun), default=-1)
+            most = max((one.value for one in mine if one.begun <= read.ended), default=-1)
+            if read.value < least:
+                found.append(f"{read} although {least} was acknowledged")
+            elif read.value > most:
+                found.append(f"{read} although only {most} was written")
+        return found
+
+    def _back(self, reads: list[Read]) -> list[str]:
+        """Reads of less than what an earlier read has returned."""
+        found = []
+        newest: dict[Hashable, list[tuple[float, int]]] = defaultdict(list)  # ends of reads, and the most that was read by then
+        for read in sorted(reads, key=lambda one: one.ended):
+            seen = newest[read.key]
+            before = max((value for ended, value in seen if ended <= read.begun), default=-1)
+            if read.value < before:
+                found.append(f"{read} although {before} was read before")
+            if not seen or seen[-1][1] < read.value:
+                seen.append((read.ended, read.value))
+        return found
+
+    def _generations(self) -> list[str]:
+        found = []
+        groups = defaultdict(list)
+        for one in self.generations:
+            groups[one.group].append(one)
+        for several in groups.values():
+            several.sort(key=lambda one: one.ended)
+            found += [f"{late} behind {early}" for early, late in pairwise(several) if late.number <= early.number]
+        return found
+
+    def _owners(self) -> list[str]:
+        owners: dict[tuple[Hashable, int], set[int]] = defaultdict(set)
+        for log, epoch, node in self.led:
+            owners[log, epoch].add(node)
+        return [f"nodes {sorted(nodes)} answered for {log} at epoch {epoch}" for (log, epoch), nodes in owners.items() if len(nodes) > 1]
+
+    def _records(self) -> list[str]:
+        found = [f"{record} was acknowledged and is gone" for record in self.stored if record not in self.last_fetched]
+        values = {(one.partition, one.offset): one.value for one in self.last_fetched}
+        return found + [f"{one} was read, and now {values.get(one[:2])!r} is there" for one in self.fetched if values.get(one[:2]) != one.value]

