@@ -1,4 +1,8 @@
-"""CreateTopics: create topics; each partition is stored once."""
+"""CreateTopics: create topics; each partition is stored once.
+
+Several nodes accept a replication factor up to their number, as a cluster of so many brokers does, and reply that it is 1: any of them can
+serve the partition, from the one place where it is stored.
+"""
 
 from __future__ import annotations
 
@@ -130,10 +134,11 @@ class CreateTopics:
             )
         if wanted.num_partitions != USE_DEFAULT and wanted.num_partitions <= 0:
             raise Refused(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
-        if wanted.replication_factor > 1:
+        there = len(brokers_there(self._node, self._leaders))
+        if wanted.replication_factor > there:
             raise Refused(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"Unable to replicate the partition {wanted.replication_factor} time(s): only 1 broker is there.",
+                f"Unable to replicate the partition {wanted.replication_factor} time(s): only {there} broker(s) are there.",
             )
         return self._num_partitions if wanted.num_partitions == USE_DEFAULT else wanted.num_partitions
 

@@ -43,14 +43,23 @@ def consecutive_ports(count: int) -> int:
 class Nodes:
     """The supervisor and its nodes; their ports stay the same over restarts."""
 
-    def __init__(self, data: Path, count: int, *settings: str, first_port: int = 0, host: str = "127.0.0.1") -> None:
-        """`host`: the address that the nodes advertise."""
+    def __init__(self, data: Path, count: int, *settings: str, first_port: int = 0, host: str = "127.0.0.1", proxied_port: int = 0) -> None:
+        """`host`: the address that the nodes advertise.
+
+        With `proxied_port` clients are sent there, on a second listener (`clients_port`), and nodes reach each other on the first.
+        """
         self.data = data
         self.ids = range(1, count + 1)
         self.first_port = first_port or consecutive_ports(count)
+        self.clients_port = self.first_port
         self.supervisor: Broker | None = None
-        self._arguments = ["--nodes", str(count), "--listen", f"127.0.0.1:{self.first_port}", "--advertise", f"{host}:{self.first_port}"]
-        self._arguments += ["--data", str(data)]
+        listeners = ["--listen", f"127.0.0.1:{self.first_port}", "--advertise", f"{host}:{self.first_port}"]
+        if proxied_port:
+            self.first_port = consecutive_ports(2 * count)
+            self.clients_port = self.first_port + count
+            listeners = [f"--set=listeners=NODES://127.0.0.1:{self.first_port},CLIENTS://127.0.0.1:{self.clients_port}"]
+            listeners += [f"--set=advertised.listeners=NODES://127.0.0.1:{self.first_port},CLIENTS://{host}:{proxied_port}"]
+        self._arguments = ["--nodes", str(count), *listeners, "--data", str(data)]
         self._arguments += [word for setting in settings for word in ("--set", setting)]
 
     def start(self) -> None:

@@ -21,31 +21,33 @@ SUITES = {
     "kafka-python": "kafka_python:SUITE",
     "librdkafka": "librdkafka:SUITE",
     "rust-rdkafka": "rust_rdkafka:SUITE",
+    "sarama": "sarama:SUITE",
 }
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    if options.kafka and options.nodes > 1:
-        parser().error("--nodes is for this broker")
     module, _, name = SUITES[options.name].partition(":")
     suite: Suite = getattr(import_module(f"tests.suites.{module}"), name)
+    count = max(options.nodes, suite.nodes)
+    if options.kafka and count > 1:
+        parser().error(f"{options.name} needs {count} brokers")
     broker = "kafka" if options.kafka else "tenure"
     named = "tenure-compiled" if not options.kafka and compiled() else broker
-    if options.nodes > 1:
-        named += f"-{options.nodes}-nodes"
+    if count > 1:
+        named += f"-{count}-nodes"
     report = CACHE / "reports" / f"{suite.name}-{named}"
     try:
         folder = fetched(suite)
         shutil.rmtree(report, ignore_errors=True)
         report.mkdir(parents=True)
         begin = time.monotonic()
-        with brokers.started(suite, broker, report, options.nodes) as port:
+        with brokers.started(suite, broker, report, count) as port:
             tests = suite.run(Run(folder, port, broker, options.only, report))
     except SuiteError as error:
         print(f"{options.name}: {error}", file=sys.stderr)
         return 1
-    wrong = judge(tests, known(suite.name, kafka=options.kafka, nodes=options.nodes > 1), whole=not options.only)
+    wrong = judge(tests, known(suite.name, kafka=options.kafka, nodes=count > 1), whole=not options.only)
     show(suite, named, tests, wrong, report, time.monotonic() - begin, every=options.verbose)
     return 1 if wrong else 0
 

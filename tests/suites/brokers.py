@@ -41,10 +41,10 @@ def tenure(suite: Suite, report: Path) -> Iterator[int]:
 def tenure_nodes(suite: Suite, report: Path, count: int) -> Iterator[int]:
     settings = [f"{name}={value}" for name, value in suite.settings.items() if name != "node.id"]
     with tempfile.TemporaryDirectory(prefix="tenure-suite-", ignore_cleanup_errors=True) as folder:
-        nodes = Nodes(Path(folder) / "data", count, *settings, first_port=suite.port, host=suite.host)
+        nodes = Nodes(Path(folder) / "data", count, *settings, first_port=suite.port, host=suite.host, proxied_port=suite.proxied_port)
         try:
             nodes.start()
-            yield nodes.first_port
+            yield nodes.clients_port
             assert nodes.supervisor is not None
             nodes.stop()
             ended = [line for line in nodes.lines if line["event"] == "node has ended and is started again"]

@@ -16,7 +16,8 @@ APART_SECONDS = 60
 FLAGS = "-mod=mod"  # some modules' go.mod asks for a later release of Go
 
 
-def fetcher(module: str, version: str) -> Callable[[Path], None]:
+def fetcher(module: str, version: str, *packages: str) -> Callable[[Path], None]:
+    """`packages`: to build, after flags of the compiler."""
     def fetch(folder: Path) -> None:
         found = json.loads(call(["go", "mod", "download", "-json", f"{module}@{version}"], folder))
         source = folder / "source"
@@ -24,9 +25,17 @@ def fetcher(module: str, version: str) -> Callable[[Path], None]:
         shutil.copytree(found["Dir"], source)
         for path in (source, *source.rglob("*")):  # what the module cache holds is read only
             path.chmod(path.stat().st_mode | 0o200)
-        call(["go", "test", "-count=1", "-run=^$", "./..."], source, GOFLAGS=FLAGS)  # builds
+        call(["go", "test", "-count=1", "-run=^$", *(packages or ["./..."])], source, GOFLAGS=FLAGS)  # builds
 
     return fetch
+
+
+def go_test(run: Run, log: str, seconds: int, arguments: list[str], environment: Mapping[str, str]) -> Tests:
+    """One `go test`, whose output goes to the file `log` of the report."""
+    command = ["go", "test", "-json", "-count=1", f"-timeout={seconds}s", *arguments]
+    watch(command, run.folder / "source", run.report / log, seconds=seconds + 60, GOFLAGS=FLAGS, **environment)
+    with (run.report / log).open(errors="replace") as lines:
+        return go_json(lines)
 
 
 def runner(packages: str, environment: Callable[[Run], Mapping[str, str]], apart: Mapping[str, str]) -> Callable[[Run], Tests]:
@@ -42,10 +51,7 @@ def runner(packages: str, environment: Callable[[Run], Mapping[str, str]], apart
             goes.append(("log.apart", APART_SECONDS, ["-run", alone]))
         tests: Tests = {}
         for name, seconds, which in goes:
-            command = ["go", "test", "-json", "-count=1", f"-timeout={seconds}s", *which, packages]
-            watch(command, run.folder / "source", run.report / name, seconds=seconds + 60, GOFLAGS=FLAGS, **environment(run))
-            with (run.report / name).open(errors="replace") as lines:
-                tests |= go_json(lines)
+            tests |= go_test(run, name, seconds, [*which, packages], environment(run))
         if not tests:
             raise SuiteError(f"no test ran; see {log}")
         return tests

@@ -39,7 +39,8 @@ class Run:
 class Suite:
     """`settings` are the broker's, as the suite's own set-up gives them to Kafka; `kafka_settings` those that only Kafka needs.
 
-    `port` is for suites that need a fixed port. `fetch` fills a folder, once for a `version`; `run` runs the suite.
+    `port` is for suites that need a fixed port. `nodes` is the least number of brokers that the suite needs. With `proxied_port` the first
+    node's clients are sent to that port, the second's to the next one and so on, where the suite has a proxy. `fetch` fills a folder, once for a `version`; `run` runs the suite.
     """
 
     name: str
@@ -52,6 +53,8 @@ class Suite:
     kafka_settings: Mapping[str, str] = field(default_factory=dict)
     host: str = "127.0.0.1"  # the address that the broker advertises
     port: int = 0
+    nodes: int = 1
+    proxied_port: int = 0
 
     @property
     def folder(self) -> Path:

@@ -217,6 +217,14 @@ async def test_a_new_topic_is_there_on_every_node_at_once(three: Nodes, monkeypa
         assert stored.responses[0].partition_responses[0].error_code == 0
 
 
+async def test_a_replication_factor_up_to_the_number_of_nodes_is_accepted_and_is_1(three: Nodes) -> None:
+    topics = [CreatableTopic(f"times-{replicas}", 2, replicas) for replicas in (3, 4)]
+    reply = await three.clients[three.follower].ask(CreateTopicsRequest(topics, 5_000), 7)
+    assert [(topic.error_code, topic.replication_factor) for topic in reply.topics] == [(0, 1), (ErrorCode.INVALID_REPLICATION_FACTOR, -1)]
+    found = await three.clients[1].ask(MetadataRequest([MetadataRequestTopic(name="times-3")], False), 12)
+    assert [len(partition.replica_nodes) for partition in found.topics[0].partitions] == [1, 1]
+
+
 async def test_a_deleted_topic_is_gone_on_every_node_at_once(three: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     await three.create(1, "topic")
     delay(three, monkeypatch)
