@@ -13,6 +13,7 @@ from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from simulator.client import Client, Process, Request, Wire
+from simulator.commit import Commit
 from simulator.consumer import RETRIED
 from simulator.plan import GroupPlan
 from simulator.world import MS, SECOND, Broken
@@ -26,6 +27,9 @@ REQUEST_NS: Final = 30 * SECOND
 FORGOTTEN_NS: Final = 60 * SECOND
 TRIES: Final = 40
 LATEST: Final = -1
+DELETIONS: Final = (1, 2, 4)  # of acts
+RESET: Final = 5
+RESET_VERSION: Final = 7
 
 Removals = list[tuple[tuple[str, str, int], Any]]  # places, and what the promise about offsets knows of their removal
 
@@ -126,6 +130,8 @@ class Administrator(Client):
             return
         group = random.choice(run.plan.groups)
         act = random.randrange(5)
+        if run.plan.resets and act in DELETIONS:
+            act = RESET
         if act == 4:
             yield from self._retire(group)
         wire = yield from run.at_coordinator(asks, group.name)
@@ -138,6 +144,8 @@ class Administrator(Client):
             yield from self._delete_group(wire, group)
         elif act == 2:
             yield from self._delete_offsets(wire, group)
+        elif act == RESET:
+            yield from self._reset_offsets(wire, group)
         elif act == 3 and group.static:
             instance = f"i{random.randrange(group.static)}"
             self.world.say(f"administrator: removes {instance} of {group.name}", group.name)
@@ -165,16 +173,51 @@ class Administrator(Client):
         run = self._run_
         removals = self._removals([(group.name, topic, number) for each, topic, number in self._places() if each is group])
         run.generations.may_begin_again(group.name)
+        found = run.in_memory(group.name)
         asked = wire.ask(DeleteGroupsRequest([group.name]), 2, REQUEST_NS)
         self._when_settled(asked, removals, lambda reply: self._removed(removals, reply.results[0].error_code))
         yield asked
+        deleted = not asked.lost and asked.reply.results[0].error_code == ErrorCode.NONE
+        if deleted and found is not None and found.members and run.served_since(group.name, asked.sent):
+            raise Broken("deletions", f"{group.name} was deleted, and had members", group.name)
         return asked
 
+    def _members_of(self, group: GroupPlan) -> object:
+        """Another object whenever the members have changed; None: there are none."""
+        found = self._run_.in_memory(group.name)
+        return found.version if found is not None and found.members else None
+
+    def _reset_offsets(self, wire: Wire, group: GroupPlan) -> Process:
+        """Commit without a generation, as tools do: only an empty group takes it."""
+        run = self._run_
+        if not run.offsets.surely_has(group.name, run.retention_ns):
+            run.generations.may_begin_again(group.name)
+        owned = [(topic, number) for each, topic, number in self._places() if each is group]
+        commit = Commit(group.name, -1, "", None, owned, RESET_VERSION)
+        values = run.offsets.send(commit.places)
+        members = self._members_of(group)
+        asked = wire.ask(commit.message, commit.version, REQUEST_NS, None, commit.encode(values))
+
+        def settled(reply: Any) -> None:
+            codes = commit.codes(reply) or [ErrorCode.NONE] * len(values) if reply is not None and not run.lapsed(asked) else [None] * len(values)
+            for place, value, code in zip(commit.places, values, codes, strict=True):
+                self._removed([(place, value)], code)
+            if ErrorCode.NONE in codes and members is not None and self._members_of(group) is members:
+                raise Broken("offsets", f"{group.name} takes a commit without a generation, and has members", group.name)
+
+        if asked.lost:
+            settled(None)
+        else:
+            asked.settled = settled
+        yield asked
+
     def _delete_offsets(self, wire: Wire, group: GroupPlan) -> Process:
+        run = self._run_
         removals = self._removals([(group.name, topic, number) for each, topic, number in self._places() if each is group])
         by_topic: dict[str, list[OffsetDeleteRequestPartition]] = {}
         for (_, topic, number), _ in removals:
             by_topic.setdefault(topic, []).append(OffsetDeleteRequestPartition(number))
+        consumed = self._members_of(group) if run.plan.policies is None else None
         asked = wire.ask(OffsetDeleteRequest(group.name, [OffsetDeleteRequestTopic(topic, parts) for topic, parts in by_topic.items()]), 0, REQUEST_NS)
 
         def settled(reply: Any) -> None:
@@ -182,6 +225,8 @@ class Administrator(Client):
                 self._removed(removals, reply.error_code)
                 return
             codes = {(topic.name, each.partition_index): each.error_code for topic in reply.topics for each in topic.partitions}
+            if consumed is not None and self._members_of(group) is consumed and ErrorCode.NONE in codes.values():
+                raise Broken("deletions", f"offsets of {group.name} are deleted, and its members consume the topic", group.name)
             for place, removal in removals:
                 self._removed([(place, removal)], codes.get((place[1], place[2])))
 

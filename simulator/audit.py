@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from coordinator import partition_of
 from coordinator.deadlines import NEVER
 from coordinator.facts import read_offset
-from coordinator.notes import Cause
+from coordinator.notes import Cause, Removal
+from coordinator.states import State
+from simulator.expiry import Expiry
 from simulator.policy_watch import nothing_held
 from simulator.promises import NONE
+from simulator.rounds import Rounds
 from simulator.truths import check_group, compare_with_log, offsets_of
 from simulator.world import MS, SECOND, Broken, format_time
 from storage import DamagedLog
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 ANSWERED_NS: Final = 60 * SECOND  # on top of the request's own timeout
 COMPARED_BYTES: Final = 10_000  # a longer log is compared with memory less often
 AFTER_INSTANCE: Final = 37  # of a member id: a hyphen and a UUID
+WATCHED_RETENTION_NS: Final = 3600 * SECOND  # within a run offsets expire only where their retention is shorter
 LATE_NS: Final = 500 * MS  # within which a session's end must be noticed
 
 
@@ -39,6 +43,10 @@ class Audit:
         for plan in run.plan.groups:
             self._groups.setdefault(partition_of(plan.name, run.plan.partitions), []).append(plan)
         self._compared: dict[int, tuple[Any, ...]] = {}  # partition -> what its log and memory were when they were last compared
+        self.rounds = Rounds(int(str(run.plan.broker["group.max.size"])))
+        faults = run.plan.faults
+        watched = run.retention_ns < WATCHED_RETENTION_NS and not {"wall", "delete_topic"} & set(faults)
+        self._expiry = Expiry(run.retention_ns // MS, "admin" in faults) if watched else None
 
     # Notes.
 
@@ -51,6 +59,11 @@ class Audit:
             seats[body.instance_id] = body.member_id
 
     def gone(self, group: str, body: Any) -> None:
+        if body.instance_id is not None and body.how == Removal.REBALANCE_TIMEOUT:
+            raise Broken("sessions", f"{body.member_id} did not rejoin in time, and loses its seat before its session has ended", group)
+        found = self.in_memory(group)
+        if found is not None and body.how == Removal.EXPIRED:
+            self.rounds.expired(found, body.member_id)
         seats = self._seats.get(group, {})
         if body.instance_id is not None and seats.get(body.instance_id) == body.member_id:
             del seats[body.instance_id]
@@ -59,6 +72,9 @@ class Audit:
         self._seats.setdefault(group, {})[body.instance_id] = body.new_id
 
     def changed(self, group: str, cause: Cause, body: Any) -> None:
+        found = self.in_memory(group)
+        if found is not None and body.from_state == State.PREPARING:
+            self.rounds.ended(found, cause)
         if cause != Cause.STATIC_PROTOCOL_CHANGED:
             return
         instance = str(body.reason_text).partition(":")[0][:-AFTER_INSTANCE]
@@ -72,6 +88,7 @@ class Audit:
     def partition_changed(self, partition: int) -> None:
         """It was loaded or given up: what was not durable may be gone."""
         self._seats.clear()
+        self._forget_looks()
         self._serving.pop(partition, None)
 
     def loaded(self, journal: Any) -> None:
@@ -93,7 +110,17 @@ class Audit:
     def node_ended(self) -> None:
         """What was not durable may be gone."""
         self._seats.clear()
+        self._forget_looks()
         self._serving.clear()
+
+    def _forget_looks(self) -> None:
+        self.rounds.forget()
+        if self._expiry is not None:
+            self._expiry.forget()
+
+    def in_memory(self, group: str) -> Any:
+        """The group, if this node serves it and knows it."""
+        return self._node.broker.shards.of(group).shard.groups.get(group) if self.serves(group) else None
 
     def serves(self, group: str) -> bool:
         return self._node.serving and not self._node.broker.shards.of(group).refusal
@@ -134,6 +161,8 @@ class Audit:
             shard = journal.shard
             for group in shard.groups.values():
                 self._look_at(group)
+            if self._expiry is not None:
+                self._expiry.look(journal.partition, shard.groups, node.wall_ms)
             if journal.partition in self._groups:
                 run.policies.look(node, shard, self._groups[journal.partition], self._serving[journal.partition], self.clock_is_steady)
             if nothing_held(shard):
@@ -154,6 +183,7 @@ class Audit:
         except AssertionError as error:
             raise Broken("invariants", f"{group.id}: {error}", group.id) from error
         self._look_at_sessions(group)
+        self.rounds.look(group, self._world.now)
         if len(group.statics) > self._people[group.id]:
             raise Broken("bounds", f"{group.id} has {len(group.statics)} static members of {self._people[group.id]} processes", group.id)
 
@@ -165,7 +195,7 @@ class Audit:
         for member in group.members.values():
             if member.deadline == NEVER or member.is_new:  # a new member has five minutes to see its first rebalance end
                 continue
-            if member.deadline > now + member.session_timeout_ms:
+            if member.deadline > now + member.session_timeout_ms and not self._run.plan.varied_sessions:  # the first has the old timeout
                 raise Broken("sessions", f"the session of {member.id} ends in {member.deadline - now} ms and lasts {member.session_timeout_ms}", group.id)
             if calm and member.deadline < now - LATE_NS // MS:
                 raise Broken("sessions", f"the session of {member.id} ended {now - member.deadline} ms ago", group.id)

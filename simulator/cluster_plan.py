@@ -35,6 +35,8 @@ def several(plan: Plan, nodes: int | None = None) -> Plan:
         plan,
         nodes=wanted,
         policies=None,
+        resets=0.0,
+        varied_sessions=False,
         producers=random.choice((1, 1, 2)),
         faults=faults,
         trouble=random.choice((2.0, 4.0)),
@@ -43,6 +45,6 @@ def several(plan: Plan, nodes: int | None = None) -> Plan:
         stalled=random.choice((0.0005, 0.005)) if "stall" in faults else 0.0,
         safety_seconds=random.choice(SAFETY_SECONDS),
     )
-    if len(plan.groups) > MANY_GROUPS:  # many logs in one turn
-        return replace(plan, groups=plan.groups[:MANY_GROUPS], partitions=MANY_GROUPS, producers=0)
+    if len(plan.groups) > MANY_GROUPS:  # many logs in one turn, on each node
+        return replace(plan, partitions=len(plan.groups), producers=0)
     return replace(plan, groups=plan.groups[:GROUPS_MAX], partitions=random.choice((1, 3, 6)), pass_ns=random.choice((3_000, 3_000, 2 * MS)))

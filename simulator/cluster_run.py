@@ -117,6 +117,9 @@ class ClusterRun(Run):
     def _serves(self) -> bool:
         return not self.one_owner.trouble(self.power_failed_at >= 0 and self.plan.flush != "always")
 
+    def _topics_serve(self) -> bool:
+        return True  # where each log has exactly one owner
+
     def _why_not_serving(self) -> str:
         return self.one_owner.trouble(self.power_failed_at >= 0 and self.plan.flush != "always")
 

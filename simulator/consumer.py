@@ -45,6 +45,7 @@ REFUSING: Final = (
     ErrorCode.INVALID_GROUP_ID,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
+SESSION_FACTOR: Final = 2  # of the longer session timeouts
 PROTOCOLS: Final = ("range", "roundrobin")
 
 
@@ -110,7 +111,7 @@ class Consumer(Client):
         self._run_ = run
         self.group = group
         self.instance = instance
-        self.settings = settings
+        self.settings = self._configured = settings
         self.style = style
         self.address = f"10.0.{run.world.random.randrange(250)}.{run.world.random.randrange(250)}"
         self.wire: Wire | None = None
@@ -139,6 +140,9 @@ class Consumer(Client):
         self.poll_stops_at = 1 << 62
         self.told_at = -1
         self._choose_topics()
+        if self._run_.plan.varied_sessions:
+            session_ns = self._configured.session_ns * self.world.random.choice((1, SESSION_FACTOR))
+            self.settings = self._configured._replace(session_ns=session_ns)
         if self.instance is not None:
             self._run_.policies.lists(self.group, self.instance, self.topics)
         self.world.say(f"{self.name}: starts", self.group)
@@ -248,6 +252,8 @@ class Consumer(Client):
                 run.instances.joined(self.group, self.instance, self.member_id, asked.sent)
         assignments: list[SyncGroupRequestAssignment] = []
         if reply.leader == self.member_id:
+            if run.served_since(self.group, asked.sent):  # otherwise the generation may never have been stored, and be another one now
+                run.listed(self.group, self.generation, [member.group_instance_id or member.member_id for member in reply.members or ()])
             if reply.skip_assignment:
                 assignments = []
             else:
@@ -269,6 +275,7 @@ class Consumer(Client):
                 self.world.count("abandoned member id", 1)
                 self.member_id = ""
         elif code == ErrorCode.UNKNOWN_MEMBER_ID:
+            self._run_.unknown(self.group, asked)
             self.member_id = ""
         elif code == ErrorCode.FENCED_INSTANCE_ID:
             self._fenced()
@@ -320,7 +327,9 @@ class Consumer(Client):
         self.owned = []
         if data == EMPTY_ASSIGNMENT:
             run.policies.is_standby(self)
-        elif data:  # without, it is not in the leader's list
+        elif not data:
+            run.generations.nothing_assigned(self.group, self.generation, self.seat, asked.sent)
+        else:
             round, self.owned = read_assignment(data)
             seats_move = run.policies.seats_move(self.group)
             run.generations.assigned(self.group, self.generation, self.seat, round, data, self.owned, asked.sent, seats_move)
@@ -375,6 +384,7 @@ class Consumer(Client):
                 return  # while a partition loads, every heartbeat is answered so
             self._run_.instances.succeeded(self.group, message.member_id, asked.sent, "Heartbeat")
             self._run_.generations.succeeded(self.group, message.generation_id, asked.sent, "Heartbeat")
+            self._run_.accepted(self.group, asked)
             self._run_.policies.succeeded(self, message.member_id, asked, "Heartbeat")
             self._run_.heard_as(self, message.member_id, asked)
         elif message.member_id == self.member_id and message.generation_id == self.generation:
@@ -449,6 +459,7 @@ class Consumer(Client):
         if code == ErrorCode.FENCED_INSTANCE_ID:
             self._fenced()
         elif code == ErrorCode.UNKNOWN_MEMBER_ID:
+            self._run_.unknown(self.group, asked)
             self.member_id = ""
             self.settled = False
         elif code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS):

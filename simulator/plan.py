@@ -15,6 +15,8 @@ FAULTS: Final = (
     "wall", "cleaner", "client_kill", "client_freeze", "two_owners", "leader_dies", "admin",
 )  # fmt: skip
 RARE_FAULTS: Final = ("delete_topic", "rot")
+SHORT_RETENTION_MINUTES: Final = 2
+CHECKPOINTS: Final = ("log.flush.offset.checkpoint.interval.ms", "log.flush.start.offset.checkpoint.interval.ms")
 TROUBLE_SECONDS: Final = {  # the mean time between two, where all of them may happen
     "kill": 90, "power": 120, "stop": 80, "mid_step": 60, "slow_disk": 60, "fail_sync": 45, "fail_write": 120, "full_disk": 150,
     "unreadable": 200, "freeze": 60, "wall": 300, "client_kill": 5, "client_freeze": 15, "two_owners": 30, "admin": 10,
@@ -56,6 +58,8 @@ class Plan:
     topic_settings: tuple[tuple[str, str], ...]  # of the producers' topics
     broker: dict[str, object] = field(default_factory=dict)
     nodes: int = 1
+    resets: float = 0.0  # the probability that an administrator resets offsets, instead of deleting them
+    varied_sessions: bool = False  # a process may have a longer session timeout than the one before it
     policies: PolicyPlan | None = None  # what an operator sets for groups; the broker's settings have defaults of all groups
 
     def without(self, fault: str) -> Plan:
@@ -90,7 +94,7 @@ class Plan:
                     )
             elif isinstance(value, PolicyPlan):
                 lines += value.lines()
-            elif each.name not in ("nodes", "policies") or (value or 0) > 1:
+            elif each.name not in ("nodes", "policies", "resets", "varied_sessions") or (value or 0) > (each.name == "nodes"):
                 lines.append(f"{each.name}: {', '.join(value) if each.name == 'faults' else value}")
         return lines
 
@@ -108,7 +112,8 @@ def draw(seed: int) -> Plan:
         plan = _with_policies(plan, random)
     elif seed % 4 == 0 and seed:
         return _about_policies(plan, random)
-    return _with_rare_faults(plan, random)
+    plan = _with_rare_faults(plan, random)
+    return plan if seed % 3 == 1 else _with_rare_settings(plan)
 
 
 def _with_rare_faults(plan: Plan, random: Random) -> Plan:
@@ -123,6 +128,31 @@ def _with_rare_faults(plan: Plan, random: Random) -> Plan:
     if random.random() < 0.1:
         faults = (*faults, "rot")
     return replace(plan, faults=faults)
+
+
+def _with_rare_settings(plan: Plan) -> Plan:
+    """Clients and settings that are rare. From a stream of its own: the other runs stay as they are."""
+    random = Random(f"settings of few {plan.seed}")
+    resets, varied, slow, checkpoints = (random.random() < share for share in (0.6, 0.2, 0.6, 0.6))
+    if resets and plan.retention_minutes > SHORT_RETENTION_MINUTES and not {"delete_topic", "wall"} & set(plan.faults):
+        plan = replace(plan, resets=0.5)
+    if varied and plan.policies is None:
+        plan = replace(plan, varied_sessions=True)
+    if slow and plan.retention_minutes == SHORT_RETENTION_MINUTES:
+        plan = _about_expiry(plan)
+    if checkpoints and plan.producers:
+        plan = replace(plan, broker={**plan.broker, **dict.fromkeys(CHECKPOINTS, 3_000)})
+    return plan
+
+
+def _about_expiry(plan: Plan) -> Plan:
+    """Members commit less often than offsets are kept, many groups have one member, and only time removes offsets."""
+    groups = []
+    for number, group in enumerate(plan.groups):
+        alone = group if number % 2 else replace(group, static=min(group.static, 1), dynamic=0 if group.static else 1)
+        groups.append(replace(alone, settings=group.settings._replace(commit_ns=150 * SECOND)))
+    faults = tuple(fault for fault in plan.faults if fault not in ("admin", "wall", "delete_topic"))
+    return replace(plan, groups=tuple(groups), faults=faults, safety_seconds=600)
 
 
 def _with_policies(plan: Plan, random: Random) -> Plan:
@@ -220,7 +250,7 @@ def _draw(seed: int, random: Random) -> Plan:
         torn=random.choice((0.0, 0.02)),
         pass_ns=random.choice((3_000, 3_000, 2 * MS, 80 * MS)),
         segment_bytes=random.choice((4_000, 20_000, 1 << 20)),
-        retention_minutes=random.choice((10_080, 10_080, 10_080, 2)),
+        retention_minutes=random.choice((10_080, 10_080, 10_080, SHORT_RETENTION_MINUTES)),
         safety_seconds=random.choice((60, 120, 120, 300)),
         topic_settings=(("segment.ms", "3000"), ("file.delete.delay.ms", "1000"), *random.choice(((), (("retention.ms", "60000"),)))),
         broker={

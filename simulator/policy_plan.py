@@ -68,7 +68,7 @@ def draw_policies(random: Random, groups: list[tuple[str, int]]) -> PolicyPlan:
         purpose = random.choice(PURPOSES) if random.random() < 0.85 else ()
         first = [(policy, value_of(random, policy, static)) for policy in purpose if len(purpose) < 4 or random.random() < 0.6]
         plans.append((name, GroupPolicyPlan(tuple(fitting(first)), purpose)))
-    return PolicyPlan(tuple(plans), random.choice((5.0, 15.0, 60.0)), random.choice((0.0, 0.0, 0.2)), random.random() < 0.7, *_troubles(random))
+    return PolicyPlan(tuple(plans), random.choice((5.0, 15.0, 60.0)), random.choice((0.0, 0.2, 0.3)), random.random() < 0.7, *_troubles(random))
 
 
 def _troubles(random: Random) -> tuple[float, int]:

@@ -100,6 +100,7 @@ class Reader(TopicClient):
             if wire is None:
                 continue
             partition = world.random.randrange(self.partitions)
+            key = self.topic, partition
             led = yield from run.at_leader(wire, self.name, self.topic, partition)
             if led is None:
                 continue
@@ -118,13 +119,15 @@ class Reader(TopicClient):
                 world.count(f"Fetch {answer.error_code}")
                 run.lost_leader(self.name, self.topic, partition)
             elif answer.records:
-                run.records.forget_before((self.topic, partition), answer.log_start_offset)
+                run.records.forget_before(key, answer.log_start_offset)
                 try:
                     offsets[partition] = self._read(partition, offsets[partition], answer.records, asked.sent)
                 except CorruptBatch as error:
                     world.count("corrupt batch read")
-                    if (self.topic, partition) not in run.records.rotten:
+                    if key not in run.records.rotten:
                         raise Broken("records", f"{self.topic}-{partition}: {error}", self.topic) from error
+            elif offsets[partition] < answer.high_watermark:
+                raise Broken("records", f"nothing is read of {key} at {offsets[partition]}, and it ends at {answer.high_watermark}", self.topic)
             elif world.chance(0.01):
                 offsets[partition] = 0
 

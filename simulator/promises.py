@@ -195,6 +195,14 @@ class Instances:
     def fenced(self, group: str, member_id: str) -> None:
         self._ended.setdefault((group, member_id), self._world.now)
 
+    def unknown(self, group: str, instance: str, member_id: str, holder: str | None, sent: int) -> None:
+        """A request with this instance id was answered with UNKNOWN_MEMBER_ID. `holder`: the member that has it now."""
+        if holder is None or holder == member_id:
+            return
+        _, answered = self._joined.get((group, instance), {}).get(holder, (0, FOREVER))
+        if answered < sent:
+            raise Broken(self.promise, f"{member_id} was replaced by {holder} at {format_time(answered)}, and hears that it is unknown", group)
+
     def succeeded(self, group: str, member_id: str, sent: int, what: str) -> None:
         ended = self._ended.get((group, member_id))
         if ended is not None and ended < sent:
@@ -258,6 +266,12 @@ class Generations:
             holder = self._seats.setdefault(key, {}).setdefault(assignment, seat)
             if holder != seat and not seats_move:
                 raise Broken(self.promise, f"{holder} and {seat} both own {partition} in generation {generation} of {group}", group)
+
+    def nothing_assigned(self, group: str, generation: int, seat: str, sent: int) -> None:
+        """A SyncGroup was answered without an assignment, as where the leader has left a member out."""
+        before = self._given.get((group, generation), {}).get(seat)
+        if before is not None and self._at[group, generation] < sent and self._surely_has_offsets(group):
+            raise Broken(self.promise, f"{seat} got {before!r} in generation {generation} of {group} and now nothing", group)
 
     def succeeded(self, group: str, generation: int, sent: int, what: str) -> None:
         """A member of that generation was answered without an error."""

@@ -7,7 +7,7 @@ members is stable within a bounded time, every living member in it.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Final
 
 from broker.groups.group_journal import GroupJournal
@@ -17,7 +17,7 @@ from coordinator.states import State
 from simulator.administrator import Administrator
 from simulator.audit import Audit
 from simulator.client import Request, Wire
-from simulator.consumer import STYLES, Consumer
+from simulator.consumer import SESSION_FACTOR, STYLES, Consumer
 from simulator.kept_records import Records
 from simulator.network import Network
 from simulator.node import Node
@@ -36,7 +36,7 @@ LOST_NS: Final = 2 * WRITE_BACK_NS + SLOW_DISK_NS
 # Records of topics are the operating system's to write; after a failed flush the repair, which is tried again with pauses, writes them.
 RECORDS_LOST_NS: Final = LOST_NS + 45 * SECOND
 GARBAGE_MAX: Final = 300_000  # objects that were made and not freed, of processes that were killed
-RETENTION_MARGIN_NS: Final = 5 * SECOND
+RETENTION_MARGIN_NS: Final = 100 * MS
 AUDIT_NS: Final = 2 * SECOND
 LIVENESS_MARGIN_NS: Final = 90 * SECOND  # retries of a suspended or unreadable log, pauses of clients
 
@@ -78,10 +78,10 @@ class Run:
         self.retention_ns = plan.retention_minutes * 60 * SECOND
         self.generations = Generations(world, lambda group: self.offsets.surely_has(group, self.retention_ns))
         self.sessions = Sessions(world)
+        self.audits = {node: Audit(self, node) for node in self.nodes}
         self.rot = Rot(self)
         kept_ns = int(dict(plan.topic_settings).get("retention.ms", 1 << 40)) * MS - RETENTION_MARGIN_NS
         self.records = Records(world, self.rot.logs, 0 if "wall" in plan.faults else kept_ns)
-        self.audits = {node: Audit(self, node) for node in self.nodes}
         self.policies = PolicyWatch(self)
         self.consumers: list[Consumer] = []
         self.topics: dict[str, int] = {}
@@ -150,7 +150,7 @@ class Run:
         delays = self.network.delays
         delays.reset = delays.stalled = delays.torn = 0.0
         self._heal_disk()
-        longest = max((group.settings.session_ns + group.settings.rebalance_ns for group in self.plan.groups), default=0)
+        longest = max((SESSION_FACTOR * group.settings.session_ns + group.settings.rebalance_ns for group in self.plan.groups), default=0)
         for consumer in self.consumers:
             if not consumer.running or consumer.fenced:
                 world.after(world.between(0, 5 * SECOND), self.start, consumer)
@@ -158,7 +158,7 @@ class Run:
         bound = world.now + 2 * longest + 35 * SECOND + LIVENESS_MARGIN_NS
         while world.now < bound:
             world.run_until(world.now + SECOND)
-            if self._serves() and all(self._is_well(group) for group in self.plan.groups):
+            if self._serves() and self._topics_serve() and all(self._is_well(group) for group in self.plan.groups):
                 for audit in self.audits.values():
                     audit.all_answered()
                 world.say("every group is stable")
@@ -173,8 +173,22 @@ class Run:
     def _serves(self) -> bool:
         return self.node.serving
 
+    def _topics_serve(self) -> bool:
+        return not self._closed_topics()
+
+    def _closed_topics(self) -> str:
+        """Partitions of topics that their broker does not serve, and why; "" if it serves all."""
+        broker = self.node.broker
+        closed = [
+            f"{topic.name}-{number}: {partition.trouble}"
+            for topic in broker.topics.by_name.values()
+            for number, partition in enumerate(broker.partitions.of(topic))
+            if not topic.internal and (topic.name, number) not in self.rot.logs and partition.trouble
+        ]
+        return ", ".join(closed)
+
     def _why_not_serving(self) -> str:
-        return "the broker does not serve"
+        return f"closed topics: {self._closed_topics()}" if self.node.serving else "the broker does not serve"
 
     def _coordinator_of(self, group: str) -> Node:
         return self.node
@@ -230,6 +244,36 @@ class Run:
 
     def lost_leader(self, client: str, topic: str, partition: int) -> None:
         """A request for the partition got an error: the client has to look for its leader again."""
+
+    def in_memory(self, group: str) -> Any:
+        """The group as its coordinator has it; None where no node serves it."""
+        for audit in self.audits.values():
+            found = audit.in_memory(group)
+            if found is not None:
+                return found
+        return None
+
+    def listed(self, group: str, generation: int, seats: Iterable[str]) -> None:
+        """The leader of the generation got this list of its members."""
+        for audit in self.audits.values():
+            found = audit.in_memory(group)
+            if found is not None:
+                audit.rounds.listed(found, generation, seats)
+
+    def accepted(self, group: str, asked: Request) -> None:
+        """A heartbeat was answered without an error."""
+        for audit in self.audits.values():
+            found = audit.in_memory(group)
+            if found is not None:
+                audit.rounds.accepted(found, asked.sent, "Heartbeat")
+
+    def unknown(self, group: str, asked: Request) -> None:
+        """A request was answered with UNKNOWN_MEMBER_ID."""
+        message = asked.message
+        found = self.in_memory(group)
+        if found is not None and message.group_instance_id is not None and message.member_id and not self.lapsed(asked):
+            holder = found.statics.get(message.group_instance_id)
+            self.instances.unknown(group, message.group_instance_id, message.member_id, holder, asked.sent)
 
     def served_since(self, group: str, moment: int) -> bool:
         """Whether the group's coordinator has surely served it since then."""

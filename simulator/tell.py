@@ -19,9 +19,9 @@ ROUTINE: Final = ("Heartbeat", "OffsetCommit", "OffsetFetch")
 
 PROMISED: Final = {
     "offsets": "an acknowledged commit is not lost, and an offset that is read is never older than an acknowledged one or one read before",
-    "instances": "one member speaks for an instance id; a member that was fenced or replaced never succeeds again",
+    "instances": "one member speaks for an instance id; a member that was replaced is fenced, and never succeeds again",
     "generations": "a generation stands for one assignment in which a partition has one owner, generations do not go back, and an older one is refused",
-    "sessions": "no member is removed before its session has ended, nor stays much longer",
+    "sessions": "no member is removed before its session has ended, nor while its JoinGroup waits, nor stays much longer",
     "records": "an acknowledged record stays where it is, for its retention time, and readers see nothing else there",
     "static restart": "a static member that returns within its session moves no other member and is no new member",
     "replies in order": "replies come whole and in the order of their requests",
@@ -31,6 +31,9 @@ PROMISED: Final = {
     "bounds": "connections and members stay within what clients can account for",
     "no defect": "no exception reaches the containment of faults or the event loop",
     "liveness": "without faults every group with living members is stable within a bounded time, every living member in it",
+    "rebalances": "a rebalance ends in time, waits for ids that were handed out, and its generation has the members that it ended with",
+    "expiry": "an offset expires when its topic is not consumed, or its group is empty, for the retention time",
+    "deletions": "a group with members is not deleted, nor are offsets of topics that they consume",
     "topics": "a topic whose deletion was acknowledged is gone",
 }
 

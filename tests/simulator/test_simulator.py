@@ -123,6 +123,22 @@ def fenced_member_succeeds(world: World) -> None:
     instances.succeeded("g", "first", SECOND, "Heartbeat")
 
 
+def replaced_member_hears_that_it_is_unknown(world: World) -> None:
+    instances = Instances(world)
+    at(world, 1)
+    instances.joined("g", "i", "second", 0)
+    instances.unknown("g", "i", "first", "second", SECOND)  # sent before the second one was answered
+    instances.unknown("g", "i", "first", None, 2 * SECOND)
+    instances.unknown("g", "i", "first", "second", 2 * SECOND)
+
+
+def assignment_is_gone(world: World) -> None:
+    generations = Generations(world, lambda group: True)
+    generations.assigned("g", 1, "a", "leader@1", b"1", [("t", 0)], 0)
+    generations.nothing_assigned("g", 1, "b", SECOND)
+    generations.nothing_assigned("g", 1, "a", SECOND)
+
+
 def two_sets_of_seats(world: World) -> None:
     generations = Generations(world, lambda group: True)
     generations.assigned("g", 1, "a", "leader@1", b"1", [], 0)
@@ -197,6 +213,8 @@ def record_twice(world: World) -> None:
         refused_commit,
         two_speak_for_one_instance,
         fenced_member_succeeds,
+        replaced_member_hears_that_it_is_unknown,
+        assignment_is_gone,
         two_sets_of_seats,
         two_owners,
         generation_goes_back,

@@ -1,0 +1,190 @@
+"""The promises about rebalances and about offsets that expire: each with what breaks it, on the real groups of a coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from coordinator.calls import JoinReply
+from coordinator.facts import expiring_offset_value, offset_key_prefix
+from coordinator.group import Group, TopicOffsets
+from coordinator.member import Member, Pending
+from coordinator.notes import Cause
+from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE
+from simulator.expiry import Expiry
+from simulator.rounds import Rounds
+from simulator.world import Broken
+
+pytestmark = pytest.mark.once
+SIZE_MAX = 3
+RETENTION_MS = 1_000
+
+
+class Waiter:
+    """The JoinGroup of a member."""
+
+    member_id = ""
+    reply: JoinReply | None = None
+
+    def release(self) -> None: ...
+
+    def fail(self, error: int) -> None: ...
+
+
+def member(id: str, instance: str | None = None, new: bool = False) -> Member:
+    return Member("g", id, instance, "client", "host", 10_000, 6_000, (("range", b""),), is_new=new)
+
+
+def rebalancing(*ids: str) -> Group:
+    """Members that wait in a join phase which began at 5 and ends at 100."""
+    group = Group("g", 5, 5)
+    group.state, group.phase_start_ms, group.deadline = PREPARING, 5, 100
+    for id in ids:
+        one = member(id)
+        one.join = Waiter()
+        group.add(one)
+    return group
+
+
+def stable(*seats: tuple[str, str | None]) -> Group:
+    group = Group("g", 5, 5)
+    group.state, group.generation = STABLE, 4
+    for id, instance in seats:
+        group.add(member(id, instance))
+    return group
+
+
+@pytest.fixture
+def rounds() -> Rounds:
+    return Rounds(SIZE_MAX)
+
+
+def deadline_moves(rounds: Rounds) -> None:
+    group = rebalancing("a")
+    rounds.look(group, 0)
+    group.add(member("b"))
+    rounds.look(group, 1)
+    group.deadline = 101
+    rounds.look(group, 2)
+
+
+def first_rebalance_goes_on(rounds: Rounds) -> None:
+    group = rebalancing("a")
+    group.initial, group.delay_remaining_ms = True, 3_000
+    rounds.look(group, 0)
+    group.deadline, group.delay_remaining_ms = 200, 2_000
+    rounds.look(group, 1)
+    group.deadline = 300
+    rounds.look(group, 2)
+
+
+def too_many_members(rounds: Rounds) -> None:
+    group = stable(("a", None), ("b", None), ("c", None), ("d", "i"))
+    group.laggards = ["d"]
+    rounds.look(group, 0)
+    group.laggards = []
+    rounds.look(group, 1)
+
+
+def laggard_in_the_generation(rounds: Rounds) -> None:
+    group = stable(("a", None), ("d", "i"))
+    group.laggards = ["d", "left"]
+    rounds.look(group, 0)
+    group.laggards = ["a"]
+    rounds.look(group, 1)
+
+
+def generation_with_other_seats(rounds: Rounds) -> None:
+    group = stable(("a", None), ("b", "i"))
+    rounds.look(group, 0)
+    group.remove(group.members["b"])
+    group.add(member("c", "i"))
+    rounds.look(group, 1)
+    group.remove(group.members["a"])
+    rounds.look(group, 2)
+
+
+def leader_hears_of_too_few(rounds: Rounds) -> None:
+    group = stable(("a", None), ("b", "i"))
+    rounds.listed(group, 4, ["a", "i"])
+    rounds.listed(group, 3, ["a"])
+    rounds.listed(group, 4, ["a"])
+
+
+def heartbeat_tells_nothing(rounds: Rounds) -> None:
+    group = rebalancing("a")
+    rounds.look(group, 10)
+    rounds.accepted(group, 10, "Heartbeat")
+    rounds.accepted(group, 11, "Heartbeat")
+
+
+def pending_id_not_waited_for(rounds: Rounds) -> None:
+    group = rebalancing("a")
+    group.pending["b"] = Pending("g", "b", 6_000)
+    rounds.look(group, 0)
+    group.state = COMPLETING
+    rounds.ended(group, Cause.JOIN_TIMEOUT)
+    rounds.ended(group, Cause.EVERYONE_JOINED)
+
+
+def expired_while_it_waits(rounds: Rounds) -> None:
+    group = rebalancing("a")
+    new = member("b", new=True)
+    new.join = Waiter()
+    group.add(new)
+    rounds.look(group, 0)
+    rounds.expired(group, "b")
+    rounds.expired(group, "a")
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [
+        deadline_moves,
+        first_rebalance_goes_on,
+        too_many_members,
+        laggard_in_the_generation,
+        generation_with_other_seats,
+        leader_hears_of_too_few,
+        heartbeat_tells_nothing,
+        pending_id_not_waited_for,
+        expired_while_it_waits,
+    ],
+)
+def test_a_rebalance_that_breaks_a_promise_is_noticed(rounds: Rounds, break_it: Callable[[Rounds], None]) -> None:
+    with pytest.raises(Broken):
+        break_it(rounds)
+
+
+def with_offset(group: Group, commit_ms: int) -> Group:
+    topic = TopicOffsets(offset_key_prefix("g", "t"))
+    topic.values[0] = expiring_offset_value(1, b"", commit_ms, -1)
+    group.offsets = {"t": topic}
+    return group
+
+
+def test_an_offset_of_a_topic_that_members_consume_stays() -> None:
+    expiry = Expiry(RETENTION_MS, True)
+    group = with_offset(stable(("a", None)), 0)
+    group.protocol_type = "consumer"
+    expiry.look(0, {"g": group}, 10_000)
+    group.offsets = {}
+    with pytest.raises(Broken, match="consume the topic"):
+        expiry.look(0, {"g": group}, 10_000)
+
+
+@pytest.mark.parametrize("group_goes_too", [False, True])
+def test_an_offset_of_an_empty_group_stays_for_the_retention_time_after_the_last_member(group_goes_too: bool) -> None:
+    for wall, kept in ((5_000 + RETENTION_MS, False), (4_999 + RETENTION_MS, True)):
+        group = with_offset(Group("g", 5_000, 5_000), 0)
+        group.state, group.protocol_type = EMPTY, "consumer"
+        expiry = Expiry(RETENTION_MS, False)
+        expiry.look(0, {"g": group}, wall)
+        group.offsets = {}
+        after = {} if group_goes_too else {"g": group}
+        if kept:
+            with pytest.raises(Broken, match="after the group became empty"):
+                expiry.look(0, after, wall)
+        else:
+            expiry.look(0, after, wall)
