@@ -1,0 +1,49 @@
+"""Notes about groups go to the log before their partition goes to another node: when a node stops in order, and when it is drained."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from coordinator import partition_of
+from coordinator.notes import Coordinator, Kind
+from tests.broker.groups.test_damaged_partitions import notes
+from tests.nodes.cluster import Nodes
+from tests.running import wait_until
+from tests.support.lasting import Actor
+
+pytestmark = pytest.mark.once
+PARTITIONS = 50  # of __consumer_offsets
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    nodes = Nodes(tmp_path / "data", 2, "group.initial.rebalance.delay.ms=0")
+    yield nodes
+    nodes.close()
+
+
+def stop(nodes: Nodes, id: int) -> None:
+    nodes.signal(signal.SIGTERM, id)
+
+
+@pytest.mark.parametrize("leave", [stop, Nodes.drain])
+def test_notes_are_written_before_a_partition_goes_to_another_node(nodes: Nodes, leave: Callable[[Nodes, int], None]) -> None:
+    nodes.start()
+    groups = {name for name in (f"group-{number}" for number in range(2 * PARTITIONS)) if nodes.coordinator(name) == 1}
+    for name in groups:
+        member = Actor(nodes.port(1), name, "instance")
+        assert member.join().error_code == 0
+        member.close()
+    leave(nodes, 1)  # within the time for which notes are gathered
+    wait_until(lambda: all(nodes.coordinator(name, 2) == 2 for name in groups), 20.0)
+    found = notes(nodes.data)
+    unloaded = {partition for _, partition, header, body in found if header.kind == Kind.COORDINATOR and body.what == Coordinator.UNLOADED}
+    assert groups
+    assert groups <= {group for group, *_ in found}
+    assert {partition_of(name, PARTITIONS) for name in groups} <= unloaded
+    assert sum(header.dropped for _, _, header, _ in found) == 0
+    assert [line for line in nodes.lines if line["event"] == "notes are lost"] == []
