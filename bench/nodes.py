@@ -25,6 +25,7 @@ from tests.nodes.cluster import Nodes
 CPU_AT_MOST = 1.1  # a request of all processes together, of one broker's
 MEMBERS = 100  # of each group, each on its own connection
 ROWS = {"heartbeat": (), "commit": ("-w", "commit", "-P", "1", "--create-topics", "1")}
+FIGURES = "us/request, requests/s, generators"
 FIRST_GROUP = "-000000"  # kgload appends the group's number
 
 
@@ -96,14 +97,17 @@ def generate(program: Path, target: Target, arguments: tuple[str, ...], seconds:
 def report(found: dict[str, list[tuple[Round, Round]]], nodes: int) -> tuple[str, bool]:
     """The table, and whether a request of the nodes costs as little as it should."""
     lines = [f"{nodes} nodes beside one broker, {len(os.sched_getaffinity(0))} cores for all processes; medians of ratios within a round"]
-    lines.append(f"{'':10} {'CPU/request':>12} {'at most':>8} {'requests/s':>11} {'generators':>11} {'of one broker: us/request, requests/s, generators':>52}")
+    lines.append(f"{'':10} {'CPU/request':>12} {'at most':>8} {'requests/s':>11} {f'{nodes} nodes: {FIGURES}':>46} {f'one broker: {FIGURES}':>46}")
     good = True
     for row, rounds in found.items():
         cpu = median(several.cpu_us / one.cpu_us for one, several in rounds)
         rate = median(several.rate / one.rate for one, several in rounds)
-        share = median(several.generators for _, several in rounds)
-        alone = f"{median(one.cpu_us for one, _ in rounds):.1f}, {median(one.rate for one, _ in rounds):.0f}, {median(one.generators for one, _ in rounds):.0%}"
-        lines.append(f"{row:10} {cpu:12.2f} {CPU_AT_MOST:8.2f} {rate:11.2f} {share:11.0%} {alone:>52}")
+        apart, alone = (figures([pair[which] for pair in rounds]) for which in (1, 0))
+        lines.append(f"{row:10} {cpu:12.2f} {CPU_AT_MOST:8.2f} {rate:11.2f} {apart:>46} {alone:>46}")
         good &= cpu <= CPU_AT_MOST
     lines.append("The generators share the cores with the nodes: requests/s can grow to 1 / (1 - their part of one broker's round) at most.")
     return "\n".join(lines), good
+
+
+def figures(rounds: list[Round]) -> str:
+    return f"{median(one.cpu_us for one in rounds):.1f}, {median(one.rate for one in rounds):.0f}, {median(one.generators for one in rounds):.0%}"
