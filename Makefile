@@ -11,7 +11,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),python3.11 python3.12 python3.13 pyth
 AGAIN := -p project.again  # the few tests that fail beside others, once more by themselves
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-analyze run demo test clients-test policies-demo kafka-test jetstream-test jetstream-bugs spark-test soak nodes-test sim sim-long bugs oracle mutants check generate bench compile uncompile compiled-test dist dist-compiled lock clean
+.PHONY: help setup setup-analyze run demo test clients-test policies-demo kafka-test jetstream-test jetstream-bugs spark-test soak nodes-test sim sim-long compiled-sim compiled-sim-long bugs oracle mutants check generate bench compile uncompile compiled-test dist dist-compiled lock clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list these words
@@ -104,10 +104,23 @@ mutants: setup ## mutate the code and see whether a test notices (ARGS="coordina
 	@$(BIN)/python -m project.mutants $(ARGS)
 
 sim: setup ## brokers and clients in virtual time for a minute on two cores (ARGS="--seed 7 --explain" tells what one seed does)
-	@$(BIN)/python -m simulator $(if $(ARGS),$(ARGS),--seed $(SIM_SEED) --seeds 100000 --jobs 2 --seconds 60 --also tests/simulator/seeds.txt)
+	@$(BIN)/python project/compiled.py --fresh
+	@$(SIMULATE) $(if $(ARGS),$(ARGS),--seed $(SIM_SEED) --seeds 100000 --jobs 2 --seconds 60 --also tests/simulator/seeds.txt)
 
-sim-long: setup ## the simulator for twenty million events: half an hour on two cores (ARGS="--events 10000": a tenth)
-	@$(BIN)/python -m simulator --seed $(SIM_SEED) --seeds 200 --jobs 2 --events 100000 $(ARGS)
+sim-long: setup ## the simulator for twenty million events on two cores (ARGS="--events 10000": a tenth)
+	@$(BIN)/python project/compiled.py --fresh
+	@$(SIMULATE) --seed $(SIM_SEED) --seeds 200 --jobs 2 --events 100000 $(ARGS)
+
+SIMULATE = $(BIN)/python -m simulator
+SIMULATE_COMPILED = $(COMPILED) $(BIN)/python -P -m simulator
+
+compiled-sim: setup ## `make sim` on a compiled copy under build/ (needs a C compiler)
+	@$(BIN)/python -m project.compiled --copy build/compiled
+	@$(MAKE) sim SIMULATE="$(SIMULATE_COMPILED)"
+
+compiled-sim-long: setup ## `make sim-long` on a compiled copy under build/
+	@$(BIN)/python -m project.compiled --copy build/compiled
+	@$(MAKE) sim-long SIMULATE="$(SIMULATE_COMPILED)"
 
 # Another seed for each commit.
 SIM_SEED = $(shell printf %d 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 1))
@@ -127,11 +140,12 @@ uncompile: ## remove what compile built
 
 COMPILED := PYTHONPATH=build/compiled:. COMPILED=build/compiled
 
-compiled-test: setup ## the tests, real clients, kills, Apache Kafka beside it and the wheel, all on a compiled copy under build/
+compiled-test: setup ## the tests, a minute of the simulator, real clients, kills, Apache Kafka beside it and the wheel, all on a compiled copy under build/
 	@$(BIN)/python -m project.compiled --copy build/compiled --wheel build/compiled/dist
 	@$(COMPILED) $(BIN)/python -P -m pytest $(AGAIN) -p project.only_compiled --import-mode=append -n 3 --dist worksteal \
-		-m "not alone and not clients and not kafka and not plain" tests/protocol tests/coordinator tests/storage tests/history tests/broker
+		-m "not alone and not clients and not kafka and not plain" tests/protocol tests/coordinator tests/storage tests/history tests/broker tests/simulator/test_compiled.py
 	@$(COMPILED) $(BIN)/python -P -m pytest $(AGAIN) -p project.only_compiled --import-mode=append -n 3 -m "clients and not kafka and not plain" tests/clients tests/broker
+	@$(MAKE) sim SIMULATE="$(SIMULATE_COMPILED)"
 	@$(COMPILED) $(BIN)/python -P -m tests.soak --kills 4
 	@$(COMPILED) $(BIN)/python -P -m tests.nodes --rounds 3
 	@$(COMPILED) $(BIN)/python -P -m tests.sequences --minutes 1 || test $$? = 2

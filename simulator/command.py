@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from broker.runtime.build import build
 from simulator.cluster_plan import several
 from simulator.cluster_run import new_run
 from simulator.explain import explain
@@ -106,7 +107,8 @@ def simulate_plan(plan: Plan, events: int | None = None, show: Callable[[str], o
 
 def run_many(seeds: Sequence[int], jobs: int, limits: Limits, stop: bool, nodes: int | None) -> int:
     """Run the seeds in processes; print a line for each broken promise and for each million of events, and a summary."""
-    until = time.monotonic() + limits.seconds
+    began = time.monotonic()
+    until = began + limits.seconds
     outcomes: list[Outcome] = []
     with ProcessPoolExecutor(jobs) as pool:
         waiting = iter(seeds)
@@ -132,6 +134,8 @@ def run_many(seeds: Sequence[int], jobs: int, limits: Limits, stop: bool, nodes:
             if time.monotonic() < until and cpu_seconds < limits.cpu_seconds:
                 running |= {pool.submit(simulate, seed, limits.events, None, nodes) for seed in take(waiting, 1)}
     print_summary(sorted(outcomes))
+    seconds = time.monotonic() - began
+    print(f"{seconds:.0f} s on the clock with {jobs} processes: {simulated / seconds / jobs:.0f} events/s each")
     return 1 if any(outcome.broken for outcome in outcomes) else 0
 
 
@@ -156,7 +160,7 @@ def print_summary(outcomes: list[Outcome]) -> None:
         print(f"seed {outcomes[0].seed}, digest {outcomes[0].digest}")
     print(", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
     print(
-        f"{len(outcomes)} seeds, {events} events in {format_time(virtual)} of virtual time ({virtual / SECOND / 86_400:.2f} days), "
+        f"{build()}: {len(outcomes)} seeds, {events} events in {format_time(virtual)} of virtual time ({virtual / SECOND / 86_400:.2f} days), "
         f"{seconds:.1f} s of CPU time ({events / max(seconds, 0.001):.0f} events/s); promises broken: {len(broken)}"
     )
     for outcome in broken:

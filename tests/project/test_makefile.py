@@ -43,5 +43,5 @@ def test_without_a_suitable_python_setup_says_in_one_line_what_it_needs(tmp_path
 
 @needs_make
 def test_running_starts_with_the_check_for_stale_builds() -> None:
-    for word in ("run", "test", "bench"):
+    for word in ("run", "test", "bench", "sim", "sim-long"):
         assert "compiled.py --fresh" in make("-n", word).stdout, word
