@@ -67,6 +67,12 @@ class Transport:
     def get_write_buffer_size(self) -> int:
         return 0
 
+    def get_extra_info(self, name: str, /) -> Any:
+        return None
+
+    def is_closing(self) -> bool:
+        return False
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
 

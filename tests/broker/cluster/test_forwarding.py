@@ -1,0 +1,21 @@
+"""The reply to a forwarded request."""
+
+from __future__ import annotations
+
+from broker.cluster.forwarding import Transport
+from broker.net.connection import Transport as ClientTransport
+from broker.net.guarded_transport import GuardedTransport
+
+
+def test_the_reply_to_a_forwarded_request_passes_what_guards_replies_to_clients() -> None:
+    said: list[bytes] = []
+    leased = True
+    transport: ClientTransport = Transport(said.append, lambda: said.append(b"ended"))  # its parts are what a connection uses
+    guarded = GuardedTransport(transport, lambda: leased)
+    guarded.write(b"one")
+    guarded.writelines([b"tw", b"o"])
+    assert not guarded.is_closing()
+    assert guarded.get_extra_info("sslcontext") is None
+    leased = False
+    guarded.write(b"three")
+    assert said == [b"one", b"two", b"ended"]
