@@ -33,7 +33,11 @@ class TopicPlaces:
     def place_later(self) -> None:
         if not self._placing:
             self._placing = True
-            self._loop.call_soon(Contained(self._place))
+            self._loop.call_soon(Contained(self._place_if_due))
+
+    def _place_if_due(self) -> None:
+        if self._placing:
+            self._place()
 
     def _place(self) -> None:
         self._placing = False
@@ -75,6 +79,7 @@ class TopicPlaces:
     def when_opened(self, done: Callable[[], None]) -> None:
         """Call `done` when this node serves all logs of new topics that it should have."""
         self._waiting.append(done)
+        self._place_if_due()
         self._look_for_opened()
 
     def _look_for_opened(self) -> None:
