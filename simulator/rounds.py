@@ -80,6 +80,10 @@ class Rounds:
                 PROMISE, f"the leader of generation {generation} of {group.id} heard of {sorted(seats)}, and it has {sorted(seats_of(group))}", group.id
             )
 
+    def saw_rebalance(self, group: str) -> bool:
+        """Whether members of the group were waiting for each other at the last look."""
+        return group in self._joins
+
     def accepted(self, group: Any, sent: int, what: str) -> None:
         """A heartbeat that was sent then was answered without an error."""
         joins = self._joins.get(group.id)

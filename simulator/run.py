@@ -263,9 +263,10 @@ class Run:
     def accepted(self, group: str, asked: Request) -> None:
         """A heartbeat was answered without an error."""
         for audit in self.audits.values():
-            found = audit.in_memory(group)
-            if found is not None:
-                audit.rounds.accepted(found, asked.sent, "Heartbeat")
+            if audit.rounds.saw_rebalance(group):
+                found = audit.in_memory(group)
+                if found is not None:
+                    audit.rounds.accepted(found, asked.sent, "Heartbeat")
 
     def unknown(self, group: str, asked: Request) -> None:
         """A request was answered with UNKNOWN_MEMBER_ID."""
