@@ -133,7 +133,7 @@ def _with_rare_faults(plan: Plan, random: Random) -> Plan:
 def _with_rare_settings(plan: Plan) -> Plan:
     """Clients and settings that are rare. From a stream of its own: the other runs stay as they are."""
     random = Random(f"settings of few {plan.seed}")
-    resets, varied, slow, checkpoints = (random.random() < share for share in (0.6, 0.2, 0.6, 0.6))
+    resets, varied, slow, checkpoints, ages = (random.random() < share for share in (0.6, 0.2, 0.6, 0.6, 0.5))
     if resets and plan.retention_minutes > SHORT_RETENTION_MINUTES and not {"delete_topic", "wall"} & set(plan.faults):
         plan = replace(plan, resets=0.5)
     if varied and plan.policies is None:
@@ -142,6 +142,8 @@ def _with_rare_settings(plan: Plan) -> Plan:
         plan = _about_expiry(plan)
     if checkpoints and plan.producers:
         plan = replace(plan, broker={**plan.broker, **dict.fromkeys(CHECKPOINTS, 3_000)})
+    if ages and plan.producers:
+        plan = _about_retention(plan)
     return plan
 
 
@@ -153,6 +155,14 @@ def _about_expiry(plan: Plan) -> Plan:
         groups.append(replace(alone, settings=group.settings._replace(commit_ns=150 * SECOND)))
     faults = tuple(fault for fault in plan.faults if fault not in ("admin", "wall", "delete_topic"))
     return replace(plan, groups=tuple(groups), faults=faults, safety_seconds=600)
+
+
+def _about_retention(plan: Plan) -> Plan:
+    """Records are deleted all the time, by a clock that nobody sets: their age is known to the millisecond."""
+    topic_settings = {**dict(plan.topic_settings), "retention.ms": "20000"}
+    faults = tuple(fault for fault in plan.faults if fault != "wall")
+    broker = {**plan.broker, "log.retention.check.interval.ms": 5_000}
+    return replace(plan, topic_settings=tuple(topic_settings.items()), faults=faults, broker=broker)
 
 
 def _with_policies(plan: Plan, random: Random) -> Plan:
