@@ -17,6 +17,7 @@ from tests.support.lasting import Actor
 
 pytestmark = pytest.mark.once
 PARTITIONS = 50  # of __consumer_offsets
+STOP_SECONDS = 20.0
 
 
 @pytest.fixture
@@ -28,6 +29,7 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
 
 def stop(nodes: Nodes, id: int) -> None:
     nodes.signal(signal.SIGTERM, id)
+    wait_until(lambda: [line for line in nodes.lines if line["event"] == "stopped"], STOP_SECONDS)
 
 
 @pytest.mark.parametrize("leave", [stop, Nodes.drain])
@@ -39,7 +41,6 @@ def test_notes_are_written_before_a_partition_goes_to_another_node(nodes: Nodes,
         assert member.join().error_code == 0
         member.close()
     leave(nodes, 1)  # within the time for which notes are gathered
-    wait_until(lambda: all(nodes.coordinator(name, 2) == 2 for name in groups), 20.0)
     found = notes(nodes.data)
     unloaded = {partition for _, partition, header, body in found if header.kind == Kind.COORDINATOR and body.what == Coordinator.UNLOADED}
     assert groups
