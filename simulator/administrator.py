@@ -12,9 +12,8 @@ from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
-from simulator.client import Client, Process, Request, Wire
+from simulator.client import RETRIED, Client, Process, Request, Wire
 from simulator.commit import Commit
-from simulator.consumer import RETRIED
 from simulator.plan import GroupPlan
 from simulator.world import MS, SECOND, Broken
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from protocol import headers
 from protocol.apis import API_VERSIONS, APIS
+from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.sync_group import SyncGroupRequest
 from simulator.network import Network, Stream
@@ -24,6 +25,12 @@ Process = Generator[Any, Any, None]
 NEVER: Final = 1 << 62
 REPLIES_KEPT: Final = 2_000
 ANSWER_NS: Final = 20 * SECOND  # a slow log is reported after five seconds, and repairs stand in line
+RETRIED: Final = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
 FLEXIBLE_FROM: Final = {key: api.flexible_from for key, api in APIS.items()}
 REPLY_HEADER: Final = {
     (key, version): 1 if version >= api.flexible_from and key != API_VERSIONS else 0

@@ -1,4 +1,4 @@
-"""The OffsetCommit of one member in one generation, which differs from the one before it in its offsets only."""
+"""Offsets of a member: its OffsetCommit, which within a generation differs from the one before it in its offsets only, and OffsetFetch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,23 @@ from typing import Any, Final
 
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
 
+# A commit answered so has no effect; any other error leaves that open.
+REFUSING: Final = (
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    ErrorCode.INVALID_GROUP_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
 MARK: Final = 0x7E57_0FF5_E700_0000  # offsets in the encoded request, until they are filled in
 
 _OFFSET: Final = struct.Struct(">q")
@@ -44,3 +60,13 @@ class Commit:
             return codes
         self._accepted = reply
         return None
+
+
+def ask_offsets(group: str, owned: list[tuple[str, int]], version: int) -> OffsetFetchRequest:
+    by_topic: dict[str, list[int]] = {}
+    for topic, number in owned:
+        by_topic.setdefault(topic, []).append(number)
+    if version >= 8:
+        wanted = [OffsetFetchRequestTopics(topic, numbers) for topic, numbers in by_topic.items()]
+        return OffsetFetchRequest([OffsetFetchRequestGroup(group, None, -1, wanted)])
+    return OffsetFetchRequest(None, group, [OffsetFetchRequestTopic(topic, numbers) for topic, numbers in by_topic.items()])

@@ -5,22 +5,17 @@ Two processes may run under one instance id.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from coordinator.standby import EMPTY_ASSIGNMENT
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-)
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from simulator.client import Client, Process, Request, Wire
-from simulator.commit import Commit
+from simulator.client import RETRIED, Client, Process, Request, Wire
+from simulator.commit import REFUSING, Commit, ask_offsets
+from simulator.styles import PROTOCOLS, SESSION_FACTOR, Settings, Style, assignment, read_assignment, subscription
 from simulator.world import MS, SECOND, Broken
 
 if TYPE_CHECKING:
@@ -29,80 +24,6 @@ if TYPE_CHECKING:
 REQUEST_NS: Final = 30 * SECOND
 JOIN_EXTRA_NS: Final = 5 * SECOND
 BACKOFF_NS: Final = 100 * MS
-RETRIED: Final = (
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.REQUEST_TIMED_OUT,
-)
-# A commit answered so has no effect; any other error leaves that open.
-REFUSING: Final = (
-    ErrorCode.ILLEGAL_GENERATION,
-    ErrorCode.UNKNOWN_MEMBER_ID,
-    ErrorCode.FENCED_INSTANCE_ID,
-    ErrorCode.REBALANCE_IN_PROGRESS,
-    ErrorCode.OFFSET_METADATA_TOO_LARGE,
-    ErrorCode.INVALID_GROUP_ID,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-)
-SESSION_FACTOR: Final = 2  # of the longer session timeouts
-PROTOCOLS: Final = ("range", "roundrobin")
-
-
-class Style(NamedTuple):
-    """How a kind of client speaks."""
-
-    name: str
-    join: int  # versions
-    sync: int
-    heartbeat: int
-    commit: int
-    fetch: int
-    leave: int
-    omits_instance: bool = False  # only JoinGroup carries the instance id
-    pipelines: bool = False  # sends heartbeats and commits without waiting for replies
-    rejoins_when_fenced: bool = False
-
-
-STYLES: Final = (
-    Style("java", 9, 5, 4, 8, 8, 5),
-    Style("kafka-python", 5, 3, 3, 7, 5, 3, pipelines=True),
-    Style("aiokafka", 5, 3, 1, 2, 3, 1, omits_instance=True),
-    Style("librdkafka", 5, 3, 3, 7, 7, 1, pipelines=True),
-    Style("franz-go", 7, 4, 4, 8, 7, 5, rejoins_when_fenced=True),
-)
-
-
-class Settings(NamedTuple):
-    """Of the consumers of one group, in nanoseconds."""
-
-    session_ns: int
-    rebalance_ns: int
-    heartbeat_ns: int
-    commit_ns: int
-    topics: tuple[tuple[str, int], ...]  # with their numbers of partitions
-
-
-def subscription(topics: list[str], user_data: bytes | None = None) -> bytes:
-    parts = [b"\0\1", len(topics).to_bytes(4, "big")]
-    for topic in topics:
-        parts += [len(topic).to_bytes(2, "big"), topic.encode()]
-    parts.append(b"\xff\xff\xff\xff" if user_data is None else len(user_data).to_bytes(4, "big") + user_data)
-    return b"".join([*parts, b"\0\0\0\0"])
-
-
-def assignment(round: str, partitions: list[tuple[str, int]]) -> bytes:
-    """`round`: the leader's mark, which no other assignment has."""
-    return ";".join([round, *[f"{topic}:{number}" for topic, number in partitions]]).encode()
-
-
-def read_assignment(data: bytes) -> tuple[str, list[tuple[str, int]]]:
-    round, *entries = data.decode().split(";")
-    owned = []
-    for entry in entries:
-        topic, _, number = entry.rpartition(":")
-        owned.append((topic, int(number)))
-    return round, owned
 
 
 class Consumer(Client):
@@ -182,6 +103,10 @@ class Consumer(Client):
         elif wire is not None:
             wire.close()
 
+    def twin(self, style: Style) -> Consumer:
+        """A second process with the same instance id."""
+        return Consumer(self._run_, self.group, f"{self.name}'", self.instance, self.settings, style)
+
     @property
     def seat(self) -> str:
         return self.instance or self.member_id
@@ -191,8 +116,7 @@ class Consumer(Client):
         return None if self.style.omits_instance else self.instance
 
     def _protocols(self) -> list[JoinGroupRequestProtocol]:
-        metadata = subscription(self.topics, self.user_data)
-        return [JoinGroupRequestProtocol(name, metadata) for name in PROTOCOLS]
+        return [JoinGroupRequestProtocol(name, subscription(self.topics, self.user_data)) for name in PROTOCOLS]
 
     def _work(self) -> Process:
         world = self.world
@@ -254,9 +178,7 @@ class Consumer(Client):
         if reply.leader == self.member_id:
             if run.served_since(self.group, asked.sent):  # otherwise the generation may never have been stored, and be another one now
                 run.listed(self.group, self.generation, [member.group_instance_id or member.member_id for member in reply.members or ()])
-            if reply.skip_assignment:
-                assignments = []
-            else:
+            if not reply.skip_assignment:
                 assignments = self._assign(reply)
             if not run.calm and world.chance(run.plan.leader_dies):
                 world.count("leader died", 1)
@@ -438,16 +360,7 @@ class Consumer(Client):
     def _read_offsets(self, wire: Wire) -> Process:
         if not self.owned:
             return
-        by_topic: dict[str, list[int]] = {}
-        for topic, number in self.owned:
-            by_topic.setdefault(topic, []).append(number)
-        version = self.style.fetch
-        if version >= 8:
-            wanted = [OffsetFetchRequestTopics(topic, numbers) for topic, numbers in by_topic.items()]
-            request = OffsetFetchRequest([OffsetFetchRequestGroup(self.group, None, -1, wanted)])
-        else:
-            request = OffsetFetchRequest(None, self.group, [OffsetFetchRequestTopic(topic, numbers) for topic, numbers in by_topic.items()])
-        asked = wire.ask(request, version, REQUEST_NS)
+        asked = wire.ask(ask_offsets(self.group, self.owned, self.style.fetch), self.style.fetch, REQUEST_NS)
         yield asked
         if not asked.lost:
             self._run_.offsets_read(self.group, asked)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, fields, replace
 from random import Random
 from typing import Final
 
-from simulator.consumer import STYLES, Settings
 from simulator.policy_plan import PolicyPlan, draw_policies
+from simulator.styles import STYLES, Settings
 from simulator.world import MS, SECOND
 
 FAULTS: Final = (

@@ -15,9 +15,9 @@ from protocol.messages.incremental_alter_configs import AlterableConfig, AlterCo
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from simulator.client import Client, Process, Request, Wire
-from simulator.consumer import subscription
 from simulator.network import Network
 from simulator.node import Node
+from simulator.styles import subscription
 from simulator.world import MS, SECOND, World
 
 GROUP: Final = "g"

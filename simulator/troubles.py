@@ -1,0 +1,215 @@
+"""What goes wrong in a run: a method for each kind of fault that a plan may name, called again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from simulator.administrator import Administrator
+from simulator.audit import Audit
+from simulator.consumer import Consumer
+from simulator.node import Node
+from simulator.plan import TROUBLE_SECONDS, Plan
+from simulator.rot import Rot
+from simulator.styles import STYLES
+from simulator.world import MS, SECOND, World
+
+SLOW_DISK_NS: Final = 5 * SECOND
+
+
+class Troubles:
+    """Of a run, which has the rest."""
+
+    plan: Plan
+    world: World
+    nodes: Sequence[Node]
+    node: Node  # the one that the next trouble concerns
+    audits: Mapping[Node, Audit]
+    consumers: list[Consumer]
+    administrator: Administrator
+    rot: Rot
+    calm: bool
+
+    def start(self, consumer: Consumer) -> None:
+        if not consumer.retired and (not consumer.running or consumer.fenced):
+            consumer.end()
+            consumer.start()
+
+    def restart_later(self, consumer: Consumer) -> None:
+        self.world.after(self.world.between(0, 2 * consumer.settings.session_ns), self.start, consumer)
+
+    def _later(self, kind: str) -> None:
+        mean = TROUBLE_SECONDS[kind] / self.plan.trouble
+        self.world.after(int(self.world.random.expovariate(1 / mean) * SECOND), self._trouble, kind)
+
+    def _trouble(self, kind: str) -> None:
+        if self.calm:
+            return
+        getattr(self, f"_{kind}")()
+        self._later(kind)
+
+    def _fault(self, text: str) -> None:
+        self.node.troubled_at = self.world.now
+        self.world.say(f"fault: {text}", "node")
+        self.world.count(f"fault: {text.split(':')[0]}", 1)
+
+    def _kill(self) -> None:
+        if self.node.running and self.world.chance(0.3):  # soon after the next process has begun, the power fails too
+            self.world.after(self.world.between(0, 5 * SECOND), self._power_if_allowed)
+        self.node.crash(False)
+
+    def _power(self) -> None:
+        self.node.crash(True)
+
+    def _stop(self) -> None:
+        if self.node.serving:
+            self._fault("orderly stop")
+            if self.world.chance(0.6):  # the last flush fails, and then the power does
+                self._fail_some_syncs(self.world.random.randrange(1, 60))
+                self.world.after(self.world.between(SECOND, 5 * SECOND), self._power_if_allowed)
+            self.node.stop()
+
+    def _mid_step(self) -> None:
+        """Die at one of the next changes of a file."""
+        if self.node.running:
+            self._fault("crash at one of the next writes")
+            self.node.power_fails = self.world.chance(0.4)
+            self.node.disk.crash_at = self.world.random.randrange(30)
+
+    def _slow_disk(self) -> None:
+        speed = self.node.speed
+        self._fault("slow disk")
+        speed.slow, speed.slow_ns = 0.3, self.world.between(100 * MS, SLOW_DISK_NS)
+        self.world.after(self.world.between(SECOND, 20 * SECOND), self._heal_disk)
+
+    def _fail_sync(self) -> None:
+        self._fault("fsync fails")
+        self._fail_some_syncs(self.world.random.randrange(1, 4))
+
+    def _fail_some_syncs(self, count: int) -> None:
+        """Of all files, or of one log of groups."""
+        disk, random = self.node.disk, self.world.random
+        disk.fail_syncs = count
+        disk.fails_in = f"__consumer_offsets-{random.randrange(self.plan.partitions)}/" if self.world.chance(0.5) else ""
+
+    def _sync_failed(self, path: str) -> None:
+        """Somebody restarts what misbehaves, and it gets worse."""
+        if "__consumer_offsets" not in path:
+            return
+        choice = self.world.random.random()
+        if choice < 0.4:
+            self.world.after(self.world.between(0, self.world.random.choice((10, 250)) * MS), self._kill_if_allowed)
+            self.world.after(self.world.between(2 * SECOND, 8 * SECOND), self._power_if_allowed)
+        elif choice < 0.8:
+            self.world.after(self.world.between(0, 2 * SECOND), self._power_if_allowed)
+
+    def _kill_if_allowed(self) -> None:
+        if "kill" in self.plan.faults and not self.calm:
+            self._kill()
+
+    def _power_if_allowed(self) -> None:
+        if "power" in self.plan.faults and not self.calm:
+            self._power()
+
+    def _fail_write(self) -> None:
+        self._fault("writes fail")
+        self.node.disk.fail_writes = self.world.random.randrange(1, 4)
+
+    def _full_disk(self) -> None:
+        self._fault("disk is full")
+        self.node.disk.room = self.world.random.randrange(2_000)
+        self.world.after(self.world.between(SECOND, 30 * SECOND), self._heal_disk)
+
+    def _unreadable(self) -> None:
+        self._fault("reads fail")
+        self.node.disk.unreadable = self.world.random.choice(("__consumer_offsets", "00000000", "__tenure_topics"))
+        self.world.after(self.world.between(SECOND, 10 * SECOND), self._heal_disk)
+
+    def _heal_disk(self) -> None:
+        for node in self.nodes:
+            disk = node.disk
+            disk.room = None
+            disk.unreadable = ""
+            disk.fail_syncs = disk.fail_writes = 0
+            disk.crash_at = -1
+            node.speed.slow = 0.0
+            node.troubled_at = self.world.now
+
+    def _freeze(self) -> None:
+        if self.node.running:
+            duration = self.world.between(10 * MS, self.world.random.choice((SECOND, 40 * SECOND)))
+            self._fault(f"broker frozen: {duration // MS} ms")
+            self.node.stall(duration)
+
+    def _wall(self) -> None:
+        by = self.world.random.choice((-1, 1)) * self.world.between(SECOND, self.world.random.choice((60, 90_000)) * SECOND)
+        self._fault(f"wall clock set: by {by // SECOND} s")
+        for node, audit in self.audits.items():
+            audit.clock_set()
+            node.set_wall(by)
+
+    def _client_kill(self) -> None:
+        if not self.consumers:
+            return
+        consumer = self.world.random.choice(self.consumers)
+        self.world.count("client ended", 1)
+        if not consumer.running or consumer.fenced:
+            self.start(consumer)
+            return
+        choice = self.world.random.random()
+        if choice < 0.6:
+            consumer.kill()
+        elif choice < 0.9:
+            consumer.close(consumer.instance is None or (consumer.style.name == "java" and choice > 0.85))
+        else:
+            consumer.poll_stops_at = self.world.now
+            self.world.say(f"{consumer.name}: polls no more", consumer.group)
+            self.world.after(3 * consumer.settings.rebalance_ns, self._polls_again, consumer)
+            return
+        quick = self.world.chance(0.6)
+        session = consumer.settings.session_ns
+        self.world.after(self.world.between(0, session // 2 if quick else 4 * session), self.start, consumer)
+
+    def _polls_again(self, consumer: Consumer) -> None:
+        consumer.poll_stops_at = 1 << 62
+
+    def _client_freeze(self) -> None:
+        if self.consumers:
+            consumer = self.world.random.choice(self.consumers)
+            duration = self.world.between(0, 3 * consumer.settings.session_ns)
+            self.world.say(f"{consumer.name}: frozen for {duration // MS} ms", consumer.group)
+            self.world.count("client frozen", 1)
+            consumer.freeze(duration)
+
+    def _two_owners(self) -> None:
+        """A second process with the instance id of another one, for a while."""
+        static = [consumer for consumer in self.consumers if consumer.instance is not None]
+        if not static:
+            return
+        first = self.world.random.choice(static)
+        self.world.count("two owners", 1)
+        second = first.twin(self.world.random.choice(STYLES))
+        self.consumers.append(second)
+        second.start()
+        self.world.after(self.world.between(SECOND, 30 * SECOND), self._end_second, second)
+
+    def _end_second(self, second: Consumer) -> None:
+        second.retired = True
+        second.kill()
+        self.consumers.remove(second)
+
+    def _admin(self) -> None:
+        if not self.administrator.running and self.plan.groups:
+            self.administrator.run(self.administrator.act())
+
+    def _rot(self) -> None:
+        """While no process runs: a process trusts what it has verified, as long as it lives."""
+        if self.node.running:
+            self.node.crash(self.world.chance(0.5))
+            place = self.rot.strike()
+            if place:
+                self._fault(f"a bit rots: {place}")
+
+    def _delete_topic(self) -> None:
+        if not self.administrator.running:
+            self.administrator.run(self.administrator.delete_topic())
