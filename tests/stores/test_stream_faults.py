@@ -10,7 +10,7 @@ import pytest
 from broker.stores.jetstream.entry import DATA, Entry
 from broker.stores.jetstream.logs import GroupLog
 from protocol.batch import build_facts
-from storage import AppendFailed, HeldBy, LogId, OwnedLog, Unreadable
+from storage import AppendFailed, Fenced, HeldBy, LogId, OwnedLog, Unreadable
 from tests.stores.engine_proxy import EngineProxy
 from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream, over_jetstream
 from tests.stores.nodes import append
@@ -82,6 +82,22 @@ def test_a_pipeline_at_full_rate_is_cut_by_a_claim(nodes: NodesOverJetStream) ->
     assert isinstance(taken, GroupLog)
     acknowledged = [b"%d" % number for number, result in enumerate(results) if isinstance(result, int)]
     assert second.keys(taken) == acknowledged
+
+
+def test_an_owner_that_does_not_write_hears_of_a_claim(nodes: NodesOverJetStream) -> None:
+    """The other node takes it for dead, for whatever reason."""
+    first, second = nodes.start(1), nodes.start(2)
+    log = owned(first)
+    append(first, log, b"a")
+    failures: list[AppendFailed] = []
+    log.watch(failures.append)
+    second.store.view().is_live = lambda node, incarnation: False  # type: ignore[method-assign]
+    taken = owned(second)
+    first.wait(lambda: failures)
+    assert isinstance(failures[0], Fenced)
+    assert not log.usable()
+    assert not first.store.meta.lease_lost
+    assert taken.usable()
 
 
 def test_of_many_claimants_at_once_each_epoch_has_one(nodes: NodesOverJetStream) -> None:

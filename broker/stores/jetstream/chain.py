@@ -4,6 +4,9 @@ The expected sequence of an append comes from this chain alone and is never read
 write again. An append has one of three outcomes: it is in the log; it is refused, because another epoch has claimed the log; or no answer
 comes. Then the same bytes are sent again, as long as the node's lease lasts: at most one copy can take the place. If the place is taken
 when they are sent again, the entry there says whose it is.
+
+One append is under way at a time. The engine compares sequences and not entries: of several under way, the second would take the place
+behind a claim that took the place of the first.
 """
 
 from __future__ import annotations
@@ -96,7 +99,8 @@ class Chain:
         self.next_offset += records
         pending = Pending(self._tail, entry, payload, self._loop.time(), done)
         self.pending.append(pending)
-        self._send(pending)
+        if len(self.pending) == 1:
+            self._send(pending)
         if self._timer is None:
             self._resend_in(RESEND_SECONDS)
 
@@ -134,9 +138,7 @@ class Chain:
         self._again = False
         if self.failure is not None or not self.pending:
             return
-        for pending in list(self.pending):
-            if not pending.committed:
-                self._send(pending)
+        self._send(self.pending[0])
         self._resend_in(RESEND_SECONDS)
 
     # Answers.
@@ -208,6 +210,8 @@ class Chain:
             run(first.done, first.seq)
             if self.failure is not None:
                 return
+        if self.pending and not self.pending[0].sent:
+            self._send(self.pending[0])
 
     def fail(self, failure: AppendFailed) -> None:
         """Nothing more is written; appends without an answer may be in the log."""
@@ -216,5 +220,5 @@ class Chain:
         self.failure = failure
         pending, self.pending = list(self.pending), deque()
         for one in pending:
-            run(one.done, failure if isinstance(failure, Fenced) and one.sent == 1 else Undecided(str(failure)))
+            run(one.done, failure if isinstance(failure, Fenced) and one.sent <= 1 else Undecided(str(failure)))
         run(self._failed, failure)

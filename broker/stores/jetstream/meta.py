@@ -127,6 +127,7 @@ class Meta:
         self._soon = 0
         self.closed = False
         self.node_changed: Callable[[int, bool], None] = lambda node, alive: None
+        self.owner_told: Callable[[LogId, Owner], None] = lambda id, owner: None  # a node has told that it owns a log
         self.lost: Callable[[], None] = lambda: None  # the lease is over
         self.regained: Callable[[], None] = lambda: None  # the engine answers again
         self.deposed: Callable[[], None] = lambda: None  # another process has this node's id
@@ -241,6 +242,7 @@ class Meta:
         texts = [str(body[name]) for name in ("incarnation", "created", "stream")]
         owner = Owner(numbers[0], texts[0], numbers[1], numbers[2], numbers[3], texts[1], texts[2])
         self._set_owner(id, owner)
+        run(self.owner_told, id, owner)
 
     def _set_owner(self, id: LogId, owner: Owner) -> None:
         known = self.view.owners.get(id)

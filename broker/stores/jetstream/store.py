@@ -84,6 +84,7 @@ class JetStreamStore:
         self.meta = Meta(
             self.engine, self.names, self._view, self._node, self.incarnation, config.store_lease_ms / 1000, lambda: wall_ns() // 1_000_000, seconds
         )
+        self.meta.owner_told = self._owner_told
         self.meta.lost = self._lease_over
         self.meta.regained = self._leased_again
         self.meta.deposed = self._deposed
@@ -339,6 +340,12 @@ class JetStreamStore:
         run(self.ending_service)
         for owned in list(self._logs.values()):
             run(owned.fence, Undecided(LEASE_OVER))
+
+    def _owner_told(self, id: LogId, owner: Owner) -> None:
+        """Stop serving a log that another node has claimed, though it may not be written for long."""
+        owned = self._logs.get(id)
+        if owned is not None and owner.stream == owned.place.stream and owner.epoch > owned.chain.epoch:
+            owned.fence(Fenced(f"another node has claimed the log at epoch {owner.epoch}"))
 
     def _leased_again(self) -> None:
         waiting, self._when_leased = self._when_leased, []

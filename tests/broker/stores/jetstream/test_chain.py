@@ -16,15 +16,29 @@ def test_appends_take_the_places_behind_the_claim_in_order() -> None:
     assert [(one.epoch, one.base_offset, one.records) for one in entries] == [(3, 0, 2), (3, 2, 3)]
 
 
-def test_appends_are_reported_in_order_though_acknowledged_in_another() -> None:
+def test_an_append_leaves_when_the_one_before_has_its_answer() -> None:
     log = Written()
     log.connection.held = []
-    log.append()
-    log.append()
-    log.connection.held[1]()
-    assert log.results == []
+    log.append(b"a")
+    log.append(b"b")
+    assert log.payloads == [b"a"]
     log.connection.held[0]()
+    assert log.results == [2]
+    assert log.payloads == [b"a", b"b"]
+    log.connection.held[1]()
     assert log.results == [2, 3]
+
+
+def test_no_append_takes_the_place_behind_a_claim() -> None:
+    """The second one expects the sequence that the claim has."""
+    log = Written()
+    log.connection.held = []
+    log.connection.claim_by_another(epoch=4)
+    log.append(b"a")
+    log.append(b"b")
+    log.connection.held[0]()
+    assert [type(result) for result in log.results] == [Fenced, Fenced]
+    assert log.payloads == [b""]
 
 
 def test_a_claim_of_another_node_fences_the_writer_for_good() -> None:
