@@ -20,7 +20,7 @@ from broker.machine import RealMachine
 from broker.runtime.children import child_command, child_environment
 from broker.runtime.contain import contained_task
 from broker.runtime.parent import ParentWatch
-from broker.runtime.start import ExitCode, StartError, asked_to_stop
+from broker.runtime.start import SUPERVISOR, ExitCode, StartError, asked_to_stop
 from broker.settings.config import Config
 from broker.settings.listeners import Listener, format_endpoint
 from protocol.headers import encode_request
@@ -199,10 +199,11 @@ class Supervisor:
     async def _run_process(self, node: NodeProcess) -> int:
         """Start a process for the node and wait until it ends; returns its exit code, negative for a signal."""
         node.addresses = []
+        environment = child_environment() | {SUPERVISOR: str(os.getpid())}
         try:
             # A session of its own: Ctrl-C on a terminal is for the supervisor, which stops the nodes.
             process = node.process = await asyncio.create_subprocess_exec(
-                *node.command, stdin=PIPE, stdout=PIPE, env=child_environment(), start_new_session=True
+                *node.command, stdin=PIPE, stdout=PIPE, env=environment, start_new_session=True
             )
         except OSError as error:
             log.error("node cannot be started", node=node.id, reason=error.strerror or str(error))

@@ -22,8 +22,9 @@ class ExitCode(IntEnum):
     CONFIG = 78  # a setting is wrong
 
 
+SUPERVISOR = "SUPERVISOR_OF_NODE"  # in the environment of a node: the process that started it, which may have ended before this one runs
 # Read early, so that a parent that ends during the start is noticed (broker/runtime/parent.py).
-STARTED_BY = os.getppid()
+STARTED_BY = int(os.environ.pop(SUPERVISOR, 0)) or os.getppid()
 # Stop signals received before the event loop handles signals; the server checks the list then.
 asked_to_stop: list[int] = []
 

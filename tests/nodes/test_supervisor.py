@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.runtime.start import ExitCode
+from broker.runtime.start import SUPERVISOR, ExitCode
 from broker.settings.config import Config, load_config
 from broker.settings.listeners import Listener
 from broker.supervisor import check_addresses, node_ids, node_listeners, node_settings
@@ -203,3 +203,14 @@ def test_the_log_lines_of_a_node_carry_its_id(nodes: Nodes) -> None:
     assert nodes.supervisor is not None
     listening = [json.loads(line) for line in nodes.supervisor.lines if '"event": "listening"' in line]
     assert sorted((line["node_id"], line["port"]) for line in listening) == [(id, nodes.port(id)) for id in nodes.ids]
+
+
+def test_a_node_whose_supervisor_ended_before_it_began_stops(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait(SECONDS)
+    command = [sys.executable, "-P", "-m", "tenure", "serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"), "--set", "exit.with.parent=true"]
+    settings = ["--set", "cluster.nodes=2", "--set", "node.id=1"]
+    given = environment() | {SUPERVISOR: str(ended.pid)}
+    done = subprocess.run([*command, *settings], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=given, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "the process that started this one has ended" in done.stderr
