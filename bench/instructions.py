@@ -41,8 +41,7 @@ def per_request(built: Tools, cores: Cores, row: LoadRow, packages: Path = ROOT)
     """Instructions per request of this row."""
     with tempfile.TemporaryDirectory(prefix="tenure-instructions-") as folder:
         prefix = ("valgrind", "--quiet", "--tool=callgrind", f"--callgrind-out-file={folder}/total")
-        # No flushes: they come every 100 ms, and in a process that is fifty times slower that is nearly every request.
-        with broker(cores.server, "offsets.flush=never", packages=packages, prefix=prefix, may_end=True) as server:
+        with broker(cores.server, packages=packages, prefix=prefix, may_end=True) as server:
             requests = []
             for seconds in (SHORT_SECONDS, SHORT_SECONDS, LONG_SECONDS):
                 arguments = (*_fewer(row.arguments), *row.broker, "--topic", row.name, "-W", "0")
