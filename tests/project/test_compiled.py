@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import os
 from pathlib import Path
 
@@ -77,3 +78,16 @@ def test_only_pure_packages_are_compiled() -> None:
     assert {"protocol/wire.py", "protocol/messages/heartbeat.py", "coordinator/hold.py", "storage/log.py", "broker/net/connection.py"} <= set(modules)
     assert not {"storage/disk.py", "protocol/generate.py", "protocol/__init__.py"} & set(modules)
     assert not [name for name in modules if name.startswith(("protocol/generator", "cli"))]
+
+
+def test_no_interpreted_class_inherits_from_a_compiled_one() -> None:
+    modules = set(compiled_modules(compiled.ROOT))
+    for path in sorted(compiled.ROOT.glob("broker/**/*.py")):
+        if str(path.relative_to(compiled.ROOT)) in modules:
+            continue
+        tree = ast.parse(path.read_text())
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and f"{str(node.module).replace('.', '/')}.py" in modules]
+        native = {name.asname or name.name for node in imports for name in node.names}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                assert not native & {ast.unparse(base) for base in node.bases}, (path, node.name)
