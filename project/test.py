@@ -122,7 +122,7 @@ def files_with(pattern: str) -> list[str]:
 def pytest(environment: Path, minor: str, part: str, arguments: list[str]) -> Tally:
     report = ROOT / "build" / f"tests-{minor}-{part}.xml"
     report.unlink(missing_ok=True)
-    command = [str(environment / "bin" / "python"), "-m", "pytest", "-p", "project.again", f"--junitxml={report}", *arguments]
+    command = [str(environment / "bin" / "python"), "-m", "pytest", f"--junitxml={report}", "-p", "project.again", *arguments]
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHON"))}
     exit_code = subprocess.run(command, cwd=ROOT, env=plain, stdin=subprocess.DEVNULL, check=False).returncode
     if exit_code == NO_TESTS:
