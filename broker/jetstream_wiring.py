@@ -15,7 +15,7 @@ from broker.stores.jetstream.topic_logs import StreamTopicStore
 from broker.stores.port import BrokerStore
 from storage import NodeInfo, TopicStore
 
-UNCONFIRMED: Final = "the engine cannot be asked whether it syncs before it acknowledges: its configuration needs `sync_interval: always`"
+UNCONFIRMED: Final = "whether the engine syncs before it acknowledges is not known: its configuration needs `sync_interval: always`"
 
 
 class JetStreamBroker(ClusterBroker):
@@ -38,7 +38,7 @@ class JetStreamBroker(ClusterBroker):
             engine=streams.connection.info.get("version", ""),
             replicas=self.config.store_replicas,
         )
-        log.warning(UNCONFIRMED)
+        log.warning("the engine cannot be asked whether it syncs before it acknowledges", needed="sync_interval: always")
         await super().open(store, addresses)
 
     def _status(self) -> Mapping[str, str]:

@@ -70,7 +70,7 @@ class Served:
         self.loop = FakeLoop()
         clock = Clock(lambda: int(self.loop.ms) * 1_000_000, lambda: int(self.loop.ms) * 1_000_000)
         parts = cast(Any, self)
-        self.notes = EndOffsetNotes(self.interval_ms, self.room, parts, parts, lambda name: cast(GroupJournal, name), self.tell, cast(Any, self.loop), clock)
+        self.notes = EndOffsetNotes(self.interval_ms, self.room, parts, parts, lambda name: cast(GroupJournal, name), self.tell, cast(Any, self.loop), clock, lambda: 0.0)
 
     def topic(self, name: str, *ends: int, internal: bool = False) -> Topic:
         topic = Topic(name, [Part(index, end) for index, end in enumerate(ends)], internal)
