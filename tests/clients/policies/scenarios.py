@@ -24,6 +24,7 @@ BETWEEN_SECONDS: Final = 1.5  # between two members that start or stop one after
 FEED_SECONDS: Final = 0.02  # between two records; each partition gets every sixth
 QUIET_SECONDS: Final = 2.0
 BROKER_SETTINGS: Final[dict[str, Any]] = {"group_initial_rebalance_delay_ms": "1000", "group_min_session_timeout_ms": "1000"}
+CLOCKS_APART_SECONDS = 0.002  # times are told by the wall clock in whole milliseconds, deadlines are kept by the monotonic one
 
 
 class Result(NamedTuple):
