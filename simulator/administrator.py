@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from coordinator.states import PREPARING
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.delete_groups import DeleteGroupsRequest
@@ -186,6 +187,11 @@ class Administrator(Client):
         found = self._run_.in_memory(group.name)
         return found.version if found is not None and found.members else None
 
+    def _consumers_of(self, group: GroupPlan) -> object:
+        """The same, and None also before the end of a join phase: what its members subscribe to counts from then on."""
+        found = self._run_.in_memory(group.name)
+        return self._members_of(group) if found is not None and found.state is not PREPARING else None
+
     def _reset_offsets(self, wire: Wire, group: GroupPlan) -> Process:
         """Commit without a generation, as tools do: only an empty group takes it."""
         run = self._run_
@@ -216,7 +222,7 @@ class Administrator(Client):
         by_topic: dict[str, list[OffsetDeleteRequestPartition]] = {}
         for (_, topic, number), _ in removals:
             by_topic.setdefault(topic, []).append(OffsetDeleteRequestPartition(number))
-        consumed = self._members_of(group) if run.plan.policies is None else None
+        consumed = self._consumers_of(group) if run.plan.policies is None else None
         asked = wire.ask(OffsetDeleteRequest(group.name, [OffsetDeleteRequestTopic(topic, parts) for topic, parts in by_topic.items()]), 0, REQUEST_NS)
 
         def settled(reply: Any) -> None:
@@ -224,7 +230,7 @@ class Administrator(Client):
                 self._removed(removals, reply.error_code)
                 return
             codes = {(topic.name, each.partition_index): each.error_code for topic in reply.topics for each in topic.partitions}
-            if consumed is not None and self._members_of(group) is consumed and ErrorCode.NONE in codes.values():
+            if consumed is not None and self._consumers_of(group) is consumed and ErrorCode.NONE in codes.values():
                 raise Broken("deletions", f"offsets of {group.name} are deleted, and its members consume the topic", group.name)
             for place, removal in removals:
                 self._removed([(place, removal)], codes.get((place[1], place[2])))
