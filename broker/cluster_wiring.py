@@ -1,4 +1,4 @@
-"""Build the parts of one node of several that share a data directory. A broker that is alone imports none of this."""
+"""Build the parts of one of several nodes that share a data directory. Not imported by a single broker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class NodeStore(ClusterStore, Protocol):
 
     def owned(self, id: LogId) -> ServedLog | None: ...
 
-# An opened log waits for a write of the table of owners, which all logs that are open by then share.
+
+# An opened log waits for a write of the table of owners; logs opened together share that write.
 ACQUIRED_AT_ONCE = 16
 
 
@@ -136,24 +137,22 @@ class ClusterBroker(Broker):
         return status(self.cluster, self.clock)
 
     def _address(self, listener: str) -> Address:
-        """This node's address on the listener that a client of another node uses."""
+        """This node's address on the listener through which the client reached another node."""
         return self._addresses.get(listener) or next(iter(self._addresses.values()))
 
     def _coordinator(self, group_id: str) -> int:
         return self.cluster.routing.leader(LogId(CONSUMER_OFFSETS, partition_of(group_id, len(self.shards.journals))))
 
     def _may_create_topics(self, request: Any, version: int) -> bool:
-        """Whether a Metadata request asks for topics that are not there and would be created."""
+        """Whether a Metadata request names missing topics that would be created."""
         if not self.config.auto_create_topics_enable or (version >= 4 and not request.allow_auto_topic_creation):
             return False
         by_name = self.topics.by_name
         return any(topic.name and topic.name not in by_name for topic in request.topics or [] if version < ASKED_BY_ID_FROM or topic.name)
 
     def _open_logs(self) -> None:
-        """Logs are opened when this node gets them (`Cluster.start`)."""
+        """Nothing: this node opens logs as it acquires them (`Cluster.start`)."""
 
     def stop(self) -> None:
         self.cluster.stop()
         super().stop()
-
-

@@ -5,8 +5,8 @@ from __future__ import annotations
 CONSUMER_OFFSETS = "__consumer_offsets"
 # The log of the topic registry; clients can neither list nor read it.
 REGISTRY_LOG = "__tenure_topics"
-# Notes about groups, for people: clients can read it by name like a topic, but it is not listed.
+# Notes about groups, for people: clients can read this log by name like a topic, but it is not listed.
 NOTES_LOG = "__coordinator_notes"
 NOTES_SEGMENT_BYTES = 1 << 20
-# A topic of such a name would share the folder of an internal log.
+# A topic with one of these names would share the folder of an internal log.
 RESERVED_NAMES = (REGISTRY_LOG, NOTES_LOG)

@@ -1,4 +1,4 @@
-"""Build the parts of one node whose store is NATS JetStream. Other brokers import none of this."""
+"""Build the parts of one node whose store is NATS JetStream. Not imported by other brokers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from broker.stores.jetstream.topic_logs import StreamTopicStore
 from broker.stores.port import BrokerStore
 from storage import NodeInfo, TopicStore
 
-UNCONFIRMED: Final = "whether the engine syncs before it acknowledges is not known: its configuration needs `sync_interval: always`"
+SYNC_UNKNOWN: Final = "whether the engine syncs before it acknowledges is not known: its configuration needs `sync_interval: always`"
 
 
 class JetStreamBroker(ClusterBroker):
@@ -31,7 +31,7 @@ class JetStreamBroker(ClusterBroker):
         streams.ending_service = self._drop_unsent
         self._host.guard = lambda transport: GuardedTransport(transport, streams.meta.may_answer)
         await streams.open()
-        await streams.join(NodeInfo(self.config.node_id, tuple((one.name, one.host, one.port) for one in addresses), None))
+        await streams.join(NodeInfo(self.config.node_id, tuple((address.name, address.host, address.port) for address in addresses), None))
         log.warning(
             "experimental: logs are kept in NATS JetStream",
             store=store.data_path,
@@ -58,13 +58,13 @@ class JetStreamBroker(ClusterBroker):
     def _health(self) -> str:
         problem = super()._health()
         if self._store.meta.lease_lost or not self._store.connection.connected:
-            said = "the engine does not answer"
-            problem = said if problem == "NONE" else f"{problem}; {said}"
-        return f"{problem}; {UNCONFIRMED}"
+            no_answer = "the engine does not answer"
+            problem = no_answer if problem == "NONE" else f"{problem}; {no_answer}"
+        return f"{problem}; {SYNC_UNKNOWN}"
 
     def _drop_unsent(self) -> None:
-        """End the connections whose replies were made while the lease was valid, and have not left."""
-        for connection in [one for one in self.connections.live if one.unsent]:
+        """Close connections with unsent replies: the lease of this node has ended since."""
+        for connection in [connection for connection in self.connections.live if connection.has_unsent_reply]:
             connection.abort("its reply was not sent before the lease of this node was over")
 
     def _deposed(self) -> None:
@@ -80,7 +80,7 @@ class JetStreamBroker(ClusterBroker):
     def _topic_store(self, store: BrokerStore) -> TopicStore:
         return StreamTopicStore(self._streams(store))
 
-    # There is no directory.
+    # Without a data directory.
 
     def _start_clock(self, store: BrokerStore) -> None:
         last_use = self._streams(store).last_use()
@@ -89,7 +89,7 @@ class JetStreamBroker(ClusterBroker):
 
     def _start_cleaning(self, store: BrokerStore) -> None: ...
 
-    def _keep_up(self, store: BrokerStore) -> None:
+    def _start_upkeep(self, store: BrokerStore) -> None:
         streams = self._streams(store)
         self.forward = Forward(streams.engine, lambda: streams.logs, lambda: self.clock.wall, self._machine.monotonic)
 

@@ -1,6 +1,6 @@
-"""What a broker takes from the machine it runs on, besides its event loop: clocks, chance, files, threads and child processes.
+"""The machine that a broker runs on, besides its event loop: clocks, random bytes, files, threads and child processes.
 
-The simulator supplies another machine; nothing else in the broker knows the difference.
+The simulator supplies its own machine.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Machine(Protocol):
     def wall_ns(self) -> int: ...
 
     def boot_ns(self) -> int:
-        """As `monotonic_ns`, and counts sleep."""
+        """Like `monotonic_ns`, but time that the machine sleeps counts."""
         ...
 
     def workers(self, loop: asyncio.AbstractEventLoop, count: int, yielding: bool = False) -> Workers: ...
@@ -64,7 +64,7 @@ class Machine(Protocol):
     def open_sockets(self, listener: Listener, backlog: int) -> tuple[list[socket.socket], int]: ...
 
     def sleep(self, seconds: float) -> None:
-        """Keep the calling thread waiting."""
+        """Block the calling thread."""
         ...
 
     def live_nodes(self, folder: str, me: int, gone: Gone) -> LiveNodes:
@@ -94,6 +94,6 @@ class RealMachine:
         return open_sockets(listener, backlog)
 
     def live_nodes(self, folder: str, me: int, gone: Gone) -> LiveNodes:
-        from broker.stores.node_files import NodeFiles  # a broker that is alone needs none
+        from broker.stores.node_files import NodeFiles  # not needed by a single broker
 
         return NodeFiles(folder, me, gone)

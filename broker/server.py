@@ -19,7 +19,7 @@ from broker.runtime.build import build
 from broker.runtime.contain import uncontained
 from broker.runtime.node import Address
 from broker.runtime.parent import ParentWatch
-from broker.runtime.start import ExitCode, StartError, asked_to_stop
+from broker.runtime.start import ExitCode, StartError, early_stop_signals
 from broker.runtime.start_trace import mark
 from broker.settings.config import Config
 from broker.settings.descriptors import Descriptors, divide_descriptors, memory_bytes, raise_limit, with_connections
@@ -28,8 +28,8 @@ from broker.stores.port import BrokerStore
 from broker.wiring import Broker
 from storage.disk import LOCK_FILES
 
-# An orderly stop takes at most three seconds: first appends in progress settle, then clients read their replies, then all
-# logs are flushed with the time that is left. The rest is for the last log lines (half a second) and the process exit.
+# An orderly stop takes at most three seconds: first appends in progress end, then clients read their replies, then all logs are
+# flushed. The remaining time is for the last log lines (half a second) and the exit of the process.
 SETTLE_SECONDS = 0.8
 DRAIN_SECONDS = 0.4
 NOTES_SECONDS = 0.2
@@ -49,7 +49,7 @@ def serve(config: Config) -> int:
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         server = Server(config, runner.get_loop(), descriptors, buffered, RealMachine())
         mark("event_loop")
-        # Blocked until the loop handles signals: otherwise the old handler and uvloop would both count the same signal.
+        # Blocked until the loop handles signals: otherwise the early handler and uvloop would both count the same signal.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             return runner.run(server.run())
@@ -58,7 +58,7 @@ def serve(config: Config) -> int:
 
 
 def choose_loop(wanted: str) -> tuple[Callable[[], asyncio.AbstractEventLoop], bool]:
-    """The loop factory, and whether its transports read into a buffer of ours (asyncio's do, uvloop's do not)."""
+    """The loop factory, and whether its transports read into a shared buffer (asyncio's do, uvloop's do not)."""
     if wanted != "asyncio":
         try:
             import uvloop
@@ -73,7 +73,7 @@ def choose_loop(wanted: str) -> tuple[Callable[[], asyncio.AbstractEventLoop], b
 def new_broker(
     config: Config, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, buffered: bool, machine: Machine
 ) -> Broker:
-    """The parts of a broker that is alone, or of one node of several."""
+    """Build a single broker, or one node of several."""
     if config.store:
         from broker.jetstream_wiring import JetStreamBroker
 
@@ -103,8 +103,8 @@ class Server:
         for number in STOP_SIGNALS:
             self._loop.add_signal_handler(number, self._signalled, number)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-        if asked_to_stop:
-            self._signalled(signal.Signals(asked_to_stop.pop()))
+        if early_stop_signals:
+            self._signalled(signal.Signals(early_stop_signals.pop()))
         self._loop.set_exception_handler(uncontained)
         gc.disable()  # no garbage is created while starting
         parent = ParentWatch(self._loop, self.stop) if self.config.exit_with_parent else None
@@ -116,7 +116,7 @@ class Server:
             self.broker.acceptor.close()
 
     async def serve(self) -> int:
-        """Listen and serve until told to stop."""
+        """Listen and serve until `stop` is called."""
         addresses = self._listen()
         mark("listeners")
         store = self.broker.new_store(self._descriptors.logs)
@@ -133,7 +133,7 @@ class Server:
             store.close()
 
     def _listen(self) -> list[tuple[Address, int, str]]:
-        """Open every listener; advertised addresses need the real ports."""
+        """Open every listener; returns its advertised address with the real port, the port, and the host it listens on."""
         opened = []
         for listener in self.config.listeners:
             sockets, port = self._machine.open_sockets(listener, self.config.socket_listen_backlog_size)
@@ -150,7 +150,7 @@ class Server:
         if start_trace.requested:
             log.info("start", **start_trace.summary())
         if logs.debug_enabled():
-            log.info("frames are traced: repeated requests take the usual way too")
+            log.info("frames are traced: repeated requests take the usual path too")
 
     def _signalled(self, number: signal.Signals) -> None:
         self._signals += 1
@@ -159,7 +159,7 @@ class Server:
         self.stop({"signal": number.name})
 
     def stop(self, reason: dict[str, object]) -> None:
-        """Stop in order, for instance because the test run that started this broker was killed."""
+        """Stop in order; `reason` is logged."""
         if not self._stop.done():
             self._stop.set_result(reason)
 
@@ -187,7 +187,7 @@ class Server:
         return ExitCode.OK
 
     async def _drain(self) -> None:
-        """Close each connection once its replies are sent; at the deadline, abort the rest."""
+        """Close each connection once its replies are sent; at the deadline, abort the remaining ones."""
         connections = self.broker.connections
         deadline = self._loop.time() + DRAIN_SECONDS
         while connections.live and self._loop.time() < deadline:
@@ -199,7 +199,7 @@ class Server:
         await asyncio.sleep(0)
 
     async def _settle(self) -> bool:
-        """Wait until no append is in progress and all shards are unloaded; returns whether that was in time."""
+        """Wait until no append is in progress and all shards are unloaded; returns False after `SETTLE_SECONDS`."""
         broker = self.broker
         waits = []
         for journal in broker.journals:
@@ -209,9 +209,9 @@ class Server:
             journal.when_settled(partial(done.set_result, None))
             waits.append(done)
         for shard in broker.shards.journals:
-            left: asyncio.Future[None] = self._loop.create_future()
-            shard.unload(partial(left.set_result, None))
-            waits.append(left)
+            unloaded: asyncio.Future[None] = self._loop.create_future()
+            shard.unload(partial(unloaded.set_result, None))
+            waits.append(unloaded)
         if not waits:
             return True
         _, late = await asyncio.wait(waits, timeout=SETTLE_SECONDS)

@@ -1,4 +1,4 @@
-"""`tenure serve --nodes N`: starts the nodes as child processes, starts those that end again, and stops all of them together.
+"""`tenure serve --nodes N`: starts the nodes as child processes, restarts nodes that end, and stops all nodes together.
 
 The supervisor serves no client and opens no file of the data directory. Nodes end with it: each watches its parent process, and a pipe
 on its standard input.
@@ -20,7 +20,7 @@ from broker.machine import RealMachine
 from broker.runtime.children import child_command, child_environment
 from broker.runtime.contain import contained_task
 from broker.runtime.parent import ParentWatch
-from broker.runtime.start import SUPERVISOR, ExitCode, StartError, asked_to_stop
+from broker.runtime.start import SUPERVISOR, ExitCode, StartError, early_stop_signals
 from broker.settings.config import Config
 from broker.settings.listeners import Listener, format_endpoint
 from protocol.headers import encode_request
@@ -29,10 +29,10 @@ from protocol.messages.api_versions import ApiVersionsRequest
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 # A node stops in order within three seconds.
 STOP_SECONDS: Final = 6.0
-PAUSE_SECONDS_MIN: Final = 0.25  # before a restart; doubles with each run of a node that was short
+PAUSE_SECONDS_MIN: Final = 0.25  # before a restart; doubles after each short run of a node
 PAUSE_SECONDS_MAX: Final = 30.0
-STEADY_SECONDS: Final = 2.0  # a node that has served so long starts again after the shortest pause
-PROBE_SECONDS: Final = 5.0  # between two probes of a node, and for its answer
+STEADY_SECONDS: Final = 2.0  # a node that has served so long restarts after the shortest pause
+PROBE_SECONDS: Final = 5.0  # between two probes of a node, and for its reply
 PORT_MAX: Final = 65_535
 
 
@@ -57,27 +57,31 @@ def node_ids(config: Config) -> range:
 
 
 def node_listeners(config: Config, node: int) -> list[Listener]:
-    """The node's listeners: node 1 has the ports of the settings, each further node the next ones. Port 0 stays a free port."""
+    """The node's listeners: node 1 has the configured ports, each further node the next ones. Port 0 stays a free port."""
+
+    def port_of_node(port: int) -> int:
+        return port and port + node - 1
+
     return [
-        replace(one, port=one.port and one.port + node - 1, advertised_port=one.advertised_port and one.advertised_port + node - 1)
-        for one in config.listeners
+        replace(listener, port=port_of_node(listener.port), advertised_port=port_of_node(listener.advertised_port))
+        for listener in config.listeners
     ]
 
 
 def check_addresses(config: Config, listeners: Sequence[Sequence[Listener]]) -> None:
-    """Refuse ports that two nodes would share, or that another process has: no node is started then."""
+    """Raise StartError before any node is started if two nodes would share a port, or another process uses it."""
     machine = RealMachine()
     opened = []
-    users: dict[tuple[str, int], int] = {}
+    node_of: dict[tuple[str, int], int] = {}  # by address
     try:
-        for node, of_node in enumerate(listeners, 1):
-            for listener in of_node:
+        for node, listeners_of_node in enumerate(listeners, 1):
+            for listener in listeners_of_node:
                 if max(listener.port, listener.advertised_port) > PORT_MAX:
                     raise StartError(f"node {node} would listen on port {listener.port}, and {PORT_MAX} is the last one", ExitCode.CONFIG)
-                other = users.setdefault((listener.host, listener.port), node) if listener.port else node
+                other = node_of.setdefault((listener.host, listener.port), node) if listener.port else node
                 if other != node:
-                    line = f"nodes {other} and {node} would both listen on {listener.endpoint}: leave {config.cluster_nodes} ports to each listener"
-                    raise StartError(line, ExitCode.CONFIG)
+                    problem = f"nodes {other} and {node} would both listen on {listener.endpoint}: leave {config.cluster_nodes} ports to each listener"
+                    raise StartError(problem, ExitCode.CONFIG)
                 try:
                     sockets, _ = machine.open_sockets(listener, 1)
                 except StartError as error:
@@ -97,12 +101,12 @@ class NodeProcess:
         self.listeners = listeners
         self.process: Process | None = None
         self.addresses: list[tuple[str, int]] = []  # where the current process listens
-        self.serves_since = 0.0
+        self.serving_since = 0.0
         self.has_listened = False
         self.pause = PAUSE_SECONDS_MIN
 
     @property
-    def serves(self) -> bool:
+    def is_serving(self) -> bool:
         return len(self.addresses) == self.listeners
 
     def signal(self, number: signal.Signals) -> None:
@@ -112,7 +116,7 @@ class NodeProcess:
 
 
 class Supervisor:
-    """Keeps the nodes running until a stop signal, or until a node cannot start the first time."""
+    """Keeps the nodes running until a stop signal, or until the first start of a node fails."""
 
     def __init__(
         self, config: Config, listeners: Sequence[Sequence[Listener]], arguments: Sequence[str], loop: asyncio.AbstractEventLoop
@@ -132,8 +136,8 @@ class Supervisor:
         for number in STOP_SIGNALS:
             self._loop.add_signal_handler(number, self._signalled, number)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-        if asked_to_stop:
-            self._signalled(signal.Signals(asked_to_stop.pop()))
+        if early_stop_signals:
+            self._signalled(signal.Signals(early_stop_signals.pop()))
         parent = ParentWatch(self._loop, self.stop) if self._config.exit_with_parent else None
         runs = [self._loop.create_task(contained_task(self._keep_running, node)) for node in self.nodes]
         probes = [self._loop.create_task(contained_task(self._probe, node)) for node in self.nodes if self._config.cluster_node_timeout_ms]
@@ -163,7 +167,7 @@ class Supervisor:
             self._stop.set_result(reason)
 
     async def _end(self, runs: Sequence[asyncio.Task[None]]) -> None:
-        """Stop all nodes in order at the same time; kill what is left at the deadline."""
+        """Stop all nodes at the same time; kill those that still run at the deadline."""
         for node in self.nodes:
             node.signal(signal.SIGTERM)
         _, late = await asyncio.wait(runs, timeout=STOP_SECONDS)
@@ -185,13 +189,13 @@ class Supervisor:
                     self._code = self._code or exit_code(code)
                 return
             if not node.has_listened and code > 0:
-                # The node has printed the reason. A smaller cluster than the user asked for must not run on.
+                # The node has printed the reason. A cluster with fewer nodes than configured must not run on.
                 self._code = code
                 self.stop({"reason": f"node {node.id} cannot start", "exit_code": code})
                 return
-            if node.serves and self._loop.time() - node.serves_since >= STEADY_SECONDS:
+            if node.is_serving and self._loop.time() - node.serving_since >= STEADY_SECONDS:
                 node.pause = PAUSE_SECONDS_MIN
-            log.warning("node has ended and is started again", node=node.id, ended=how_ended(code), pause_ms=round(node.pause * 1000))
+            log.warning("node has ended and is started again", node=node.id, ended=describe_end(code), pause_ms=round(node.pause * 1000))
             node.addresses = []
             await asyncio.wait([self._stop], timeout=node.pause)
             node.pause = min(2 * node.pause, PAUSE_SECONDS_MAX)
@@ -201,7 +205,7 @@ class Supervisor:
         node.addresses = []
         environment = child_environment() | {SUPERVISOR: str(os.getpid())}
         try:
-            # A session of its own: Ctrl-C on a terminal is for the supervisor, which stops the nodes.
+            # Its own process session: Ctrl-C on a terminal signals only the supervisor, which stops the nodes.
             process = node.process = await asyncio.create_subprocess_exec(
                 *node.command, stdin=PIPE, stdout=PIPE, env=environment, start_new_session=True
             )
@@ -220,36 +224,38 @@ class Supervisor:
         return code
 
     def _read(self, node: NodeProcess, line: str) -> None:
-        """A line of the node's standard output: where it listens."""
+        """Print a line of the node's standard output; it may contain an address that the node listens on."""
         with contextlib.suppress(OSError, ValueError):  # standard output may be closed
             print(line, end="", flush=True)
         if line.startswith("listening "):
             host, _, port = line.split()[-1].rpartition(":")
             node.addresses.append((host.strip("[]"), int(port)))
             node.has_listened = True
-            if node.serves:
-                node.serves_since = self._loop.time()
+            if node.is_serving:
+                node.serving_since = self._loop.time()
                 log.info("node serves", node=node.id, addresses=", ".join(format_endpoint(*address) for address in node.addresses))
 
     async def _probe(self, node: NodeProcess) -> None:
-        """Kill the node when it has not answered for cluster.node.timeout.ms: while it hangs, other nodes cannot get its logs."""
-        limit = self._config.cluster_node_timeout_ms / 1000
-        every = min(PROBE_SECONDS, limit / 3)
-        silent, silent_process = 0.0, 0
+        """Kill the node when it has not answered for cluster.node.timeout.ms: while it hangs, other nodes cannot acquire its logs."""
+        timeout = self._config.cluster_node_timeout_ms / 1000
+        interval = min(PROBE_SECONDS, timeout / 3)
+        silent_seconds, probed_pid = 0.0, 0
         while not self._stop.done():
-            await asyncio.sleep(every)
+            await asyncio.sleep(interval)
             process = node.process
-            if process is None or not node.serves:
+            if process is None or not node.is_serving:
                 continue
-            if process.pid != silent_process:
-                silent, silent_process = 0.0, process.pid
-            began = self._loop.time()
-            # A probe counts no more than its own time: the supervisor itself may have been suspended.
-            silent = 0.0 if await answers(*node.addresses[0], every) else silent + every + min(every, self._loop.time() - began)
-            if silent >= limit and node.process is process and process.returncode is None and not self._stop.done():
-                log.error("node does not answer and is killed", node=node.id, pid=process.pid, seconds=round(silent))
+            if process.pid != probed_pid:
+                silent_seconds, probed_pid = 0.0, process.pid
+            begin = self._loop.time()
+            if await answers(*node.addresses[0], interval):
+                silent_seconds = 0.0
+            else:  # a probe counts at most `interval`: the supervisor itself may have been suspended
+                silent_seconds += interval + min(interval, self._loop.time() - begin)
+            if silent_seconds >= timeout and node.process is process and process.returncode is None and not self._stop.done():
+                log.error("node does not answer and is killed", node=node.id, pid=process.pid, seconds=round(silent_seconds))
                 node.signal(signal.SIGKILL)
-                silent = 0.0
+                silent_seconds = 0.0
 
 
 def node_settings(config: Config, node: int, listeners: Sequence[Listener]) -> list[str]:
@@ -257,20 +263,22 @@ def node_settings(config: Config, node: int, listeners: Sequence[Listener]) -> l
     settings = {
         "cluster.nodes": str(config.cluster_nodes),
         "node.id": str(node),
-        "listeners": ",".join(f"{one.name}://{one.endpoint}" for one in listeners),
-        "advertised.listeners": ",".join(f"{one.name}://{format_endpoint(one.advertised_host, one.advertised_port)}" for one in listeners),
+        "listeners": ",".join(f"{listener.name}://{listener.endpoint}" for listener in listeners),
+        "advertised.listeners": ",".join(
+            f"{listener.name}://{format_endpoint(listener.advertised_host, listener.advertised_port)}" for listener in listeners
+        ),
         "log.dirs": config.data_directory,
         "exit.with.parent": "true",
     }
     return [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
 
 
-def how_ended(code: int) -> str:
+def describe_end(code: int) -> str:
     return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
 
 def exit_code(code: int) -> int:
-    """As a shell shows it: a process that a signal ended has 128 and its number."""
+    """The exit code as a shell reports it: 128 and the number of the signal that ended the process."""
     return code if code >= 0 else 128 - code
 
 
@@ -287,5 +295,5 @@ async def answers(host: str, port: int, seconds: float) -> bool:
                 return bool(await reader.read(4))
             finally:
                 writer.close()
-    except OSError:  # a timeout is one too
+    except OSError:  # TimeoutError is a subclass
         return False

@@ -95,7 +95,7 @@ class Broker:
         )
         self.journals: list[Journal] = []
         self._host = host
-        # What a node of a cluster has besides (cluster_wiring.py).
+        # Set by a node of a cluster (cluster_wiring.py).
         self._leaders: Leaders | None = None
         self._load_ended: Callable[[GroupJournal, HeldBy | str], None] | None = None
         self.ended: Callable[[dict[str, object]], None] = lambda reason: None  # stops the server; set before `open`
@@ -123,13 +123,13 @@ class Broker:
         self.turn.attend(self.connections)
         self._open_logs()
         self.retention = Retention(self.config, self.partitions, topic_logs, self._loop, self.clock.deletion_ms, self._machine.monotonic)
-        self._keep_up(store)
+        self._start_upkeep(store)
         self.end_offsets = self._note_end_offsets()
 
-    # What is particular to a data directory.
+    # These steps need a data directory; another kind of store overrides them.
 
     def _start_clock(self, store: BrokerStore) -> None:
-        """Compare the clock with the last use of the store."""
+        """Compare the clock with the time of the store's last use."""
         assert isinstance(store, LocalStore)
         if not store.directory.is_new:
             self.clock.start_after(store.directory.last_use())
@@ -149,8 +149,8 @@ class Broker:
             run_cleaner=machine.run_cleaner,
         )
 
-    def _keep_up(self, store: BrokerStore) -> None:
-        """Start what works in the directory all the time."""
+    def _start_upkeep(self, store: BrokerStore) -> None:
+        """Start the background work on the directory."""
         assert isinstance(store, LocalStore)
         self.cleaning.clean_topics(TopicLogs(lambda: self.partitions, store.directory))
         self.last_use = LastUse(store, self._loop, self.clock.deletion_ms)
@@ -165,7 +165,7 @@ class Broker:
         assert isinstance(store, LocalStore)
         return LocalTopicStore(store)
 
-    # What differs on a node of a cluster.
+    # A node of a cluster overrides these steps.
 
     def _new_partitions(self, topic_logs: TopicStore) -> Partitions:
         return Partitions(
@@ -202,7 +202,7 @@ class Broker:
         partitions = topic.partitions
         if partitions != config.offsets_topic_num_partitions:
             log.warning(
-                "offsets.topic.num.partitions is ignored: the data directory was made with another number, and groups live by it",
+                "offsets.topic.num.partitions is ignored: the data directory was created with another number, which places its groups",
                 configured=config.offsets_topic_num_partitions,
                 used=partitions,
             )
@@ -271,7 +271,7 @@ class Broker:
         return routes(parts)
 
     def _status(self) -> Mapping[str, str]:
-        """What DescribeConfigs shows of this node besides its settings."""
+        """Additional entries of this node in DescribeConfigs."""
         return {}
 
     def _note_end_offsets(self) -> EndOffsetNotes:
@@ -289,14 +289,14 @@ class Broker:
         )
 
     def _health(self) -> str:
-        """The status line of `tenure health`: what does not serve yet, and what is wrong although it serves."""
+        """The status line of `tenure health`: the loading progress, or NONE, and the problems of a broker that serves."""
         return "; ".join(filter(None, (self.shards.progress or "NONE", self.clock.trouble, DEFECTS.text)))
 
     def stop(self) -> None:
         """Stop accepting connections and requests and all background work; appends in progress continue."""
         self.acceptor.close()
         for connection in list(self.connections.live):
-            connection.begin_nothing_more()
+            connection.stop_requests()
         self.late_batches.stop()
         self.shards.stop()
         self.retention.stop()
@@ -343,12 +343,12 @@ def default_policies(config: Config) -> GroupPolicies:
 
 def log_frame(direction: str, call: Call, message: object) -> None:
     """Log a decoded frame, shortened."""
-    shown = repr(message)
+    text = repr(message)
     log.debug(
         direction,
         api=call.route.api.name,
         version=call.version,
         correlation_id=call.correlation_id,
         peer=call.connection.peer,
-        message=shown if len(shown) <= 500 else f"{shown[:500]}... ({len(shown)} characters)",
+        message=text if len(text) <= 500 else f"{text[:500]}... ({len(text)} characters)",
     )

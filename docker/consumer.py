@@ -19,7 +19,7 @@ class Seat(ConsumerRebalanceListener):
         print(f"assigned in generation {generation()}: {', '.join(names) or 'nothing'}", flush=True)
 
     def on_partitions_revoked(self, revoked):
-        if revoked and not asked_to_stop.is_set():
+        if revoked and not early_stop_signals.is_set():
             print(f"generation {generation()} is over: a rebalance", flush=True)
 
 
@@ -27,9 +27,9 @@ def generation():
     return consumer.group_metadata().generation_id
 
 
-asked_to_stop = threading.Event()
+early_stop_signals = threading.Event()
 for number in (signal.SIGTERM, signal.SIGINT):
-    signal.signal(number, lambda *_: asked_to_stop.set())
+    signal.signal(number, lambda *_: early_stop_signals.set())
 
 consumer = KafkaConsumer(
     bootstrap_servers=os.environ.get("BOOTSTRAP", "127.0.0.1:9092"),
@@ -41,7 +41,7 @@ consumer = KafkaConsumer(
 )
 consumer.subscribe(["orders"], listener=Seat())
 uncommitted = False
-while not asked_to_stop.is_set():
+while not early_stop_signals.is_set():
     try:
         for records in consumer.poll(timeout_ms=1_000).values():
             for record in records:
@@ -55,6 +55,6 @@ while not asked_to_stop.is_set():
         if not error.retriable:
             raise  # for whoever restarts this process
         print(f"trying again: {error}", flush=True)
-        asked_to_stop.wait(0.5)
+        early_stop_signals.wait(0.5)
 print("stopped; the seat stays", flush=True)
 consumer.close()  # a static member does not leave

@@ -7,9 +7,9 @@ import threading
 
 from kafka import KafkaProducer
 
-asked_to_stop = threading.Event()
+early_stop_signals = threading.Event()
 for number in (signal.SIGTERM, signal.SIGINT):
-    signal.signal(number, lambda *_: asked_to_stop.set())
+    signal.signal(number, lambda *_: early_stop_signals.set())
 
 
 def failed(error):
@@ -19,7 +19,7 @@ def failed(error):
 producer = KafkaProducer(bootstrap_servers=os.environ.get("BOOTSTRAP", "127.0.0.1:9092"))
 for number in itertools.count(1):
     producer.send("orders", f"order {number}".encode(), key=str(number).encode()).add_errback(failed)
-    if asked_to_stop.wait(float(os.environ.get("SECONDS", "1"))):
+    if early_stop_signals.wait(float(os.environ.get("SECONDS", "1"))):
         break
 producer.flush()
 producer.close()

@@ -23,7 +23,7 @@ from simulator.machine import DiskSpeed, SimMachine
 from simulator.network import PORT, ListeningSocket, Stream
 from simulator.world import MS, SECOND, Broken, World
 
-DESCRIPTORS: Final = divide_descriptors(65_536, kept=1)
+DESCRIPTORS: Final = divide_descriptors(65_536, always_open=1)
 EPOCH_NS: Final = 1_800_000_000 * SECOND  # the wall time at which a run begins
 
 NoteObserver = Callable[["Node", GroupJournal, Note], None]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from broker.api.parts import Parts
-from broker.net.dispatch import Call, Constant, Response, Route
+from broker.net.dispatch import Call, ConstantReply, Response, Route
 from protocol.apis import API_VERSIONS, APIS, Api
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -31,7 +31,7 @@ class ApiVersions:
 
     @cached_property
     def _all(self) -> Response:
-        return Constant(ApiVersionsResponse(ErrorCode.NONE, [_range(route.api) for route in self._routes.values() if route.api.advertised[1] >= 0]))
+        return ConstantReply(ApiVersionsResponse(ErrorCode.NONE, [_range(route.api) for route in self._routes.values() if route.api.advertised[1] >= 0]))
 
 
 def _range(api: Api) -> ApiVersion:

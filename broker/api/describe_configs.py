@@ -15,8 +15,9 @@ from broker.net.dispatch import Call, Response, Route
 from broker.net.long_requests import LOOKUP_COST, LongRequests
 from broker.security.authorizer import Operation
 from broker.settings.kafka_names import KNOWN
+from broker.settings.table import SUPPORTED
 from broker.topics.setting_docs import GROUP_SETTINGS, METRICS_SETTINGS, NO_EFFECT, TOPIC_DOCS
-from broker.topics.setting_sources import DEFAULT, HONOURED, Source
+from broker.topics.setting_sources import DEFAULT, Source
 from broker.topics.settings import TOPIC_SETTINGS
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.describe_configs import (
@@ -164,10 +165,10 @@ class DescribeConfigs:
 
     def _of_broker(self, wanted: set[str]) -> Iterator[DescribeConfigsResourceResult]:
         """The broker's settings, all of them read-only."""
-        for name in dict.fromkeys([*KNOWN, *HONOURED, *self._sources.given]):
+        for name in dict.fromkeys([*KNOWN, *SUPPORTED, *self._sources.given]):
             if wanted and name not in wanted:
                 continue
-            honoured = HONOURED.get(name)
+            honoured = SUPPORTED.get(name)
             kind = honoured.kind if honoured is not None else KNOWN[name][0].lower() if name in KNOWN else "password"
             sources = self._sources.of_broker(name)
             yield shown(name, sources[0].value, sources[0].source, sources, kind, honoured.doc if honoured is not None else NO_EFFECT)
@@ -181,7 +182,7 @@ class DescribeConfigs:
         for name in [ROOT_LOGGER] if not wanted or ROOT_LOGGER in wanted else []:
             level = self._log_level.upper()
             source = Source(name, level, BROKER_LOGGER_SOURCE)
-            yield shown(name, level, BROKER_LOGGER_SOURCE, (source,), "string", HONOURED["log.level"].doc)
+            yield shown(name, level, BROKER_LOGGER_SOURCE, (source,), "string", SUPPORTED["log.level"].doc)
 
 
 class EncodedConfigs:

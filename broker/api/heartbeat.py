@@ -8,7 +8,7 @@ from broker.fastpath.learning import LEARN_ATTEMPTS_MAX, attempts_before, learn
 from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer
 from broker.groups.shards import Shards
-from broker.net.dispatch import Call, Constant, Response, Route
+from broker.net.dispatch import Call, ConstantReply, Response, Route
 from broker.runtime.clock import Clock
 from broker.security.authorizer import Authorizer, Operation, group_allowed
 from protocol.errors import ErrorCode
@@ -25,7 +25,7 @@ class Heartbeat:
         self._shards = shards
         self._clock = clock
         self._authorizer = authorizer
-        self._replies: dict[int, Constant] = {code.value: Constant(HeartbeatResponse(0, code)) for code in ErrorCode}
+        self._replies: dict[int, ConstantReply] = {code.value: ConstantReply(HeartbeatResponse(0, code)) for code in ErrorCode}
         self._encoded = [heartbeat_replies(version) for version in range(HeartbeatResponse.VERSIONS[1] + 1)]
 
     def handle(self, call: Call, request: HeartbeatRequest) -> Response | None:

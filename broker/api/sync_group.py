@@ -71,7 +71,7 @@ class SyncGroup:
         group = journal.shard.groups.get(asked.group_id)
         fast_paths = call.connection.fast_paths
         if group is not None and asked.member_id in group.members and any(isinstance(one, JoinFastPath) for one in fast_paths.values()):
-            at = generation_at(call.rest, asked.group_id, call.version)
+            at = generation_at(call.after_correlation_id, asked.group_id, call.version)
             if at:
                 call.add_fast_path(SyncFastPath(call, journal, self._authorizer, self._clock, asked, at))
 

@@ -36,9 +36,9 @@ from protocol.errors import ErrorCode
 from protocol.messages.node_requests import NodeRequest, NodeResponse
 from storage import HeldBy, LogId, OwnedLog, ServedLog, TopicStore, Unreadable
 
-FOLLOW_SECONDS: Final = 2.0  # between two looks at the controller's registry and at the other nodes, in case a message was lost
+FOLLOW_SECONDS: Final = 2.0  # the interval of reading the controller's registry and greeting the other nodes, in case a message was lost
 CHECK_SECONDS: Final = 1.0
-GATHER_SECONDS: Final = 1.0  # for the other nodes to start too, before this one takes what they should have
+GATHER_SECONDS: Final = 1.0  # for the other nodes to start, before this node acquires logs that they should own
 
 
 class Cluster:
@@ -63,10 +63,10 @@ class Cluster:
         frame_bytes_max: int,
         nodes: int,
     ) -> None:
-        """`nodes`: how many there are as a rule (cluster.nodes)."""
+        """`nodes`: their usual number (cluster.nodes)."""
         self.me = me
         self._nodes = nodes
-        self._gathering = True  # waits for the other nodes before it owns anything
+        self._gathering = True  # waits for the other nodes before it acquires logs
         self._incarnation = incarnation
         self._store = store
         self._loop = loop
@@ -82,7 +82,7 @@ class Cluster:
         self.registry = Registry(topics, registry, self._topics_changed)
         self._following = Following(me, loop, self.peers, self.registry, lambda: self.controller)
         self.follow = self._following.follow
-        self.spreading = Spreading(me, loop, self.peers, self._told, partial(self._request, Kind.REGISTRY_GREW), self._places.when_opened)
+        self.spreading = Spreading(me, loop, self.peers, self._nodes_to_notify, partial(self._request, Kind.REGISTRY_GREW), self._places.when_opened)
         self.forgetting = Forgetting(loop, turn, topics, self.registry, self._report_forgotten)
         self._started = False
         self.started_ms = 0
@@ -100,9 +100,9 @@ class Cluster:
     # Start and stop.
 
     async def open_registry(self, served: Callable[[LogId], ServedLog | None]) -> None:
-        """Lead, or read the registry of the controller; raises StartError when its log cannot be read."""
+        """Become the controller, or read the controller's registry; raises StartError if the registry's log cannot be read."""
         self._served = served
-        self._store.watch_nodes(self.members.come_or_gone)
+        self._store.watch_nodes(self.members.node_changed)
         while not self.registry.leading and not (self.registry.current and CONSUMER_OFFSETS in self._topics.by_name):
             opened: asyncio.Future[OwnedLog | HeldBy | Unreadable] = self._loop.create_future()
             self._store.acquire(TOPIC_REGISTRY, opened.set_result)
@@ -117,7 +117,7 @@ class Cluster:
                 raise StartError("the registry of topics cannot be read", ExitCode.DATA)
 
     def start(self) -> None:
-        """Own logs from now on, all other parts are there."""
+        """Acquire logs from now on: all other parts exist."""
         self._started = True
         self.started_ms = self._now
         self._turn.attend(self.ownership)
@@ -133,7 +133,7 @@ class Cluster:
         self._check_on_timer()
 
     def _begin(self) -> None:
-        """Own logs of groups and topics from now on: all nodes are there, or enough time has passed."""
+        """Acquire logs of groups and topics from now on: all nodes have started, or `GATHER_SECONDS` have passed."""
         if self._gathering and not self._stopped:
             self._gathering = False
             partitions = self._topics.by_name[CONSUMER_OFFSETS].partitions
@@ -142,7 +142,7 @@ class Cluster:
 
     @property
     def settled(self) -> bool:
-        """Whether every log is where it should be, as far as this node is concerned."""
+        """Whether this node owns exactly the logs that it should, and every other log has an owner."""
         return not self._gathering and self.ownership.settled
 
     def stop(self) -> None:
@@ -154,18 +154,18 @@ class Cluster:
             timer.cancel()
         self.peers.close()
 
-    def _again(self, seconds: float, step: Callable[[], None]) -> None:
+    def _repeat(self, seconds: float, step: Callable[[], None]) -> None:
         if not self._stopped:
             self._timers = [timer for timer in self._timers if not timer.cancelled() and timer.when() > self._loop.time()]
-            self._timers.append(self._loop.call_later(seconds, Contained(step, partial(self._again, seconds, step))))
+            self._timers.append(self._loop.call_later(seconds, Contained(step, partial(self._repeat, seconds, step))))
 
     def _follow_on_timer(self) -> None:
-        self.follow(_nothing)
+        self.follow(_ignore)
         self.members.say_hello(self.members.live)
-        self._again(FOLLOW_SECONDS, self._follow_on_timer)
+        self._repeat(FOLLOW_SECONDS, self._follow_on_timer)
 
     def _check_on_timer(self) -> None:
-        """Notice partitions of groups that refuse although they are ours: another writer fenced them."""
+        """Detect owned logs that another writer has fenced."""
         for journal in self.shards.journals:
             id = LogId(CONSUMER_OFFSETS, journal.partition)
             if journal.refusal == NOT_OURS and not journal.owned and self.ownership.owns(id):
@@ -175,7 +175,7 @@ class Cluster:
             log.warning("the registry of topics was lost")
             self.registry.follow()
             self.lost(TOPIC_REGISTRY)
-        self._again(CHECK_SECONDS, self._check_on_timer)
+        self._repeat(CHECK_SECONDS, self._check_on_timer)
 
     def _nodes_changed(self) -> None:
         live = self.members.live
@@ -214,7 +214,7 @@ class Cluster:
                 self.forgetting.reported([ids[at : at + 16] for at in range(0, len(ids), 16)], [log.partition for log in request.logs])
             case Kind.DRAIN:
                 self.members.drain(request.target, bool(request.offset))
-                if request.node != self.me and not request.epoch:  # from the command: the other nodes have to hear of it
+                if request.node != self.me and not request.epoch:  # from the `tenure` command: pass it on to the other nodes
                     self.members.tell_all(self._request(Kind.DRAIN, offset=request.offset, epoch=1, target=request.target))
             case _:
                 return NodeResponse(ErrorCode.UNSUPPORTED_VERSION)
@@ -226,7 +226,7 @@ class Cluster:
     # Ownership (`Actions`).
 
     def acquire(self, id: LogId) -> None:
-        # Locked before its turn to be opened comes: otherwise other nodes would take what this one is about to open.
+        # Locked now, before it is opened: otherwise another node would lock it meanwhile.
         taken = self._store.take(id)
         if isinstance(taken, HeldBy):
             self.opened(id, taken)
@@ -247,7 +247,7 @@ class Cluster:
         self.peers.send(owner, self._request(Kind.ASK, logs), ignore_reply)
 
     def release(self, id: LogId, receiver: Any) -> None:
-        """Hand the log over to the node `receiver`; also `Owners.release`, where `receiver` is called when the log is closed."""
+        """Hand the log over to the node `receiver`. As `Owners.release`: `receiver` is called when the log is closed."""
         if callable(receiver):
             self._store.release(id, receiver)
             return
@@ -272,13 +272,13 @@ class Cluster:
         self.ownership.released(id, self._now)
         self.peers.send(receiver, self._request(Kind.OFFER, [id]), ignore_reply)
         if id == TOPIC_REGISTRY:
-            self.follow(_nothing)
+            self.follow(_ignore)
 
-    # What became of logs (`Owners`).
+    # Results of opening and closing logs (`Owners`).
 
     def lost(self, id: LogId) -> None:
         """Another writer has fenced this node."""
-        self._store.release(id, _nothing)
+        self._store.release(id, _ignore)
         self.ownership.lost(id, self._now)
 
     def may_open(self, id: LogId) -> bool:
@@ -314,7 +314,7 @@ class Cluster:
     def _registry_acquired(self, result: OwnedLog | HeldBy | Unreadable) -> None:
         if isinstance(result, HeldBy):
             self.opened(TOPIC_REGISTRY, result)
-            self.follow(_nothing)
+            self.follow(_ignore)
         elif isinstance(result, Unreadable):
             log.error("registry of topics cannot be read", reason=result.reason)
             self.opened(TOPIC_REGISTRY, result.reason)
@@ -342,11 +342,11 @@ class Cluster:
 
     def _grew(self) -> None:
         if self._started:
-            self.spreading.tell()
+            self.spreading.announce()
             self._places.place_later()
 
-    def _told(self) -> list[int]:
-        """The nodes that this one tells of changes of topics."""
+    def _nodes_to_notify(self) -> list[int]:
+        """The nodes that the controller notifies of changed topics."""
         return self.members.live if self.registry.leading else []
 
     @property
@@ -384,7 +384,7 @@ def refuse(request: NodeRequest, version: int, error: int) -> NodeResponse:
     return NodeResponse(error)
 
 
-def _nothing() -> None: ...
+def _ignore() -> None: ...
 
 
 def _set_done(future: asyncio.Future[None]) -> None:

@@ -1,7 +1,7 @@
-"""Deleting topics where partitions of groups are spread over nodes: each node forgets the offsets in its own, and reports that.
+"""Delete the committed offsets of deleted topics on all nodes: each node deletes them in its own partitions, and reports that.
 
-The controller keeps a deletion in the registry until all partitions have forgotten the offsets. After a change of controller every node
-forgets, which changes nothing then, and reports again.
+The controller keeps a deletion in the registry until all partitions have deleted the offsets. After a change of controller every node
+repeats the deletion, which changes nothing if it was complete, and reports again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Report = Callable[[list[bytes], int], None]
 
 
 class SharedDeletions(Deletions):
-    """`report` gets the ids of the topics and the number of the partition that has forgotten their offsets."""
+    """`report` gets the ids of the topics and the number of the partition that has deleted their offsets."""
 
     report: Report
 
@@ -30,7 +30,7 @@ class SharedDeletions(Deletions):
             self.report([topic.id for topic in deletion.topics], journal.partition)
 
     def repeat(self) -> None:
-        """Report again what is forgotten: there is another controller."""
+        """Report all deleted offsets again: the controller has changed."""
         idle = not self._queue
         for deletion in self._open:
             self._queue.append((deletion, list(self._shards.journals)))
@@ -39,8 +39,8 @@ class SharedDeletions(Deletions):
 
     def completed(self, ids: Iterable[bytes]) -> None:
         """No partition has offsets of these topics any more."""
-        gone = set(ids)
-        self._open = [deletion for deletion in self._open if not gone.issuperset(topic.id for topic in deletion.topics)]
+        completed = set(ids)
+        self._open = [deletion for deletion in self._open if not completed.issuperset(topic.id for topic in deletion.topics)]
 
     def failed(self, deletion: Deletion, error: int) -> None:
         if not self._registry.owned:  # another node is the controller now, and knows whether the topics are deleted
@@ -50,17 +50,17 @@ class SharedDeletions(Deletions):
 
 
 class Forgetting:
-    """What partitions of groups have forgotten, on its way to the controller; and on the controller, which still have offsets."""
+    """Reports to the controller which partitions have deleted the offsets of deleted topics; on the controller, collects the reports."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, turn: Turn, topics: Topics, registry: Registry, send: Callable[[list[bytes], list[int]], None]) -> None:
-        """`send` reports to the controller, if there is one: the ids of topics, and the partitions."""
+        """`send` reports topic ids and partitions to the controller, if there is one."""
         self._loop = loop
         self._turn = turn
         self._topics = topics
         self._registry = registry
         self._send = send
         self._to_report: dict[bytes, set[int]] = {}
-        self._left: dict[bytes, set[int]] = {}  # on the controller: the partitions that still have offsets of a deleted topic
+        self._remaining: dict[bytes, set[int]] = {}  # on the controller: the partitions that still have offsets of a deleted topic
         self.deletions: SharedDeletions
 
     def report(self, ids: list[bytes], partition: int) -> None:
@@ -82,20 +82,20 @@ class Forgetting:
                 self._send(ids, list(numbers))
 
     def reported(self, ids: Iterable[bytes], partitions: Collection[int]) -> None:
-        """Note a report on the controller, and what no partition has any more in the registry."""
+        """On the controller: process a report; the registry completes a deletion when no partition has offsets of the topic."""
         journal = self._registry.journal
         for id in ids:
             if not (self._registry.leading and journal.writable and id in self._topics.deleted):
                 continue
-            left = self._left.setdefault(id, set(range(self._topics.by_name[CONSUMER_OFFSETS].partitions)))
-            left.difference_update(partitions)
-            if not left:
-                del self._left[id]
+            remaining = self._remaining.setdefault(id, set(range(self._topics.by_name[CONSUMER_OFFSETS].partitions)))
+            remaining.difference_update(partitions)
+            if not remaining:
+                del self._remaining[id]
                 self.deletions.completed([id])
                 self._topics.offsets_gone(id)
                 self._turn.schedule_append(journal)
 
     def begin_anew(self) -> None:
-        """The registry was read anew, here or from another controller: report again, count again."""
-        self._left.clear()
+        """The whole registry was read again, from the log or from another controller: repeat all reports."""
+        self._remaining.clear()
         self.deletions.repeat()

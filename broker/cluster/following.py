@@ -1,4 +1,4 @@
-"""Following the controller: a node without the registry's log reads what its owner stores, some records at a time."""
+"""Follow the controller: a node that does not own the registry's log reads its records from the controller."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ class Following:
         self._peers = peers
         self._registry = registry
         self._controller = controller  # the live owner of the registry, or NO_NODE
-        self._waiting: list[Callable[[], None]] = []  # called when the registry is read up to what the controller has
+        self._waiting: list[Callable[[], None]] = []  # called when this node has all records of the controller's registry
         self._reading = False
-        self._again = False
+        self._read_again = False
         self._stopped = False
 
     def follow(self, done: Callable[[], None]) -> None:
-        """Read what the controller has stored; `done` is called when this node has all of it."""
+        """Read the controller's records; `done` is called when this node has all of them."""
         if self._registry.leading:
             run(done)
             return
         self._waiting.append(done)
         if self._reading:
-            self._again = True
+            self._read_again = True
         else:
             self._reading = True
-            self._next()
+            self._read_next()
 
     def stop(self) -> None:
         self._stopped = True
 
-    def _next(self) -> None:
+    def _read_next(self) -> None:
         if self._stopped:
             return
         controller = self._controller()
         if self._registry.leading:
             self._followed()
         elif controller in (NO_NODE, self._me):
-            self._loop.call_later(RETRY_SECONDS, Contained(self._next))
+            self._loop.call_later(RETRY_SECONDS, Contained(self._read_next))
         else:
             request = self._registry.request(self._me, Kind.FOLLOW)
             self._peers.send(controller, request, partial(self._records, request))
@@ -60,15 +60,15 @@ class Following:
         if self._registry.leading:
             self._followed()
         elif reply is None or reply.error_code:
-            self._loop.call_later(RETRY_SECONDS, Contained(self._next))
-        elif self._registry.records(request, reply) or self._again:
-            self._again = False
-            self._next()
+            self._loop.call_later(RETRY_SECONDS, Contained(self._read_next))
+        elif self._registry.records(request, reply) or self._read_again:
+            self._read_again = False
+            self._read_next()
         else:
             self._followed()
 
     def _followed(self) -> None:
-        self._reading = self._again = False
+        self._reading = self._read_again = False
         waiting, self._waiting = self._waiting, []
         for done in waiting:
             run(done)

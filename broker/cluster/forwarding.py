@@ -1,7 +1,7 @@
-"""Requests that only one node can answer go through any node, so that tools that know one address need not know more.
+"""Forward requests that only one node can answer, so that a tool may connect to any node.
 
-A change of topics is for the controller, a change of a group's policies for the group's coordinator. The node that a client asked sends
-it the client's request, unchanged, and the client the reply.
+Only the controller changes topics, and only the coordinator of a group changes its policies. The node that receives such a request
+forwards it unchanged, and sends the reply to the client.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ GROUP_RESOURCE: Final = 32
 
 
 class Transport:
-    """Takes the reply to one forwarded request in place of a client."""
+    """Receives the reply to one forwarded request in place of a client's socket."""
 
     def __init__(self, replied: Callable[[bytes], None], ended: Callable[[], None]) -> None:
         self._replied = replied
@@ -77,7 +77,7 @@ class Transport:
 
 
 class Forwarding:
-    """Sends requests of clients to the node that can answer them, and answers those that other nodes send."""
+    """Forwards requests of clients to the node that can answer them, and answers requests that other nodes forward."""
 
     def __init__(
         self,
@@ -91,9 +91,9 @@ class Forwarding:
         follow: Callable[[Callable[[], None]], None],
         unknown_topics: Callable[[Any, int], bool],
     ) -> None:
-        """`coordinator`: of a group, by its name. `follow`: calls back when this node has what the controller had stored.
+        """`coordinator` returns the coordinator of a group. `follow` calls back when this node has the controller's topics.
 
-        `unknown_topics`: whether a Metadata request, of this version, may create topics.
+        `unknown_topics` returns whether a Metadata request of a version may create topics.
         """
         self._me = me
         self._loop = loop
@@ -104,12 +104,12 @@ class Forwarding:
         self._coordinator = coordinator
         self._follow = follow
         self._unknown_topics = unknown_topics
-        self._local: set[Connection] = set()  # of forwarded requests
+        self._local: set[Connection] = set()  # connections of forwarded requests, which are not forwarded again
 
     # Requests of clients.
 
     def wrap(self, routes: list[Route]) -> None:
-        """Forward what arrives for these APIs."""
+        """Forward the requests of some of these APIs."""
         for route in routes:
             if route.key in CONTROLLER_APIS:
                 self._wrap(route, lambda request, version: self._controller)
@@ -143,7 +143,7 @@ class Forwarding:
         route.handle = forward_or_handle
 
     def _forward(self, call: Call, request: Any, node: Callable[[], int], handle: Handler, until: float) -> None:
-        """Send the request to the node; try again while there is none, or it is no longer the right one."""
+        """Send the request to the node; try again while there is no such node, or the node refuses."""
         if call.connection.closed:
             return
         id = node()
@@ -179,7 +179,7 @@ class Forwarding:
     # Requests that other nodes forward.
 
     def answer(self, call: Call, request: NodeRequest) -> None:
-        """Answer a client's request that another node has sent."""
+        """Answer a client's request that another node forwarded."""
         replied = False
 
         def reply(response: NodeResponse) -> None:

@@ -1,4 +1,4 @@
-"""The nodes of the cluster, as one of them knows them: which are there, and which are draining."""
+"""The nodes of the cluster as this node knows them: the live nodes, and the draining nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocol.messages.node_requests import DrainingNode, NodeRequest, NodeRespo
 
 class Members:
     def __init__(self, me: int, store: ClusterStore, view: SharedView, peers: Peers, hello: NodeRequest, changed: Callable[[], None]) -> None:
-        """`hello`: this node's greeting. `changed` is called when nodes have come or gone, or drain or no longer do."""
+        """`hello`: this node's greeting. `changed` is called when nodes arrive, end, drain or stop draining."""
         self._me = me
         self._store = store
         self._view = view
@@ -40,8 +40,8 @@ class Members:
     def others(self) -> list[int]:
         return [id for id in self.live if id != self._me]
 
-    def come_or_gone(self, node: int, alive: bool) -> None:
-        log.info("node is there" if alive else "node is gone", node=node)
+    def node_changed(self, node: int, alive: bool) -> None:
+        log.info("node is alive" if alive else "node is gone", node=node)
         if not alive:
             self._peers.gone(node)
             self._incarnations.pop(node, None)
@@ -54,28 +54,28 @@ class Members:
     def say_hello(self, nodes: Iterable[int]) -> None:
         for node in nodes:
             if node != self._me:
-                self._peers.send(node, self._greeting, partial(self._greeted, node))
+                self._peers.send(node, self._greeting, partial(self._hello_answered, node))
 
-    def _greeted(self, node: int, reply: NodeResponse | None) -> None:
-        """A node says itself whether it is draining: what others heard of it may be lost or late."""
+    def _hello_answered(self, node: int, reply: NodeResponse | None) -> None:
+        """Each node reports whether it is draining: messages of other nodes about it may be lost or late."""
         if reply is None or self._stopped:
             return
-        draining = any(one.id == node for one in reply.draining)
+        draining = any(drained.id == node for drained in reply.draining)
         if draining != (node in self.draining):
             self.draining ^= {node}
             self._changed()
 
     def hello(self, node: int, incarnation: int) -> NodeResponse:
-        """Another node says that it is there."""
+        """Answer the greeting of another node."""
         if self._incarnations.get(node) != incarnation:
             self._incarnations[node] = incarnation
-            self.draining.discard(node)  # it was started again
+            self.draining.discard(node)  # it was restarted
             self._store.look_for_nodes()
             self._changed()
         return NodeResponse(draining=[DrainingNode(id) for id in sorted(self.draining)])
 
     def drain(self, node: int, drained: bool) -> None:
-        """Let the other nodes have the node's logs, or give it its share again."""
+        """Move the node's logs to the other nodes, or return its share."""
         if drained:
             self.draining.add(node)
         else:

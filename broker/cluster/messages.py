@@ -15,20 +15,20 @@ from storage import LogId
 NODE_API: Final = 32_000
 VERSION: Final = 0
 
-# Its range of advertised versions is empty: clients are not offered it.
+# Its range of advertised versions is empty: ApiVersions does not list it.
 NODE_REQUESTS: Final = Api(NODE_API, "NodeRequest", NodeRequest, NodeResponse, (0, -1), NodeRequest.VERSIONS, NodeRequest.FLEXIBLE_FROM)
 
 
 class Kind(IntEnum):
-    HELLO = 0  # this node is there; the reply has the draining nodes
+    HELLO = 0  # this node is alive; the reply has the draining nodes
     ASK = 1  # hand `logs` over to this node
-    OFFER = 2  # `logs` were released for you
+    OFFER = 2  # `logs` were released for the receiver
     OWNERS = 3  # owners of logs have changed
     REGISTRY_GREW = 4  # the controller's registry reaches up to `offset` in `epoch`
-    FOLLOW = 5  # the records of the registry from `offset` on; the reply has them, and where they end
+    FOLLOW = 5  # read the registry from `offset` on; the reply has the records, and their end offset
     FORWARD = 6  # answer `body`, a client's request, here; the reply has the client's reply
-    FORGOTTEN = 8  # partitions of groups (`logs`) have no offsets of deleted topics (16 bytes each in `body`) any more
-    DRAIN = 7  # the node `target` gives up its logs (`offset` 1), or takes its share again (0)
+    FORGOTTEN = 8  # partitions of groups (`logs`) have no offsets of the deleted topics in `body` (ids of 16 bytes) any more
+    DRAIN = 7  # the node `target` hands over its logs (`offset` 1), or acquires its share again (0)
 
 
 def node_logs(logs: list[LogId]) -> list[NodeLog]:

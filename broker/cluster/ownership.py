@@ -1,8 +1,8 @@
-"""Decide which logs this node tries to own, and which it hands over. Pure: time is an argument, effects go to `Actions`.
+"""Decide which logs this node acquires, and which it hands over. Pure: time is an argument, effects are calls of `Actions`.
 
-Nothing here makes a write safe. The log itself refuses all owners but one; this only decides who tries, and when. The best-placed
-live node tries a free log at once, the others after a grace period for each place behind it. A log that another live node owns is
-asked for by its best-placed node, and its owner hands it over.
+This does not make writes safe: the log itself accepts only one owner. The best-placed live node tries to acquire a free log at once,
+the other nodes after a grace period for each place behind it. The best-placed node of a log that another live node owns asks for the
+log, and the owner hands it over.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from broker.cluster.placement import Placement
 from storage import LogId
 
 GRACE_MS: Final = 50  # for each place behind the best-placed node, at least
-LOGS_PER_MS: Final = 10  # that a node gets hold of in its grace period, when it has many to get
-SWEEP_MS: Final = 500  # between two looks at the owners of logs, in case a message was lost
-SWEPT_MAX: Final = 2_000  # logs in one look; the next ones follow with the next look
+LOGS_PER_MS: Final = 10  # a node locks so many logs per millisecond: with many logs the grace period is longer
+SWEEP_MS: Final = 500  # between two sweeps over the owners of logs, in case a message was lost
+SWEPT_MAX: Final = 2_000  # logs in one sweep; the next sweep continues
 ASK_AGAIN_MS: Final = 1_000
 RETRY_MS: Final = 1_000  # after a log could not be acquired
 LEAVING_MAX: Final = 32  # logs handed over at the same time
@@ -33,7 +33,7 @@ class State(Enum):
 
 
 class Actions(Protocol):
-    """What the owner of a log has to do; each call is answered by a call of `Ownership`, at once or later."""
+    """The effects of ownership; each call is answered by a call of `Ownership`, at once or later."""
 
     def acquire(self, log: LogId) -> None:
         """Answered by `acquired`, `held_elsewhere` or `failed`."""
@@ -59,14 +59,14 @@ class Entry:
 
     def __init__(self) -> None:
         self.order: list[int] = []  # the nodes that may own it, best first
-        self.rank = 0  # this node's place among them; behind all others while it is draining
+        self.rank = 0  # this node's place in `order`; after all others while this node is draining
         self.state = State.FREE
         self.since = 0  # OWNED: when it was acquired
         self.try_at = NEVER  # FREE: when to acquire it; ELSEWHERE: when to ask for it
 
 
 class Ownership:
-    """All logs of the cluster; an actor with the deadlines of those that this node waits for."""
+    """All logs of the cluster, as an actor with the deadlines of logs to acquire or to ask for."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Ownership:
         wake_by: Callable[[int], None] = lambda at: None,
         version: Callable[[], object] = object,
     ) -> None:
-        """`version`: equal to what it was before while no log has another owner."""
+        """`version` returns an equal object as long as no log changes its owner."""
         self.me = me
         self.wake_at = NEVER
         self.live: frozenset[int] = frozenset()
@@ -85,29 +85,29 @@ class Ownership:
         self._actions = actions
         self._owners_version = version
         self._swept: object = None  # the version of the owners at the last sweep
-        self._to_sweep: list[LogId] = []  # of this sweep
+        self._to_sweep: list[LogId] = []  # the remaining logs of this sweep
         self._wake_by = wake_by  # called when `wake_at` is earlier than before
         self._placement = Placement()
         self._grace_ms = GRACE_MS
-        self._groups: dict[str, list[LogId]] = {}  # logs that share their nodes evenly, by name of the group
+        self._groups: dict[str, list[LogId]] = {}  # each group of logs is spread evenly over the nodes
         self._entries: dict[LogId, Entry] = {}
         self._leaving: set[LogId] = set()
-        self._to_leave: dict[LogId, int] = {}  # asked for by these nodes
-        self._refused: dict[LogId, int] = {}  # asked for by nodes that were not better placed; their view may be newer than ours
+        self._to_leave: dict[LogId, int] = {}  # with the node that asked for the log
+        self._refused: dict[LogId, int] = {}  # with a node that asked but is not better placed; its view may be newer than ours
         self._sweep_at = NEVER
         self._stopped = False
 
-    # What there is.
+    # Logs and nodes.
 
     def set_logs(self, group: str, logs: Iterable[LogId], now: int) -> None:
-        """The logs of one group; each group is spread evenly over the nodes by itself."""
+        """Set the logs of one group; each group is spread evenly over the nodes."""
         listed = list(logs)
         if self._groups.get(group) != listed or any(log not in self._entries for log in listed):
             self._groups[group] = listed
             self._place(now)
 
     def set_nodes(self, live: Collection[int], draining: Collection[int], now: int) -> None:
-        """A draining node gets no log while there are others."""
+        """Set the live and the draining nodes. A draining node gets no log while another node is live."""
         before = self.live, self.draining
         self.live = frozenset(live) | {self.me}
         self.draining = frozenset(draining)
@@ -121,7 +121,7 @@ class Ownership:
         return (self.live - self.draining) or self.live
 
     def planned(self, logs: Collection[LogId]) -> dict[LogId, int]:
-        """The nodes that these logs of one group would have, were they all."""
+        """The best-placed node of each log, if these were all logs of a group."""
         return {log: order[0] for log, order in self._placement.place(logs, self._placed_on).items() if order}
 
     def _place(self, now: int) -> None:
@@ -153,7 +153,7 @@ class Ownership:
         return entry is not None and entry.state is State.OWNED
 
     def expected(self, log: LogId) -> int:
-        """The node that owns the log soon, if none does; -1 for an unknown log."""
+        """The node that should own the log; -1 for an unknown log."""
         entry = self._entries.get(log)
         return entry.order[0] if entry is not None and entry.order else -1
 
@@ -170,13 +170,13 @@ class Ownership:
         return self._entries.keys()
 
     def adopt(self, log: LogId, now: int) -> None:
-        """The log was acquired already, before it had a place."""
+        """The log was acquired before it was placed."""
         self._entries[log].state = State.OWNED
         self._entries[log].since = now
 
     @property
     def settled(self) -> bool:
-        """Whether every log is where it should be, as far as this node is concerned."""
+        """Whether this node owns exactly the logs that it should, and every other log has an owner."""
         for log, entry in self._entries.items():
             mine = bool(entry.order) and entry.order[0] == self.me
             if mine != (entry.state is State.OWNED) or (not mine and self._owner_of(log) is None):
@@ -211,7 +211,7 @@ class Ownership:
         self._wake(entry.try_at)
 
     def lost(self, log: LogId, now: int) -> None:
-        """The log refused this node, or its owner here gave it up."""
+        """The log fenced this node, or this node released it."""
         self._not_acquired(log, now, GRACE_MS)
 
     def released(self, log: LogId, now: int) -> None:
@@ -219,20 +219,20 @@ class Ownership:
         entry = self._entries.get(log)
         if entry is not None and entry.state is State.LEAVING:
             entry.state = State.FREE
-            # The receiver has a second to take it over.
+            # The receiver has `RETRY_MS` to acquire it.
             entry.try_at = now + RETRY_MS + self._grace_ms * entry.rank
             self._wake(entry.try_at)
         self._leave_next(now)
 
     def deleted(self, logs: Iterable[LogId]) -> None:
-        """The logs' topic was deleted. A new log of the same name is another one."""
+        """The logs' topic was deleted. A log of a new topic with the same name is a different log."""
         for log in logs:
             self._entries.pop(log, None)
             self._to_leave.pop(log, None)
             self._leaving.discard(log)
 
     def asked(self, node: int, logs: Iterable[LogId], now: int) -> None:
-        """Another node asks for these logs. It gets those for which it is better placed."""
+        """Another node asks for these logs: hand over those for which it is better placed."""
         for log in logs:
             entry = self._entries.get(log)
             if entry is not None and entry.state in (State.OWNED, State.TRYING):
@@ -249,7 +249,7 @@ class Ownership:
         self._wake(now)
 
     def _leave_next(self, now: int) -> None:
-        """Hand over the next logs; one that is still being acquired waits."""
+        """Hand over the next logs; a log that is still being acquired waits."""
         waiting: dict[LogId, int] = {}
         while self._to_leave and len(self._leaving) < LEAVING_MAX and not self._stopped:
             log = next(iter(self._to_leave))
@@ -273,7 +273,7 @@ class Ownership:
         return node in order and (self.me not in order or order.index(node) < order.index(self.me))
 
     def _look(self, log: LogId, entry: Entry, now: int) -> None:
-        """Find out whether a log that this node does not own is free, and when to try or to ask."""
+        """Update whether a log that this node does not own is free, and when to acquire it or to ask for it."""
         if not self.live:
             return  # `set_nodes` follows
         before = entry.state
@@ -299,7 +299,7 @@ class Ownership:
             self._sweep_at = now + SWEEP_MS
             self._sweep(now)
             self._leave_next(now)
-        wanted: dict[int, list[LogId]] = {}
+        requests: dict[int, list[LogId]] = {}
         tried = []
         for log, entry in self._entries.items():
             if entry.try_at > now:
@@ -314,12 +314,12 @@ class Ownership:
                     entry.state = State.ELSEWHERE
                     if entry.rank == 0:
                         entry.try_at = now + ASK_AGAIN_MS
-                        wanted.setdefault(owner, []).append(log)
+                        requests.setdefault(owner, []).append(log)
                     else:
                         entry.try_at = NEVER
         for log in tried:
             self._actions.acquire(log)
-        for owner, logs in wanted.items():
+        for owner, logs in requests.items():
             self._actions.ask(owner, logs)
         self._rearm()
 
@@ -347,6 +347,6 @@ class Ownership:
             self._wake_by(at)
 
     def stop(self) -> None:
-        """Try, ask for and hand over nothing more."""
+        """Acquire, ask for and hand over no more logs."""
         self._stopped = True
         self._rearm()

@@ -1,4 +1,4 @@
-"""The partitions of topics where other nodes own some of them: this node opens what it may, and refuses the rest with error 6."""
+"""Partitions of topics on one of several nodes: it opens its own logs, and refuses requests for others with NOT_LEADER_OR_FOLLOWER."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from broker.topics.partitions import Partitions
 from broker.topics.registry import Topic
 from storage import AppendFailed, Fenced, HeldBy, LogId, Producers, TopicLog, Unreadable
 
-# An opened log waits for a write of the table of owners, which all logs that are open by then share.
+# An opened log waits for a write of the table of owners; logs opened together share that write.
 OPENED_AT_ONCE: Final = 64
-BUSY_SECONDS: Final = 0.02  # between two looks at a log that is in use while it is given up
+BUSY_SECONDS: Final = 0.02  # between two checks whether a log that is to be released is still in use
 
 
 class Owners(Protocol):
-    """Which logs this node may open, and what became of those that it opened."""
+    """The logs that this node may open, and callbacks for the results."""
 
     def may_open(self, log: LogId) -> bool: ...
 
@@ -36,7 +36,7 @@ class Owners(Protocol):
         ...
 
     def release(self, log: LogId, done: Callable[[], None]) -> None:
-        """Close the log and let other nodes have it."""
+        """Close the log, so that other nodes can acquire it."""
         ...
 
     def lost(self, log: LogId) -> None:
@@ -50,13 +50,13 @@ class Owners(Protocol):
 
 
 class SharedPartitions(Partitions):
-    """All partitions of the cluster; those that are not open here have error 6."""
+    """All partitions of the cluster; those that are not open on this node have error 6 (NOT_LEADER_OR_FOLLOWER)."""
 
     opened_at_once = OPENED_AT_ONCE
     owners: Owners  # set once the logs are placed
 
     def acquire(self, id: LogId) -> None:
-        """Open the log for this node; `Owners.opened` hears what became of it."""
+        """Open the log for this node; `Owners.opened` gets the result."""
         topic = self._topics.by_name.get(id.name)
         partitions = self.of(topic) if topic is not None else []
         if id.partition >= len(partitions):
@@ -72,7 +72,7 @@ class SharedPartitions(Partitions):
         self._request(partition)
 
     def leave(self, id: LogId, done: Callable[[], None]) -> None:
-        """Refuse requests from now on, and give the log up once nothing uses it."""
+        """Refuse requests from now on, and release the log once it is no longer used."""
         topic = self._topics.by_name.get(id.name)
         partitions = self.of(topic) if topic is not None else []
         if id.partition >= len(partitions):
@@ -128,7 +128,7 @@ class SharedPartitions(Partitions):
 
     def _lost(self, partition: Partition) -> None:
         if not partition.opened or not self.owners.may_open(partition.id):
-            return  # it is on its way to another node in order
+            return  # it is being handed over in order
         log.warning("partition was lost: another node has claimed it", log=str(partition))
         partition.refuse(OPENING, "")
         partition.opened = False
@@ -136,7 +136,7 @@ class SharedPartitions(Partitions):
         self.epoch_changed(partition)
         self.owners.lost(partition.id)
 
-    # What differs from a broker that is alone.
+    # Differences from a single broker.
 
     def created(self, topic: Topic) -> None:
         super().created(topic)
@@ -161,10 +161,10 @@ class SharedPartitions(Partitions):
         return self.owners.may_open(partition.id) and super().has_nothing(partition)
 
     def open_all(self) -> None:
-        """Logs are opened when this node gets them; only the deletions of a controller before remain."""
+        """Nothing: logs are opened when this node acquires them."""
 
     def finish_deletions(self) -> None:
-        """Complete what the controller before did not."""
+        """Complete the deletions of the previous controller."""
         super().open_all()
 
     def _take_stock(self, delay_ms: int) -> set[LogId]:
@@ -193,13 +193,13 @@ class SharedPartitions(Partitions):
         partition.refuse(OPENING, why.reason)
         log.error("partition cannot be read", log=str(partition), reason=why.reason, again="by another node or later")
 
-    # Deleted topics: the owner of a log moves its folder, the controller those of logs without an owner.
+    # Deleted topics: the owner of a log sets its folder aside; the controller does so for logs without an owner.
 
     def _set_aside_one(self, partition: Partition, topic: Topic, owned: TopicLog | None) -> bool:
-        """Returns whether the folder is done with, for this node."""
+        """Returns whether this node has nothing more to do for the folder."""
         if owned is None and not self.owners.leading:
             return True
         try:
             return super()._set_aside_one(partition, topic, owned)
-        except BlockingIOError:  # another node has its log open, and has not heard of the deletion yet
+        except BlockingIOError:  # another node has its log open, and has not read the deletion yet
             return False

@@ -1,7 +1,7 @@
 """Connections to the other nodes, and requests over them.
 
-Requests of the cluster share one connection for each node. Forwarded requests of clients may wait for a disk, so each of them has a
-connection for itself while it is at work. A request that cannot be answered in time, or whose connection ends, is answered with None.
+Requests between nodes share one connection for each node. A forwarded request of a client may wait for a disk, so it has its own
+connection until it is answered. The reply is None if it does not arrive in time, or the connection ends.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from storage import NodeInfo
 TIMEOUT_SECONDS: Final = 5.0
 FORWARD_TIMEOUT_SECONDS: Final = 30.0
 IDLE_LINKS_MAX: Final = 8  # kept for forwarded requests to one node
-COMPLAIN_SECONDS: Final = 15.0
+WARN_SECONDS: Final = 15.0  # between two warnings about the same node
 
 Done = Callable[[NodeResponse | None], None]
 
 
 class Link(asyncio.Protocol):
-    """One connection to another node; replies come in the order of the requests."""
+    """One connection to another node; replies arrive in the order of the requests."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, frame_bytes_max: int, ended: Callable[[Link], None]) -> None:
         self._loop = loop
@@ -81,7 +81,7 @@ class Link(asyncio.Protocol):
         self.end()
 
     def end(self) -> None:
-        """Answer what waits with None; nothing can be sent any more."""
+        """Close the connection; waiting requests get None."""
         if self.over:
             return
         self.over = True
@@ -103,7 +103,7 @@ class Peers:
         self._frame_bytes_max = frame_bytes_max
         self._links: dict[int, Link] = {}
         self._forwarding: dict[int, list[Link]] = {}
-        self._complained: dict[int, float] = {}
+        self._warned_until: dict[int, float] = {}
         self._closed = False
 
     def send(self, node: int, request: NodeRequest, done: Done) -> None:
@@ -118,7 +118,7 @@ class Peers:
         link.send(request, done, TIMEOUT_SECONDS)
 
     def forward(self, node: int, request: NodeRequest, done: Done) -> None:
-        """The same, for a request of a client: others do not wait for it."""
+        """Like `send`, over a connection that no other request uses meanwhile."""
         idle = self._forwarding.setdefault(node, [])
         link: Link | None = None
         while idle and link is None:
@@ -155,8 +155,8 @@ class Peers:
             await self._loop.create_connection(lambda: link, host, port)
         except OSError as error:
             now = self._loop.time()
-            if self._complained.get(node, 0.0) <= now:
-                self._complained[node] = now + COMPLAIN_SECONDS
+            if self._warned_until.get(node, 0.0) <= now:
+                self._warned_until[node] = now + WARN_SECONDS
                 log.warning("another node cannot be reached", node=node, address=f"{host}:{port}", reason=str(error))
             link.end()
 
@@ -165,7 +165,7 @@ class Peers:
             del self._links[node]
 
     def gone(self, node: int) -> None:
-        """The node is dead: answer what waits for it now."""
+        """The node is dead: waiting requests get None."""
         links = [*self._forwarding.pop(node, [])]
         link = self._links.pop(node, None)
         if link is not None:

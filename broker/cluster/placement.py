@@ -1,7 +1,7 @@
 """Place logs on nodes by rendezvous hashing with a bound on each node's share. Pure.
 
-Every node computes the same placement from the same logs and live nodes, so nothing has to be agreed on. When a node comes or goes,
-the logs that are not its own stay where they are, except for the few that the bound moves.
+Every node computes the same placement from the same logs and live nodes, so the nodes need no agreement. When a node arrives or ends,
+the logs of other nodes do not move, except for the few that the bound moves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MASK: Final = (1 << 64) - 1
 _MIX_1: Final = 0xFF51AFD7ED558CCD
 _MIX_2: Final = 0xC4CEB9FE1A85EC53
 
-SCORES_MAX: Final = 1 << 16  # cached hashes of log names
+HASHES_MAX: Final = 1 << 16  # cached hashes of log names
 
 
 def _hash(text: str) -> int:
@@ -40,31 +40,31 @@ class Placement:
 
     def __init__(self) -> None:
         self._hashes: dict[LogId, int] = {}
-        self._rankings: dict[LogId, list[int]] = {}  # of these nodes
-        self._nodes: tuple[int, ...] = ()
+        self._rankings: dict[LogId, list[int]] = {}
+        self._nodes: tuple[int, ...] = ()  # of the rankings
 
     def ranking(self, log: LogId, nodes: Iterable[int]) -> list[int]:
         """The nodes, best first, without regard to their shares."""
-        known = self._rankings.get(log)
-        if known is None:
-            known = self._rankings[log] = self._rank(log, nodes)
-        return known
+        ranking = self._rankings.get(log)
+        if ranking is None:
+            ranking = self._rankings[log] = self._rank(log, nodes)
+        return ranking
 
     def _rank(self, log: LogId, nodes: Iterable[int]) -> list[int]:
         seed = self._hash(log)
         return sorted(nodes, key=lambda node: (_mix(seed ^ _mix(node + 1)), node), reverse=True)
 
     def _hash(self, log: LogId) -> int:
-        found = self._hashes.get(log)
-        if found is None:
-            if len(self._hashes) >= SCORES_MAX:
+        value = self._hashes.get(log)
+        if value is None:
+            if len(self._hashes) >= HASHES_MAX:
                 self._hashes.clear()
                 self._rankings.clear()
-            found = self._hashes[log] = _hash(f"{log.name}-{log.partition}")
-        return found
+            value = self._hashes[log] = _hash(f"{log.name}-{log.partition}")
+        return value
 
     def place(self, logs: Collection[LogId], nodes: Collection[int]) -> dict[LogId, list[int]]:
-        """For each log the nodes in the order in which they may own it; the first one should.
+        """For each log, the nodes in the order in which they may own it; the first node should own it.
 
         No node is first for more than `share_max` logs. A log goes to its best-ranked node that has room; logs choose in the order
         of their hashes, so that a new log moves few others.

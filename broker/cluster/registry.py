@@ -1,7 +1,7 @@
 """The registry of topics on several nodes: the owner of its log, the controller, writes it; the other nodes follow.
 
-A follower asks the controller for the records behind those that it has. The controller says when there are more; a follower also asks
-on a timer, in case that message was lost. After a change of controller, and after the controller had to replay its log, a follower
+A follower requests the controller's records after its last one. The controller announces new records; a follower also requests them
+on a timer, in case an announcement was lost. After a change of controller, and after the controller had to replay its log, a follower
 reads the whole registry again.
 """
 
@@ -23,13 +23,13 @@ NOTHING: Final = -1  # the version of a follower that has read nothing yet
 
 
 class Changes(NamedTuple):
-    """What replayed records changed."""
+    """The changes of topics by replayed records."""
 
     removed: list[Topic]
-    changed: list[Topic]  # new ones, and those with other partitions or settings
+    changed: list[Topic]  # new topics, and topics with changed partitions or settings
     deleted: list[DeletedTopic]  # new deletions, which are not complete
-    completed: list[bytes]  # topics of which nothing remains
-    anew: bool  # everything was read again, from another controller or the log
+    completed: list[bytes]  # ids of topics whose deletion is complete
+    anew: bool  # the whole registry was read again, from another controller or the log
 
 
 class Registry:
@@ -51,7 +51,7 @@ class Registry:
     # Leading.
 
     def lead(self, owned: OwnedLog, served: ServedLog) -> bool:
-        """Write the registry from now on; False if its log cannot be read."""
+        """Write the registry from now on, as the controller; False if its log cannot be read."""
         before = self._state()
         try:
             self.journal.lead(owned)
@@ -65,7 +65,7 @@ class Registry:
         return True
 
     def follow(self) -> None:
-        """Another node leads, or will."""
+        """Stop writing: another node is the controller, or will be."""
         if self.leading:
             self.leading = False
             self._log = None
@@ -87,7 +87,7 @@ class Registry:
         return self._log.high_watermark if self._log is not None else 0
 
     def answer(self, request: NodeRequest) -> NodeResponse:
-        """The records that a follower asks for, some at a time."""
+        """The next records for a follower, up to `READ_BYTES_MAX`."""
         if self._log is None or not self.journal.readable:
             return NodeResponse(ErrorCode.NOT_CONTROLLER)
         version, end = self.version, self.end
@@ -98,10 +98,10 @@ class Registry:
         except UNREADABLE as error:
             log.error("registry of topics cannot be read", reason=str(error))
             return NodeResponse(ErrorCode.KAFKA_STORAGE_ERROR)
-        after = end
+        next_offset = end
         for header in iterate(batches, 0, len(batches)):
-            after = header.last_offset + 1
-        return NodeResponse(ErrorCode.NONE, after, end, version, [], batches)
+            next_offset = header.last_offset + 1
+        return NodeResponse(ErrorCode.NONE, next_offset, end, version, [], batches)
 
     # Following.
 
@@ -110,10 +110,10 @@ class Registry:
         return request
 
     def records(self, request: NodeRequest, reply: NodeResponse) -> bool:
-        """Apply the controller's reply; returns whether there is more to ask for."""
+        """Apply the controller's reply; returns whether more records must be requested."""
         if self.leading or reply.error_code:
             return False
-        if request is not self._asked:  # this node led meanwhile: the reply continues what it does not have any more
+        if request is not self._asked:  # this node was the controller meanwhile: the reply continues records that it has dropped
             return True
         if reply.epoch != self._version:
             self._version = reply.epoch
@@ -150,6 +150,6 @@ class Registry:
         by_id = self.topics.by_id
         removed = [topic for id, topic in topics.items() if id not in by_id]
         changed = [topic for id, topic in by_id.items() if topics.get(id) != topic]
-        deleted = [one for id, one in self.topics.deleted.items() if id not in deletions]
+        deleted = [topic for id, topic in self.topics.deleted.items() if id not in deletions]
         completed = [id for id in deletions if id not in self.topics.deleted]
         self._changed(Changes(removed, changed, deleted, completed, anew))

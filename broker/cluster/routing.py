@@ -1,4 +1,4 @@
-"""Where clients find what this node does not serve."""
+"""The nodes and partition leaders that clients get in replies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Routing:
         self._view = view
         self._seen: object = None
         self._version = object()
-        # The node that will own a log without an owner: clients that know it already need not ask again.
+        # The node that will own a log without an owner: clients that already know it need not refresh their metadata.
         self.expected: Callable[[LogId], int] = lambda log: NO_NODE
 
     @property
@@ -35,27 +35,27 @@ class Routing:
         return self.leader(TOPIC_REGISTRY)
 
     def endpoints(self, listener: str) -> list[Endpoint]:
-        found = []
+        endpoints = []
         for node in sorted(self._view.nodes()):
             address = address_of(node, listener)
             if address is not None:
-                found.append(Endpoint(node.id, *address, node.rack))
-        return found
+                endpoints.append(Endpoint(node.id, *address, node.rack))
+        return endpoints
 
     def ids(self) -> set[int]:
         return {node.id for node in self._view.nodes()}
 
     def leader(self, log: LogId) -> int:
-        log = with_its_groups(log)
+        log = owning_log(log)
         owner = self._view.owner(log)
         return self.expected(log) if owner is None else owner.id
 
     def leader_epoch(self, log: LogId) -> int:
-        return self._view.epoch(with_its_groups(log))
+        return self._view.epoch(owning_log(log))
 
 
-def with_its_groups(log: LogId) -> LogId:
-    """Notes about groups have the owner of the groups' offsets."""
+def owning_log(log: LogId) -> LogId:
+    """The log that decides the owner: notes about groups have the owner of their partition's offsets."""
     return LogId(CONSUMER_OFFSETS, log.partition) if log.name == NOTES_LOG else log
 
 

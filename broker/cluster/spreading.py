@@ -1,8 +1,8 @@
-"""A change of topics is known to every node before the client that asked for it hears that it is done.
+"""Delay the reply to a change of topics until every node knows the change.
 
-A client may ask any node for a topic that it has just created, and some look for it only once. So the controller's reply waits until each
-node has read the change and opened the logs that are its own. A node that takes longer than a second is not waited for again until it
-has answered.
+A client may use a topic that it has just created through any node, and some clients do not retry. So the controller's reply waits until
+each node has read the change and opened its own logs. The controller does not wait for a node that needs longer than a second, until it
+answers again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LATE_SECONDS: Final = 1.0
 
 
 class Spreading:
-    """On the controller: how far each node has heard of the changes, and what waits for that."""
+    """On the controller: the changes that each node has confirmed, and the callbacks that wait for them."""
 
     def __init__(
         self,
@@ -34,42 +34,42 @@ class Spreading:
         request: Callable[[], NodeRequest],
         when_opened: Callable[[Callable[[], None]], None],
     ) -> None:
-        """`nodes`: all live ones, while this node is the controller. `when_opened` calls back when this node has opened its new logs."""
+        """`nodes`: the live nodes, while this node is the controller. `when_opened` calls back when this node has opened its new logs."""
         self._me = me
         self._loop = loop
         self._peers = peers
         self._nodes = nodes
         self._request = request
         self._when_opened = when_opened
-        self._number = 0  # of changes that the nodes were told
-        self._asked: dict[int, int] = {}  # nodes that have not answered yet, and the change they were told
-        self._heard: dict[int, int] = {}  # the change up to which a node has answered
+        self._number = 0  # of the last announced change
+        self._asked: dict[int, int] = {}  # nodes that have not answered yet, and the change that was announced to them
+        self._confirmed: dict[int, int] = {}  # the last change that each node has confirmed
         self._late: set[int] = set()
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
-        self._telling = False
+        self._announcing = False
 
-    def tell(self) -> None:
-        """Tell the nodes that there is a change, at most once in a turn."""
-        if not self._telling:
-            self._telling = True
-            self._loop.call_soon(Contained(self._tell_all))
+    def announce(self) -> None:
+        """Announce a change to the nodes, at most once in a turn."""
+        if not self._announcing:
+            self._announcing = True
+            self._loop.call_soon(Contained(self._announce_to_all))
 
     def when_spread(self, done: Callable[[], None]) -> None:
-        """Call `done` when all nodes have heard of what is stored by now."""
+        """Call `done` when all nodes have confirmed the changes stored by now."""
         number = self._number + 1
         self._waiting.append((number, done))
         self._loop.call_later(LATE_SECONDS, Contained(self._give_up), number)
-        self.tell()
+        self.announce()
 
-    def _tell_all(self) -> None:
-        self._telling = False
+    def _announce_to_all(self) -> None:
+        self._announcing = False
         self._number += 1
         for node in self._nodes():
-            self._tell(node)
+            self._announce_to(node)
         self._release()
 
-    def _tell(self, node: int) -> None:
-        if node in self._asked:  # it is told again when it has answered
+    def _announce_to(self, node: int) -> None:
+        if node in self._asked:  # announced again when it has answered
             return
         self._asked[node] = self._number
         if node == self._me:
@@ -78,29 +78,29 @@ class Spreading:
             self._peers.forward(node, self._request(), partial(self._answered, node))
 
     def _answered(self, node: int, reply: NodeResponse | None) -> None:
-        """`reply`: None when the node cannot be reached; it reads the change once it can be."""
+        """`reply` is None if the node cannot be reached; it reads the change later."""
         number = self._asked.pop(node)
         if reply is None:
             self._late.add(node)
         else:
             self._late.discard(node)
-            self._heard[node] = number
+            self._confirmed[node] = number
             if number < self._number:
-                self._tell(node)
+                self._announce_to(node)
         self._release()
 
     def _give_up(self, number: int) -> None:
-        self._late.update(node for node in self._nodes() if self._heard.get(node, 0) < number)
+        self._late.update(node for node in self._nodes() if self._confirmed.get(node, 0) < number)
         self._release()
 
     def _release(self) -> None:
-        heard = min((self._heard.get(node, 0) for node in self._nodes() if node not in self._late), default=self._number)
-        while self._waiting and self._waiting[0][0] <= heard:
+        confirmed = min((self._confirmed.get(node, 0) for node in self._nodes() if node not in self._late), default=self._number)
+        while self._waiting and self._waiting[0][0] <= confirmed:
             run(self._waiting.popleft()[1])
 
 
 class RegistryJournal(Journal):
-    """The journal of the registry: a reply that waits for a fact waits until all nodes have heard of it too."""
+    """The journal of the registry: a reply that waits for a fact also waits until all nodes have confirmed it."""
 
     spreading: Spreading
 
@@ -110,7 +110,7 @@ class RegistryJournal(Journal):
 
 
 class _Spread:
-    """A held reply, held once more when its facts are stored."""
+    """A held reply that, once its facts are stored, waits for all nodes."""
 
     __slots__ = ("_held", "_spreading")
 

@@ -1,4 +1,4 @@
-"""The port to a store that several nodes share: what `LogStore` has, and who else is there."""
+"""The port to a store that several nodes share: the methods of `LogStore`, and the other nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ClusterStore(Protocol):
     def view(self) -> SharedView: ...
 
     def acquire(self, log: LogId, done: Acquired) -> None:
-        """Own the log from now on; `done` gets HeldBy when another node does."""
+        """Own the log from now on; `done` gets HeldBy if another node owns it."""
         ...
 
     def take(self, log: LogId) -> HeldBy | Unreadable | int:
@@ -33,17 +33,17 @@ class ClusterStore(Protocol):
         ...
 
     def release(self, log: LogId, done: Callable[[], None]) -> None:
-        """Flush and close the log, and let other nodes have it; logs that go with it too. For a log that is not owned, nothing."""
+        """Flush and close the log, for offsets also their notes; then other nodes may acquire it. A log that is not owned is ignored."""
         ...
 
     def watch_nodes(self, changed: Callable[[int, bool], None]) -> None:
-        """`changed` hears of each node that comes (True) or goes (False), in the thread of the loop."""
+        """Call `changed` for each node that arrives (True) or ends (False), in the thread of the loop."""
         ...
 
     def look_for_nodes(self) -> None:
-        """Find out now whether nodes have come: one has said so."""
+        """Search for new nodes now: an unknown node has sent a greeting."""
         ...
 
     def when_current(self, done: Callable[[], None]) -> None:
-        """Call `done` when the view has what the other nodes have told before now; at once, or later."""
+        """Call `done` when the view has all changes that other nodes have made before now; at once, or later."""
         ...

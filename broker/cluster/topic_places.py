@@ -1,4 +1,4 @@
-"""The nodes of topics' logs: placed once in a turn after topics have changed, and known before they are placed."""
+"""Place the logs of topics on nodes, once in a turn after topics have changed; the future node is known before that."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class TopicPlaces:
         self._now = now
         self._begun = False
         self._placing = False
-        self._planned: dict[LogId, int] = {}  # the nodes of logs that are not placed yet
-        self._unopened: set[LogId] = set()  # of new topics
-        self._waiting: list[Callable[[], None]] = []  # called when this node has opened those of them that are its own
+        self._planned: dict[LogId, int] = {}  # the future nodes of logs that are not placed yet
+        self._unopened: set[LogId] = set()  # logs of new topics
+        self._waiting: list[Callable[[], None]] = []  # called when this node has opened its own logs of new topics
 
     def begin(self) -> None:
         """Place logs from now on."""
@@ -54,7 +54,7 @@ class TopicPlaces:
         self._look_for_opened()
 
     def expected(self, id: LogId) -> int:
-        """The node that will own the log. The reply that creates a topic names the leaders already: some clients look for them only once."""
+        """The node that will own the log. The reply to CreateTopics already names the leaders: some clients do not refresh their metadata."""
         node = self._ownership.expected(id)
         topic = self._topics.by_name.get(id.name)
         if node == NO_NODE and topic is not None and not topic.internal and self._begun:
@@ -66,7 +66,7 @@ class TopicPlaces:
     # Opening the logs of new topics.
 
     def added(self, topic: Topic) -> None:
-        """A topic is new, or has more partitions."""
+        """A topic was created, or has more partitions."""
         if not topic.internal:
             self._unopened.update(LogId(topic.name, index) for index in range(topic.partitions))
 
@@ -77,7 +77,7 @@ class TopicPlaces:
             self._all_opened()
 
     def when_opened(self, done: Callable[[], None]) -> None:
-        """Call `done` when this node serves all logs of new topics that it should have."""
+        """Call `done` when this node serves its logs of new topics."""
         self._waiting.append(done)
         self._place_if_due()
         self._look_for_opened()

@@ -37,7 +37,7 @@ class HeartbeatFastPath(Learned):
     ) -> None:
         """`call` was accepted just now. `replies` are those of its version, all of the same length."""
         self._heartbeat = RepeatedHeartbeat(request.group_id, request.generation_id, request.member_id, request.group_instance_id)
-        self._rest = call.rest
+        self._rest = call.after_correlation_id
         self._replies = replies
         self._accepted = replies[ErrorCode.NONE]
         self._front = (len(self._accepted) + 4).to_bytes(4, "big")

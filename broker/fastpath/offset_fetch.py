@@ -33,7 +33,7 @@ class OffsetFetchFastPath(Learned):
     __slots__ = ("_authorizer", "_body", "_front", "_group_id", "_journal", "_mark", "_rest", "_version", "_wanted")
 
     def __init__(self, call: Call, group_id: str, wanted: Sequence[Wanted] | None, journal: GroupJournal, authorizer: Authorizer) -> None:
-        self._rest = call.rest
+        self._rest = call.after_correlation_id
         self._version = call.version
         self._group_id = group_id
         self._wanted = wanted

@@ -98,7 +98,7 @@ class MemberFastPath(FastPath):
             self.journal.park(step, request, self, self.clock.now, self.clock.wall)
         except Exception as error:
             defect("a request failed inside the broker", error, api=self.api, version=self.version)
-            connection.forget_fast_paths()
+            connection.drop_fast_paths()
             if not self._answered:
                 connection.busy = False
                 return self.refused(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -119,7 +119,7 @@ class JoinFastPath(MemberFastPath):
     def __init__(self, call: Call, journal: GroupJournal, authorizer: Authorizer, clock: Clock, request: JoinRequest) -> None:
         super().__init__(call, journal, authorizer, clock, len(request.protocols))
         self._request = request
-        self._rest = call.rest
+        self._rest = call.after_correlation_id
         self._as_follower = join_end(request.member_id, (), call.version)
         self._as_leader: bytes  # the end of its last reply as leader, and the members in it, unless that was long
         self._last_members: list[JoinedMember] = []
@@ -167,7 +167,7 @@ class SyncFastPath(MemberFastPath):
         """`generation_at`: where in the bytes behind the correlation id."""
         super().__init__(call, journal, authorizer, clock, len(request.assignments))
         self._request = request
-        rest = call.rest
+        rest = call.after_correlation_id
         self._before = rest[:generation_at]
         self._behind = rest[generation_at + _GENERATION_BYTES :]
         self._cut = _cutter(len(self._before), len(self._behind))

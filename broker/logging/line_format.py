@@ -54,32 +54,32 @@ _encode = json.JSONEncoder(default=str).encode  # json.dumps would create an enc
 
 
 def json_line(time: str, level: str, event: str, details: Details, exception: str, colour: bool) -> str:
-    # ASCII only: an escape sequence in a name must not reach the terminal of a reader.
+    # ASCII only: an escape sequence in a name must not reach a terminal.
     fields = {"time": time, "level": level, "event": event, **details}
     if exception:
         fields["exception"] = exception
     try:
         return _encode(fields)
-    except (TypeError, ValueError, RecursionError):  # a key that is no string, or a cycle: logging must not raise
+    except (TypeError, ValueError, RecursionError):  # a key that is not a string, or a cycle: logging must not raise
         return json.dumps({"time": time, "level": level, "event": event, "details": repr(details), "exception": exception})
 
 
 def console_line(time: str, level: str, event: str, details: Details, exception: str, colour: bool) -> str:
     dim, bold, cyan, plain = (DIM, BOLD, CYAN, PLAIN) if colour else ("", "", "", "")
-    hue = COLOURS.get(level, "") if colour else ""
-    words = [f"{dim}{time}{plain} {hue}{level:<7}{plain} {bold}{escaped(event):<{EVENT_WIDTH if details else 0}}{plain}"]
-    words += [f"{cyan}{escaped(str(name))}{plain}={shown(value)}" for name, value in details.items()]
-    lines = [" ".join(words), *map(escaped, exception.splitlines())]
+    level_colour = COLOURS.get(level, "") if colour else ""
+    words = [f"{dim}{time}{plain} {level_colour}{level:<7}{plain} {bold}{escape(event):<{EVENT_WIDTH if details else 0}}{plain}"]
+    words += [f"{cyan}{escape(str(name))}{plain}={format_value(value)}" for name, value in details.items()]
+    lines = [" ".join(words), *map(escape, exception.splitlines())]
     return "\n".join(lines)
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """The value, quoted where it would be ambiguous."""
     if not isinstance(value, str):
-        return escaped(str(value))
-    plain = value and value.isprintable() and not any(mark in value for mark in " \"'=")
-    return value if plain else repr(value)
+        return escape(str(value))
+    needs_no_quotes = value and value.isprintable() and not any(mark in value for mark in " \"'=")
+    return value if needs_no_quotes else repr(value)
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     return text if text.isprintable() else repr(text)[1:-1]

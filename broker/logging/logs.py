@@ -34,7 +34,7 @@ class Log:
     def connect(
         self, sink: LineSink, level: str, render: Render, repeats: Repeats, common: Mapping[str, Any] | None = None
     ) -> None:
-        """`common`: fields that every line has."""
+        """Write lines to `sink`, each with the fields `common`."""
         self.level, self._render, self._repeats, self._sink, self._common = LEVELS[level], render, repeats, sink, common or {}
 
     def debug(self, event: str, /, **details: Any) -> None:
@@ -71,7 +71,7 @@ _show_warning_before = warnings.showwarning
 
 
 def debug_enabled() -> bool:
-    """Whether frames are logged; checked per frame, before a line is built."""
+    """Whether frames are logged."""
     return log.level <= LEVELS["debug"]
 
 
@@ -85,7 +85,7 @@ def configure(
     repeats = Repeats(render)
     sink = LineSink(
         fd,
-        lambda count: render("warning", {"event": "log lines were dropped: nobody read them", "lines": count}),
+        lambda count: render("warning", {"event": "log lines were dropped: the reader of the log did not read", "lines": count}),
         repeats=repeats,
     )
     log.connect(sink, level, render, repeats, common)
@@ -121,10 +121,9 @@ class Bridge(logging.Handler):
     """Forwards records of the standard library's logging."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        level = max((known for known in LEVELS.values() if known <= record.levelno), default=logging.DEBUG)
+        level = next((name for name, number in reversed(LEVELS.items()) if number <= record.levelno), "debug")
         details = {"exc_info": record.exc_info} if record.exc_info else {}
-        name = next(name for name, number in LEVELS.items() if number == level)
-        log.write(name, record.getMessage(), {"logger": record.name, **details})
+        log.write(level, record.getMessage(), {"logger": record.name, **details})
 
 
 BRIDGE = Bridge()

@@ -1,8 +1,8 @@
-"""Write a repeated warning or error once, then count it: a line with `repeated` says how often it has come since.
+"""Write a repeated warning or error once, then count it: a line with the field `repeated` reports the number of repetitions.
 
-That line is written after a second, then at doubling intervals while the repetition goes on. Lines are equal when their level,
-event and fields are equal, and the type and place of their exception. At most FOLLOWED_MAX different lines are counted; any
-other line is written every time.
+That line is written after a second, then at doubling intervals while the line repeats. Lines are equal when their level, event and
+fields are equal, and the type and location of their exception. At most COUNTED_MAX different lines are counted; any other line is
+written every time.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from broker.logging.line_format import LEVELS, Details, Render
 
 SECONDS_MIN = 1.0
 SECONDS_MAX = 60.0
-FOLLOWED_MAX = 200
+COUNTED_MAX = 200
 
 Key = tuple[str, ...]
 
 
-class Followed:
-    """A line that was written, and the count of its repetitions."""
+class CountedLine:
+    """A written line, and the count of its repetitions."""
 
     __slots__ = ("count", "details", "level", "seconds", "until")
 
@@ -39,7 +39,7 @@ class Repeats:
     def __init__(self, render: Render, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._render = render
         self._monotonic = monotonic
-        self._followed: dict[Key, Followed] = {}
+        self._counted: dict[Key, CountedLine] = {}
         self._lock = threading.Lock()  # lines come from several threads
 
     def repeated(self, level: str, details: Details) -> bool:
@@ -48,46 +48,46 @@ class Repeats:
             return False
         key = key_of(level, details)
         with self._lock:
-            followed = self._followed.get(key)
-            if followed is not None:
-                followed.count += 1
+            counted = self._counted.get(key)
+            if counted is not None:
+                counted.count += 1
                 return True
-            if len(self._followed) < FOLLOWED_MAX:
-                kept = {name: value for name, value in details.items() if name != "exc_info"}
-                self._followed[key] = Followed(level, kept, self._monotonic())
+            if len(self._counted) < COUNTED_MAX:
+                fields = {name: value for name, value in details.items() if name != "exc_info"}
+                self._counted[key] = CountedLine(level, fields, self._monotonic())
             return False
 
     def wait_seconds(self) -> float | None:
-        """Time until `overdue` has lines; None: no line is followed."""
+        """Time until `overdue` has lines; None: no line is counted."""
         with self._lock:
-            if not self._followed:
+            if not self._counted:
                 return None
-            return max(0.0, min(followed.until for followed in self._followed.values()) - self._monotonic())
+            return max(0.0, min(counted.until for counted in self._counted.values()) - self._monotonic())
 
     def overdue(self, at_end: bool = False) -> list[bytes]:
-        """The lines with repetition counts that are due now."""
+        """The lines with counts that are due now."""
         now = self._monotonic()
         lines = []
         with self._lock:
-            for key, followed in list(self._followed.items()):
-                if followed.until > now and not at_end:
+            for key, counted in list(self._counted.items()):
+                if counted.until > now and not at_end:
                     continue
-                if not followed.count:
-                    del self._followed[key]
+                if not counted.count:
+                    del self._counted[key]
                     continue
-                lines.append(self._render(followed.level, {**followed.details, "repeated": followed.count}))
-                followed.count = 0
-                followed.seconds = min(2 * followed.seconds, SECONDS_MAX)
-                followed.until = now + followed.seconds
+                lines.append(self._render(counted.level, {**counted.details, "repeated": counted.count}))
+                counted.count = 0
+                counted.seconds = min(2 * counted.seconds, SECONDS_MAX)
+                counted.until = now + counted.seconds
         return lines
 
 
 def key_of(level: str, details: Details) -> Key:
     fields = [f"{name}={value!r}" for name, value in details.items() if name != "exc_info"]
-    return (level, *fields, *place_of(details.get("exc_info")))
+    return (level, *fields, *exception_key(details.get("exc_info")))
 
 
-def place_of(exc_info: Any) -> Key:
+def exception_key(exc_info: Any) -> Key:
     """The type of the exception and where it was raised."""
     if exc_info is True:
         exc_info = sys.exc_info()

@@ -1,4 +1,4 @@
-"""A bounded queue of log lines and a thread that writes them, so that a blocked reader of the log does not block the broker.
+"""A bounded queue of log lines and a thread that writes them, so that an unread log does not block the broker.
 
 Standard error is shared with the parent process, so it cannot be made non-blocking: that would change the parent's descriptor too.
 """
@@ -21,7 +21,7 @@ WRITE_BYTES = select.PIPE_BUF
 
 
 class LineSink:
-    """`write` never blocks. Lines are dropped while the queue is full; their number is written when there is room again."""
+    """`write` never blocks. Lines are dropped while the queue is full; their number is logged when there is room again."""
 
     def __init__(
         self, fd: int, dropped_line: Callable[[int], bytes], queue_bytes_max: int = QUEUE_BYTES_MAX, repeats: Repeats | None = None
@@ -76,7 +76,7 @@ class LineSink:
             self._write_out(chunk)
 
     def _next_chunk(self) -> bytes | None:
-        """Take whole lines up to WRITE_BYTES, or one longer line; None when closed."""
+        """Dequeue whole lines up to WRITE_BYTES, or one longer line; None when closed."""
         repeats = self._repeats
         with self._changed:
             self._writing = False

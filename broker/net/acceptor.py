@@ -23,7 +23,7 @@ from broker.runtime.contain import Contained, contained_task
 from broker.runtime.node import Address
 
 ACCEPTS_PER_CALL = 32
-LINES_APART_SECONDS = 10.0  # between two log lines of a kind: at the limit, accepting pauses again and again
+LINES_APART_SECONDS = 10.0  # between two equal log lines: at the limit, accepting pauses repeatedly
 RETRY_SECONDS = 1.0  # descriptors are freed not only by connections
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 READ_BYTES = 262_144
@@ -76,7 +76,7 @@ class Acceptor:
         reserve_from: int,
         buffered: bool,
     ) -> None:
-        """`reserve_from`: descriptors from this number on are not for connections."""
+        """`reserve_from`: the first descriptor number that connections may not use."""
         self._loop = loop
         self._host = host
         self._connections = connections
@@ -91,7 +91,7 @@ class Acceptor:
         self._pause_logged = False
         self._quiet_until = 0.0
         self._full = f"{connections_max} connections are open (max.connections)"
-        self._closed_idle = 0  # since the last log line about it
+        self._closed_idle = 0  # idle connections closed since the last log line about them
         self._closed_quiet_until = 0.0
         self._retry: asyncio.TimerHandle | None = None
         connections.freed = self._resume
@@ -149,10 +149,10 @@ class Acceptor:
         task.add_done_callback(self._tasks.discard)
         # The system assigns the lowest free descriptor, so its number shows how many are in use.
         if accepted.fileno() >= self._reserve_from:
-            self._pause(f"descriptors from {self._reserve_from} on are kept for those who are served (open-file limit)")
+            self._pause(f"descriptors from {self._reserve_from} on are reserved for the served connections (open-file limit)")
 
     def _accepting_failed(self) -> None:
-        """Pause after an exception that no peer caused: it would recur at once."""
+        """Pause after an unexpected exception: it would recur at once."""
         self._pause("accepting a connection failed")
 
     async def _connect(self, protocol: Any, connection: Connection, accepted: socket.socket) -> None:
@@ -175,7 +175,7 @@ class Acceptor:
             self._closed_idle = 0
         if self._connections.making_room:
             self._stop_reading()
-            self._paused = self._full  # not logged: it ends in a moment
+            self._paused = self._full  # not logged: the pause is short
             self._retry_later()
         else:
             self._pause(self._full)
@@ -199,7 +199,7 @@ class Acceptor:
         if self._accepting or not self._paused or not self._sockets:
             return
         self._retry_later()
-        if not self._descriptor_left():
+        if not self._has_free_descriptor():
             return
         self.start()
         for sock, listener in list(self._sockets):
@@ -211,14 +211,14 @@ class Acceptor:
             self._paused = ""
             self._retry.cancel()
 
-    def _descriptor_left(self) -> bool:
+    def _has_free_descriptor(self) -> bool:
         """Whether one more connection leaves the reserve free; the first connection is always allowed."""
         try:
-            lowest = os.dup(self._sockets[0][0].fileno())
+            lowest_free = os.dup(self._sockets[0][0].fileno())
         except OSError:
             return False
-        os.close(lowest)
-        return lowest < self._reserve_from or not self._connections.live
+        os.close(lowest_free)
+        return lowest_free < self._reserve_from or not self._connections.live
 
     def _stop_reading(self) -> None:
         self._accepting = False

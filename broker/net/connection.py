@@ -1,8 +1,7 @@
 """One client connection: bytes in, frames to dispatch, replies out, in the order of the requests.
 
-As in Kafka a connection works one request at a time: while a reply is parked or held, later frames wait. Everything
-a peer can make us keep has a bound: frames behind a parked one and replies it does not read both end in no longer
-reading from its socket.
+As in Kafka a connection processes one request at a time: while a reply is parked or held, later frames wait. Waiting frames and
+unread replies are bounded: above the bound nothing more is read from the socket.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from broker.net.long_replies import PIECE_BYTES_MIN, LongReplies, LongReply, Rep
 from broker.net.partial_requests import PartialRequests
 from broker.runtime.clock import Clock
 from broker.runtime.contain import defect, run
-from broker.runtime.turn import TurnEnd
+from broker.runtime.turn import EndTurnScheduler
 from protocol.errors import ProtocolError
 from protocol.framing import Framer, frame_size, frame_size_bytes
 
-# What one connection gets in one turn, until others have had theirs: a peer that sends thousands of requests in one
-# chunk, and reads every reply at once, would keep all others waiting for seconds. Replies of one turn are one write.
+# One connection's share of a turn. Without it, a peer that sends thousands of requests in one chunk and reads every reply at once
+# would delay all other connections for seconds.
 REQUESTS_PER_TURN = 32
 REPLY_BYTES_PER_TURN = 65_536
-# What a frame that waits costs besides its bytes: frames may be empty, and then only this bounds them.
+# Counted for each waiting frame besides its bytes, so that empty frames are bounded too.
 WAITING_FRAME_BYTES = 64
 
 
-def other_protocol(data: bytes) -> str:
-    """What a peer speaks who does not speak Kafka, as far as its first bytes tell."""
+def foreign_protocol_hint(data: bytes) -> str:
+    """The protocol that the first bytes of a connection look like, as the end of an error text; "" if unknown."""
     if data[:2] == b"\x16\x03":
         return "; it looks like TLS, and this listener speaks plain text"
     if data[:5] in (b"GET /", b"POST ", b"PUT /", b"HEAD ", b"PRI *"):
@@ -37,7 +36,7 @@ def other_protocol(data: bytes) -> str:
 
 
 class Transport(Protocol):
-    """What is used of an asyncio transport."""
+    """The methods of an asyncio transport that a connection calls."""
 
     def write(self, data: bytes, /) -> None: ...
     def writelines(self, parts: list[bytes], /) -> None: ...
@@ -51,15 +50,15 @@ class Transport(Protocol):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
 
-# The most that the fast paths of all connections may take in memory. Beyond it none is added.
+# Memory of the fast paths of all connections; beyond it no fast path is added.
 FAST_PATH_BYTES_MAX = 64 << 20
 
 
 class FastPath:
-    """Answers requests like one that was answered before, without decoding them. `cost` is about what it takes in memory.
+    """Answers repeated requests without decoding them; `cost` is its approximate memory in bytes.
 
-    ARCHITECTURE.md ("Fast paths") has the invariants that every implementation keeps. A class and no Protocol: compiled code calls the
-    methods of its subclasses without looking them up, and `isinstance` costs nothing to speak of.
+    ARCHITECTURE.md ("Fast paths") has the invariants that every implementation keeps. It is a class and not a Protocol, because compiled
+    code calls methods of its subclasses without a lookup and `isinstance` is cheap.
     """
 
     __slots__ = ("cost",)
@@ -68,29 +67,24 @@ class FastPath:
         self.cost = cost
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
-        """Return the reply to the request; `b""`: the reply is sent later; None: the request goes the usual way."""
+        """Return the reply to the request; `b""`: the reply is sent later; None: the usual path must answer."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Called when the connection drops it and no longer counts its cost. Nothing else may keep a reference."""
+        """Called when the connection drops this fast path and no longer counts its cost. No other reference to it may remain."""
 
 
-# A request begins with its size, API key and version. These bytes are the key of its fast path. The correlation id follows,
-# `data[KIND_BYTES:REST_AT]`, then the rest, `data[REST_AT:]`. Slices are written where they are used: with a `slice` object
-# as index mypyc takes `bytes` for a sequence of ints and fails.
+# A request begins with its size, API key and version: these bytes are the key of its fast path. Next come the correlation id,
+# `data[KIND_BYTES:REST_AT]`, and the remaining bytes, `data[REST_AT:]`. These slices are repeated in the code because mypyc cannot
+# index `bytes` with a `slice` object.
 KIND_BYTES: Final = 8
 REST_AT: Final = 12
-# Fast paths of one connection: the oldest makes room for a new one.
-FAST_PATHS_MAX = 6
+FAST_PATHS_MAX = 6  # of one connection; the oldest is dropped for a new one
 _NO_FAST_PATHS: dict[bytes, FastPath] = {}  # shared by all connections without any, never written to
 
 
-class Later(Protocol):
-    def schedule_end_turn(self, connection: TurnEnd) -> None: ...
-
-
 class Host:
-    """What all connections share: the clock, the turn, where frames go, who must hear of an end, and the limits."""
+    """Shared by all connections: the clock, the turn, the dispatcher of frames, the callback for ended connections, and the limits."""
 
     __slots__ = (
         "clock",
@@ -100,7 +94,7 @@ class Host:
         "frame_bytes_max",
         "guard",
         "long_replies",
-        "partial",
+        "partial_requests",
         "trace",
         "turn",
         "unread_bytes_max",
@@ -110,7 +104,7 @@ class Host:
     def __init__(
         self,
         clock: Clock,
-        turn: Later,
+        turn: EndTurnScheduler,
         dispatch: Callable[[Connection, bytes, int], bytes | None],
         ended: Callable[[Connection, str], None],
         frame_bytes_max: int,
@@ -127,17 +121,18 @@ class Host:
         self.frame_bytes_max = frame_bytes_max
         self.unread_bytes_max = unread_bytes_max
         self.waiting_bytes_max = waiting_bytes_max
-        self.fast_path_bytes = 0  # by all connections
-        self.guard: Callable[[Any], Transport] | None = None  # around the transport of each connection, on a node that may lose its right to answer
-        self.partial = PartialRequests(max(partial_bytes_max, frame_bytes_max + 4))
-        self.trace = trace  # shows decoded requests (<) and replies (>) where the log level is debug
+        self.fast_path_bytes = 0  # of all connections
+        self.guard: Callable[[Any], Transport] | None = None  # wraps each transport on a node that may lose its right to answer
+        self.partial_requests = PartialRequests(max(partial_bytes_max, frame_bytes_max + 4))
+        self.trace = trace  # logs decoded requests (<) and replies (>) at log level debug
 
 
 class Connection:
-    """An asyncio protocol in shape; `listener` says which of our addresses the client dialled."""
+    """Has the methods of an asyncio protocol; `listener` is the address that the client connected to."""
 
     __slots__ = (
         "_clock",
+        "_dispatching",
         "_framer",
         "_full",
         "_long_reply",
@@ -149,15 +144,14 @@ class Connection:
         "_transport",
         "_waiting",
         "_waiting_bytes",
-        "_working",
         "_write_now",
         "busy",
         "closed",
         "fast_paths",
         "host",
         "last_active",
-        "leave",
         "listener",
+        "on_lost",
         "peer",
         "produce_template",
         "reason",
@@ -172,8 +166,8 @@ class Connection:
         self.last_active = host.clock.tick()
         self.fast_paths = _NO_FAST_PATHS  # by the first KIND_BYTES of their requests
         self.produce_template: Callable[[bytes, int], bytes | None] | None = None  # the fast path of Produce
-        self.leave: Callable[[], None] | None = None  # whoever keeps something for the request at work hears of the end
-        self.busy = False  # a request has no reply yet: it is parked or held
+        self.on_lost: Callable[[], None] | None = None  # called when the connection ends before the current request is answered
+        self.busy = False  # the current request has no reply yet: it is parked or held
         self.closed = False
         self.stopping = False
         self.reason = ""
@@ -182,16 +176,16 @@ class Connection:
         self._waiting_bytes = 0
         self._out: list[bytes] = []
         self._out_bytes = 0
-        self._long_reply: LongReply | None = None  # what is being written piece by piece
-        self._full = False  # the peer does not read its replies
-        self._stalled = False  # for that, or because a long reply is being written, no request is worked
-        self._paused = False  # we do not read from the peer
-        self._working = False
-        self._ready = True  # nothing of the above stands before a request that comes now; `_settle` keeps it true
+        self._long_reply: LongReply | None = None  # being written piece by piece
+        self._full = False  # the transport's buffer is full: the peer does not read its replies
+        self._stalled = False  # no request is processed: the buffer is full, or a long reply is being written
+        self._paused = False  # the socket is not read
+        self._dispatching = False
+        self._ready = True  # a request that arrives now is processed at once; set by `_update_ready`
         self._transport: Transport | None = None
-        self._write_now: Callable[[bytes], object]  # its `write`, once there is a transport
+        self._write_now: Callable[[bytes], object]  # the transport's `write`
 
-    # What the event loop calls.
+    # Called by the event loop.
 
     def connection_made(self, transport: Any) -> None:
         if self.host.guard is not None:
@@ -209,51 +203,51 @@ class Connection:
                 clock.move_to(monotonic_ns)
             self.last_active = clock.now
             if self._ready and not self.busy:
-                # Most requests are heartbeats that repeat the one before.
+                # Most requests are repeated heartbeats.
                 fast_path = self.fast_paths.get(data[:KIND_BYTES])
                 if fast_path is not None:
                     answered = fast_path.answer(self, data)
                     if answered:
-                        write = self._write_now  # to call it where it stands is slower: it is no method
+                        write = self._write_now  # a local variable: calling the attribute is slower
                         write(answered)
                         return
                     if answered is not None:
                         return
                 size = len(data) - 4
-                # And a chunk is mostly one request: then nothing is cut, copied or queued.
+                # Most chunks are one request, which is neither copied nor queued.
                 if 0 <= size <= self.host.frame_bytes_max and frame_size(data, 0)[0] == size:
-                    self._work_on(data, 4)
+                    self._dispatch(data, 4)
                     if self._out:
                         self._write()
                     return
             elif self.closed or self.stopping:
                 return
-            self._cut(data)
+            self._process_chunk(data)
         except ProtocolError as error:
             self.close(str(error))
         except Exception as failure:
             defect("a connection failed inside the broker", failure, peer=self.peer)
             self.broken()
 
-    def _cut(self, data: bytes) -> None:
-        """Into frames, some of which may wait."""
+    def _process_chunk(self, data: bytes) -> None:
+        """Split the bytes into frames; process them or let them wait."""
         try:
             frames = self._framer.feed(data)
         except ProtocolError as error:
-            raise ProtocolError(f"{error}{other_protocol(data)}") from None
+            raise ProtocolError(f"{error}{foreign_protocol_hint(data)}") from None
         pending = self._framer.pending
-        partial = self.host.partial
+        partial = self.host.partial_requests
         if pending or self in partial.sizes:
             partial.changed(self, pending)
             if self.closed:
                 return
         if self.busy or self._stalled or self._waiting:
-            self._wait(frames)
+            self._queue(frames)
         else:
-            self._work(frames)
+            self._process(frames)
             if self._out:
                 self._write()
-        self._settle()
+        self._update_ready()
 
     def eof_received(self) -> bool:
         return False
@@ -261,7 +255,7 @@ class Connection:
     def pause_writing(self) -> None:
         self._full = self._stalled = True
         self._pace_reading()
-        self._settle()
+        self._update_ready()
 
     def resume_writing(self) -> None:
         self.last_active = self.host.clock.tick()
@@ -272,65 +266,65 @@ class Connection:
             return
         self._stalled = False
         self._pace_reading()
-        self._settle()
+        self._update_ready()
         self.host.turn.schedule_end_turn(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
         self._ready = False
         self._transport = None
-        run(self.forget_fast_paths)
+        run(self.drop_fast_paths)
         self._waiting.clear()
         self._out.clear()
-        self._give_up_partial()
+        self._drop_partial_request()
         if self._long_reply is not None:
             run(self._long_reply.close)
             self._long_reply = None
-        if self.leave is not None:
-            run(self.leave)
+        if self.on_lost is not None:
+            run(self.on_lost)
         self.host.ended(self, self.reason)
 
-    # What the broker calls.
+    # Called by the broker.
 
     def send(self, reply: bytes) -> None:
-        """The reply to the one request at work here. It never overtakes what was answered before: that is in `_out`, or written."""
+        """Send the reply to the current request. It never overtakes earlier replies: they are written already, or in `_out`."""
         self.busy = False
         if self._ready and not self._out:
             write = self._write_now
-            write(reply)  # nothing goes with it, and nothing waits for it
+            write(reply)  # no other reply is to be written, and no frame waits
             return
         if self.closed:
             return
         self._out.append(reply)
         self._out_bytes += len(reply)
-        if not self._working:
+        if not self._dispatching:
             self._ready = False
             self.host.turn.schedule_end_turn(self)
 
     def send_in_pieces(self, reply: LongReply) -> None:
-        """The reply to the one request at work here, too long for one write; the requests behind it wait for its end."""
+        """Send a reply to the current request that is too long for one write; later requests wait for its end."""
         self.busy = False
         if self.closed or self._transport is None:
             reply.close()
             return
         self._long_reply = reply
-        self._transport.set_write_buffer_limits(0, 0)  # a piece is made when the one before has left
+        self._transport.set_write_buffer_limits(0, 0)  # the next piece is built when the previous one is sent
         if not self._full:
             self._stalled = True
             self._ready = False
             self.host.long_replies.resume(self)
 
     @property
-    def unsent(self) -> bool:
-        """Whether a reply is complete and has not left."""
+    def has_unsent_reply(self) -> bool:
+        """Whether a reply is complete but not written."""
         return bool(self._out) or self._long_reply is not None
 
     @property
-    def writes_on(self) -> bool:
+    def can_write_piece(self) -> bool:
         return self._long_reply is not None and not self._full and not self.closed
 
     def write_piece(self, bytes_max: int) -> int:
-        """How much was written; whatever was answered before goes first."""
+        """Write the next piece of the long reply, after all earlier replies; returns the number of bytes."""
         reply = self._long_reply
         if reply is None or self.closed or self._transport is None:
             return 0
@@ -343,7 +337,7 @@ class Connection:
                 self._end_long_reply()
             return sent
         try:
-            # What the socket does not take now is copied into the transport, which tells when it is gone: little is enough.
+            # The transport copies the bytes that the socket does not accept now, so with a socket the smallest piece is enough.
             parts = reply.piece(bytes_max if socket < 0 else PIECE_BYTES_MIN)
         except ReplyLost as lost:
             self.abort(str(lost))
@@ -365,72 +359,72 @@ class Connection:
         if not self._full:
             self._stalled = False
             self._pace_reading()
-            self._settle()
+            self._update_ready()
             self.host.turn.schedule_end_turn(self)
 
     def end_turn(self) -> None:
-        """Write what was answered late, then go on with the frames that waited for it."""
+        """Write the replies that were sent since the last read, then process waiting frames."""
         if self._out:
             self._write()
         if not self._waiting and not self._paused:
-            self._settle()
+            self._update_ready()
             return
         try:
-            self._work_waiting()
+            self._process_waiting()
         except ProtocolError as error:
             self.close(str(error))
 
-    def _work_waiting(self) -> None:
+    def _process_waiting(self) -> None:
         waiting = self._waiting
         for _ in range(REQUESTS_PER_TURN):
             if not waiting or self.busy or self._stalled or self.closed or self._out_bytes >= REPLY_BYTES_PER_TURN:
                 break
             frame = waiting.popleft()
             self._waiting_bytes -= len(frame) + WAITING_FRAME_BYTES
-            self._work([frame])
+            self._process([frame])
         if self._out:
             self._write()
-        self._go_on_later()
+        self._schedule_waiting()
         if self._paused:
             self._pace_reading()
-        self._settle()
+        self._update_ready()
 
     def add_fast_path(self, kind: bytes, fast_path: FastPath) -> bool:
-        """Ask `fast_path` first about requests that begin with `kind`; False: there is no memory left for it."""
+        """Try `fast_path` first for requests that begin with `kind`; False: `FAST_PATH_BYTES_MAX` leaves no room for it."""
         if self.closed:
             return False
         if self.fast_paths is _NO_FAST_PATHS:
             self.fast_paths = {}
         fast_paths = self.fast_paths
         host = self.host
-        before = fast_paths.get(kind)
-        taken = host.fast_path_bytes - (before.cost if before is not None else 0) + fast_path.cost
-        if taken > FAST_PATH_BYTES_MAX:
+        replaced = fast_paths.get(kind)
+        total = host.fast_path_bytes - (replaced.cost if replaced is not None else 0) + fast_path.cost
+        if total > FAST_PATH_BYTES_MAX:
             return False
-        if before is None and len(fast_paths) >= FAST_PATHS_MAX:
-            self._forget(next(iter(fast_paths)))
-            taken = host.fast_path_bytes + fast_path.cost
-        host.fast_path_bytes = taken
+        if replaced is None and len(fast_paths) >= FAST_PATHS_MAX:
+            self._drop_fast_path(next(iter(fast_paths)))
+            total = host.fast_path_bytes + fast_path.cost
+        host.fast_path_bytes = total
         fast_paths[kind] = fast_path
-        if before is not None and before is not fast_path:
-            before.close()
+        if replaced is not None and replaced is not fast_path:
+            replaced.close()
         return True
 
-    def _forget(self, kind: bytes) -> None:
+    def _drop_fast_path(self, kind: bytes) -> None:
         dropped = self.fast_paths.pop(kind)
         self.host.fast_path_bytes -= dropped.cost
         dropped.close()
 
-    def forget_fast_paths(self) -> None:
+    def drop_fast_paths(self) -> None:
         for kind in list(self.fast_paths):
-            self._forget(kind)
+            self._drop_fast_path(kind)
         self.fast_paths = _NO_FAST_PATHS
 
-    def begin_nothing_more(self) -> None:
-        """The broker stops: what is being answered may still be, what waits or comes now is dropped.
+    def stop_requests(self) -> None:
+        """The broker stops: the current request is still answered; waiting and new requests are dropped.
 
-        It is read all the same: a socket that closes with something unread resets the connection, and the replies that
-        are on their way to the client would be lost.
+        The socket is still read: closing a socket with unread bytes resets the connection, and the client would lose replies on
+        their way.
         """
         self.stopping = True
         self._ready = False
@@ -441,7 +435,7 @@ class Connection:
             self._transport.resume_reading()
 
     def close_when_sent(self) -> None:
-        """End in order, if the kernel has taken every reply by now."""
+        """Close in order, if the kernel has accepted every reply by now."""
         if self._long_reply is not None:
             return
         if self._out:
@@ -450,7 +444,7 @@ class Connection:
             self.close("")
 
     def close(self, reason: str) -> None:
-        """Let out what is answered, then end; nothing more is read."""
+        """Write the complete replies, then close; nothing more is read."""
         if self.closed:
             return
         if self._out:
@@ -459,19 +453,19 @@ class Connection:
         self.busy = self._ready = False
         self.reason = reason
         self._waiting.clear()
-        self._give_up_partial()
+        self._drop_partial_request()
         if self._transport is not None:
             self._transport.close()
 
-    def _give_up_partial(self) -> None:
-        """Nothing more is read: what arrived of a request is let go."""
-        if self in self.host.partial.sizes:
-            self.host.partial.changed(self, 0)
+    def _drop_partial_request(self) -> None:
+        """Drop the bytes of an incomplete request: nothing more is read."""
+        if self in self.host.partial_requests.sizes:
+            self.host.partial_requests.changed(self, 0)
         self._framer.clear()
 
     def broken(self) -> None:
-        """Something raised that was done for this connection: what it keeps is not to be trusted. Its earlier replies are sound."""
-        self._working = False
+        """Close after an exception in work for this connection: its state is no longer trusted, but its earlier replies are sound."""
+        self._dispatching = False
         try:
             self.close("")
         except Exception as error:
@@ -479,16 +473,16 @@ class Connection:
             self.abort("")
 
     def abort(self, reason: str) -> None:
-        """End at once, with whatever the peer did not read."""
+        """Close at once; unsent replies are lost."""
         self.closed = True
         self._ready = False
         self.reason = self.reason or reason
-        self._give_up_partial()
+        self._drop_partial_request()
         if self._transport is not None:
             self._transport.abort()
 
-    def _work_on(self, data: bytes, at: int) -> None:
-        """Dispatch the one request from `at` to the end; its reply is in `_out`, or comes later by `send`."""
+    def _dispatch(self, data: bytes, at: int) -> None:
+        """Dispatch the request from `at` to the end; its reply is in `_out`, or comes later by `send`."""
         if self.produce_template is not None:
             answered = self.produce_template(data, at)
             if answered is not None:
@@ -496,16 +490,16 @@ class Connection:
                     self._out.append(answered)
                     self._out_bytes += len(answered)
                 return
-        self.busy = self._working = True
+        self.busy = self._dispatching = True
         reply = self.host.dispatch(self, data, at)
-        self._working = False
+        self._dispatching = False
         if reply is not None:
             self.busy = False
             self._out.append(reply)
             self._out_bytes += len(reply)
 
     def _try_fast_path(self, frame: bytes) -> bool:
-        """Whether a fast path took the request; its reply is in `_out`, or comes later by `send`."""
+        """Returns whether a fast path answers the request; its reply is in `_out`, or comes later by `send`."""
         fast_paths = self.fast_paths
         if not fast_paths:
             return False
@@ -519,30 +513,29 @@ class Connection:
             self._out_bytes += len(reply)
         return True
 
-    def _work(self, frames: list[bytes]) -> None:
-        """Dispatch until a request has no reply yet, the peer no longer reads, or this turn's share is used; the rest waits."""
+    def _process(self, frames: list[bytes]) -> None:
+        """Dispatch until a request is parked or held, the peer no longer reads, or this turn's share is used; further frames wait."""
         done = 0
         for frame in frames:
             done += 1
             if not self._try_fast_path(frame):
-                self._work_on(frame, 0)
+                self._dispatch(frame, 0)
             if self.busy or self._stalled or self.closed or done == REQUESTS_PER_TURN or self._out_bytes >= REPLY_BYTES_PER_TURN:
                 break
         if done < len(frames) and not self.closed:
-            self._wait(frames[done:])
-            self._go_on_later()
+            self._queue(frames[done:])
+            self._schedule_waiting()
 
-    def _settle(self) -> None:
-        """Called by whoever changed something of what may stand before a request."""
+    def _update_ready(self) -> None:
         held_up = self._stalled or self._paused or self._waiting or self._out or self._framer.pending
         self._ready = not (held_up or self.closed or self.stopping)
 
-    def _go_on_later(self) -> None:
-        """Frames that wait for nothing but their turn get the next one."""
+    def _schedule_waiting(self) -> None:
+        """Process waiting frames in the next turn, unless they wait for a reply or for the peer."""
         if self._waiting and not (self.busy or self._stalled or self.closed):
             self.host.turn.schedule_end_turn(self)
 
-    def _wait(self, frames: list[bytes]) -> None:
+    def _queue(self, frames: list[bytes]) -> None:
         for frame in frames:
             self._waiting.append(frame)
             self._waiting_bytes += len(frame) + WAITING_FRAME_BYTES

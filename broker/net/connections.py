@@ -13,7 +13,7 @@ from broker.runtime.turn import NEVER
 # A sweep costs about 0.1 us per connection; a tenth of the idle limit is exact enough.
 SWEEPS_PER_LIMIT = 10
 SWEEP_MS_MAX = 30_000
-# When new connections need room, connections idle for so long are closed: sooner if they never sent anything.
+# When new connections need room, connections idle for so long are closed; the shorter time is for those that never sent a byte.
 SILENT_MS = 1_000
 IDLE_MS = 30_000
 CLOSED_AT_ONCE_MAX = 32
@@ -25,7 +25,7 @@ class Connections:
     """All live connections; an actor with the deadlines of idle ones (`connections.max.idle.ms`)."""
 
     def __init__(self, clock: Clock, idle_ms_max: int) -> None:
-        self.live: dict[Connection, int] = {}  # value: `last_active` while it has sent nothing
+        self.live: dict[Connection, int] = {}  # value: the connection's `last_active` before its first byte
         self.making_room = 0  # connections being closed for new ones
         self.by_peer: dict[str, int] = {}
         self.freed: Callable[[], None] = lambda: None
@@ -57,21 +57,21 @@ class Connections:
         self.freed()
 
     def make_room(self, now: int) -> int:
-        """Close some of the longest-idle connections; returns how many. 0 while earlier ones are still being closed."""
+        """Close some of the longest-idle connections; returns how many: none while the previous ones are still being closed."""
         if self.making_room:
             return 0
         idle = [
             connection
-            for connection, begun in self.live.items()
+            for connection, opened in self.live.items()
             if not connection.busy
             and not connection.closed
-            and now - connection.last_active > (SILENT_MS if connection.last_active == begun else IDLE_MS)
+            and now - connection.last_active > (SILENT_MS if connection.last_active == opened else IDLE_MS)
         ]
-        some = nsmallest(min(max(len(self.live) // LIVE_PER_CLOSED, 1), CLOSED_AT_ONCE_MAX), idle, key=_last_active)
-        self.making_room = len(some)
-        for connection in some:
+        longest_idle = nsmallest(min(max(len(self.live) // LIVE_PER_CLOSED, 1), CLOSED_AT_ONCE_MAX), idle, key=_last_active)
+        self.making_room = len(longest_idle)
+        for connection in longest_idle:
             connection.abort(MADE_ROOM)
-        return len(some)
+        return len(longest_idle)
 
     def advance(self, now: int) -> None:
         self.wake_at = now + self._sweep_ms

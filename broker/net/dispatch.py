@@ -1,4 +1,4 @@
-"""From a frame to its handler and back: the only place that knows headers and versions of every API."""
+"""Decode a request, call its API's handler and encode the reply: the only place that knows the headers and versions of all APIs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEAD = Struct(">hhih").unpack_from  # api key, version, correlation id, length 
 
 _INT32 = Struct(">i").pack
 _REPLY = Struct(">ii").pack
-_FLEXIBLE_REPLY = Struct(">iiB").pack  # ... and an empty section of tagged fields
+_FLEXIBLE_REPLY = Struct(">iiB").pack  # with an empty section of tagged fields
 
 
 class Request(Protocol):
@@ -28,7 +28,7 @@ class Response(Protocol):
     def encode(self, version: int) -> bytes: ...
 
 
-class Constant:
+class ConstantReply:
     """A reply that never changes, encoded once for each version."""
 
     __slots__ = ("_bytes", "_reply")
@@ -44,24 +44,24 @@ class Constant:
         return data
 
 
-# A handler answers at once by returning the reply, or returns None and answers its call later.
+# A handler returns the reply, or returns None and answers its call later.
 Handler = Callable[["Call", Any], Response | None]
-# The reply in the API's own shape that carries an error and nothing else.
+# Builds the API's reply with an error code and no other content.
 Refusal = Callable[[Any, int, int], Response]
 
 
 class Route:
-    """One API as served here."""
+    """One served API: its handler, and its versions."""
 
     __slots__ = ("api", "decode", "flexible_from", "handle", "key", "newest", "oldest", "refuse", "tagged_reply_from")
 
     def __init__(self, request: type[Request], handle: Handler, refuse: Refusal, api: Api | None = None) -> None:
-        """`api`: the API, if it is none of Kafka's."""
+        """`api`: only for an API that Kafka does not have."""
         self.api = api = api or APIS[request.API_KEY]
         self.key: int = api.key
         self.oldest, self.newest = api.served
         self.flexible_from: int = api.flexible_from
-        # The header of an ApiVersions reply has no tagged fields in any version: a client reads it before it knows ours.
+        # The header of an ApiVersions reply has no tagged fields in any version: a client reads it before it knows our versions.
         self.tagged_reply_from = api.flexible_from if api.key != API_VERSIONS else 1 << 15
         self.decode = api.request.decode
         self.handle = handle
@@ -69,7 +69,7 @@ class Route:
 
 
 class Call:
-    """A request, who asked, and where the reply goes. It is its own held reply (`coordinator.hold`)."""
+    """A request with its connection, which gets the reply. It is also the reply that a `Hold` holds (`coordinator.hold`)."""
 
     __slots__ = ("_data", "_start", "connection", "correlation_id", "reply", "request", "route", "version")
 
@@ -97,35 +97,35 @@ class Call:
         return len(self._data) - self._start
 
     @property
-    def rest(self) -> bytes:
-        """The request behind its correlation id."""
+    def after_correlation_id(self) -> bytes:
+        """The bytes of the request after its correlation id."""
         return self._data[self._start + 8 :]
 
     @property
     def framed(self) -> bytes:
-        """The request with its size, as a connection reads it."""
+        """The request with its size, as a connection receives it."""
         data, start = self._data, self._start
         return data if start else _INT32(len(data)) + data
 
     def add_fast_path(self, fast_path: FastPath) -> bool:
-        """Ask `fast_path` first about requests that begin as this one does; False: there is no memory left for it."""
+        """Try `fast_path` first for requests that begin like this one; False: there is no memory left for it."""
         return self.connection.add_fast_path(self.framed[:KIND_BYTES], fast_path)
 
     def fast_path(self) -> FastPath | None:
-        """The fast path that was asked first about this request."""
+        """The fast path that was tried for this request."""
         return self.connection.fast_paths.get(self.framed[:KIND_BYTES])
 
     def answer(self, reply: Response) -> None:
-        """The reply to a call that was not answered by returning it."""
+        """Send the reply that the handler did not return."""
         try:
             frame = self.frame(reply)
-        except ProtocolError as error:  # it repeats what the client sent, which may be longer than a reply can hold
+        except ProtocolError as error:  # the reply repeats text of the request that is too long for a reply
             self.connection.close(str(error))
         else:
             self.connection.send(frame)
 
     def answer_nothing(self) -> None:
-        """The request wants no reply: the connection goes on with the next one."""
+        """Go on with the connection's next request: this one wants no reply."""
         self.connection.send(b"")
 
     def frame(self, reply: Response) -> bytes:
@@ -140,7 +140,7 @@ class Call:
         return _REPLY(len(body) + 4, self.correlation_id) + body
 
     def head(self, reply: Response, body_bytes: int) -> bytes:
-        """What stands before a reply that is not put together here."""
+        """The size and header of a reply whose body the caller encodes."""
         trace = self.connection.host.trace
         if trace is not None:
             trace(">", self, reply)
@@ -164,7 +164,7 @@ def _skip_header_tags(frame: bytes, at: int) -> int:
 
 
 class Dispatch:
-    """The routes served, and the way of every frame through them."""
+    """Finds the route of each request and calls its handler."""
 
     def __init__(self, elements_max: int) -> None:
         self.routes: dict[int, Route] = {}
@@ -175,9 +175,9 @@ class Dispatch:
             self.routes[route.key] = route
 
     def __call__(self, connection: Connection, data: bytes, start: int) -> bytes | None:
-        """Answer the request from `start` to the end of `data`, now or, with None, later.
+        """Return the reply to the request from `start` to the end of `data`; None: it is sent later.
 
-        ProtocolError: the connection cannot go on.
+        Raises ProtocolError if the connection must be closed.
         """
         end = len(data)
         at = start + HEAD_BYTES
@@ -189,7 +189,7 @@ class Dispatch:
             raise ProtocolError(f"API key {key} (version {version}) is not served")
         if not route.oldest <= version <= route.newest:
             if key == API_VERSIONS and version > route.newest:
-                return _downgrade(route, correlation_id)
+                return _refuse_newer_version(route, correlation_id)
             raise ProtocolError(f"{route.api.name} version {version} is not served (served: {route.oldest} to {route.newest})")
         if client_id_bytes > 0:
             at += client_id_bytes
@@ -201,7 +201,7 @@ class Dispatch:
             else:
                 at = _skip_header_tags(data, at)
         try:
-            if end - start > self._elements_max:  # an element takes a byte at least: smaller requests cannot have too many
+            if end - start > self._elements_max:  # an element has at least one byte: smaller requests cannot have too many
                 request = self._decode_large(route, data, at, version)
             else:
                 request, _ = route.decode(data, at, version)
@@ -216,7 +216,7 @@ class Dispatch:
         except Exception as failure:
             defect("a request failed inside the broker", failure, api=route.api.name, version=version)
             if not connection.busy:
-                return None  # it had its answer before
+                return None  # the request was answered before the exception
             reply = route.refuse(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)
         return call.frame(reply) if reply is not None else None
 
@@ -228,7 +228,7 @@ class Dispatch:
             ELEMENTS.unbound()
 
 
-def _downgrade(route: Route, correlation_id: int) -> bytes:
-    """A client newer than us asks which versions we speak: answer in the oldest form, which it can read."""
+def _refuse_newer_version(route: Route, correlation_id: int) -> bytes:
+    """Answer an ApiVersions request of a newer version in version 0, which every client can read."""
     reply = route.refuse(None, 0, ErrorCode.UNSUPPORTED_VERSION).encode(0)
     return _REPLY(len(reply) + 4, correlation_id) + reply

@@ -1,4 +1,4 @@
-"""A transport that asks before each write whether the broker may still answer; if not, the connection ends without the reply."""
+"""A transport that checks before each write whether the broker may still answer; if not, it closes the connection without the reply."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from broker.net.connection import Transport
 
 
 class GuardedTransport:
-    """What a connection uses of its transport."""
+    """Has the methods of a transport that a connection calls."""
 
     def __init__(self, transport: Transport, may_answer: Callable[[], bool]) -> None:
         self._transport = transport
@@ -35,5 +35,5 @@ class GuardedTransport:
             self._transport.abort()
 
     def get_extra_info(self, name: str) -> Any:
-        """The socket stays hidden: long replies would be written to it directly."""
+        """Hide the socket: long replies would be written to it directly, without the check."""
         return None if name == "socket" else self._transport.get_extra_info(name)

@@ -1,7 +1,7 @@
 """Send long replies in pieces; all of them together get a bounded share of each turn.
 
 The reply to a fetch may have tens of megabytes. Written at once, it would delay all other connections, and stay in memory
-until a slow client has read it. So each piece is built when the one before is sent, and connections take turns.
+until a slow client has read it. So each piece is built when the previous one is sent, and connections take turns.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections import deque
 from typing import Any, Protocol
 
 from broker.runtime.contain import broken
-from broker.runtime.turn import TurnEnd
+from broker.runtime.turn import EndTurnScheduler
 
-PIECE_BYTES = 1 << 20  # of all long replies in one turn: about a millisecond
+PIECE_BYTES = 1 << 20  # written in one turn by all long replies together: about a millisecond
 PIECE_BYTES_MIN = 1 << 16  # a smaller piece is not worth a write
 
 
 class ReplyLost(Exception):
-    """The rest of a reply cannot be read after its beginning was sent: the connection must be closed."""
+    """The reply's records cannot be read after its first bytes were sent: the connection must be closed."""
 
 
 class LongReply(Protocol):
@@ -27,27 +27,25 @@ class LongReply(Protocol):
     def ended(self) -> bool: ...
 
     def piece(self, bytes_max: int) -> list[bytes]:
-        """The next bytes, about `bytes_max` and at least one. Raises ReplyLost."""
+        """Return the next bytes, about `bytes_max` and at least one. Raises ReplyLost."""
         ...
 
     def send(self, socket: int, bytes_max: int) -> int:
-        """Send the next bytes straight from their file, without copying them; 0 if the socket or the file does not allow it now."""
+        """Send the next bytes from their file without copying them; returns 0 if the socket or the file does not allow it now."""
         ...
 
     def close(self) -> None: ...
 
 
 class Writer(Protocol):
-    """A connection with a long reply; `writes_on` while there is more of it and the peer reads."""
+    """A connection with a long reply."""
 
     @property
-    def writes_on(self) -> bool: ...
+    def can_write_piece(self) -> bool:
+        """Whether the reply has more pieces and the peer reads."""
+        ...
 
     def write_piece(self, bytes_max: int) -> int: ...
-
-
-class Scheduler(Protocol):
-    def schedule_end_turn(self, connection: TurnEnd) -> None: ...
 
 
 class Transport(Protocol):
@@ -57,7 +55,7 @@ class Transport(Protocol):
 
 
 def idle_socket(transport: Transport) -> int:
-    """The plain socket of a transport that has nothing left to write; -1: it has, or there is none."""
+    """The descriptor of a transport's plain socket; -1 if the transport has unsent bytes, or no such socket."""
     if transport.get_write_buffer_size() or transport.is_closing() or transport.get_extra_info("sslcontext") is not None:
         return -1
     socket = transport.get_extra_info("socket")
@@ -69,7 +67,7 @@ class LongReplies:
 
     __slots__ = ("_turn", "_writers")
 
-    def __init__(self, turn: Scheduler) -> None:
+    def __init__(self, turn: EndTurnScheduler) -> None:
         self._turn = turn
         self._writers: deque[Writer] = deque()
 
@@ -79,13 +77,13 @@ class LongReplies:
         self._turn.schedule_end_turn(self)
 
     def end_turn(self) -> None:
-        left = PIECE_BYTES
+        budget = PIECE_BYTES
         writers = self._writers
-        while writers and left > 0:
+        while writers and budget > 0:
             writer = writers.popleft()
             try:
-                left -= writer.write_piece(max(left, PIECE_BYTES_MIN))
-                if writer.writes_on:
+                budget -= writer.write_piece(max(budget, PIECE_BYTES_MIN))
+                if writer.can_write_piece:
                     writers.append(writer)
             except Exception as error:
                 broken(writer, "a long reply failed inside the broker", error)

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from broker.net.connection import Later
 from broker.net.dispatch import Call, Response
 from broker.runtime.contain import defect, run
+from broker.runtime.turn import EndTurnScheduler
 from protocol.errors import ErrorCode
 
 # Costs of steps, in units of about 5 us.
@@ -16,7 +16,7 @@ LOOKUP_COST: Final = 1
 READ_COST: Final = 10  # an index and a batch
 SCAN_COST: Final = 100  # one step of a scan through a log
 INLINE_COST_MAX: Final = 320  # of a request that is answered at once
-TURN_COST_MAX: Final = 400  # of all other long requests in one turn
+TURN_COST_MAX: Final = 400  # of the waiting long requests in one turn
 
 
 class LongRequests:
@@ -24,13 +24,13 @@ class LongRequests:
 
     __slots__ = ("_finish", "_turn", "_waiting")
 
-    def __init__(self, turn: Later, finish: Callable[[Call, Response], None] = Call.answer) -> None:
+    def __init__(self, turn: EndTurnScheduler, finish: Callable[[Call, Response], None] = Call.answer) -> None:
         self._turn = turn
-        self._finish = finish  # called with a reply that is not returned at once
+        self._finish = finish  # sends a reply that `answer` did not return
         self._waiting: deque[LongRequest] = deque()
 
     def answer(self, call: Call, reply: Response, steps: Iterator[int]) -> Response | None:
-        """Run the steps that fill in `reply`; return it if they end at once, else None: it is sent when they end."""
+        """Run the steps that fill in `reply`; return it if they end at once. Otherwise return None: the reply is sent when they end."""
         request = LongRequest(call, reply, steps)
         if request.resume(INLINE_COST_MAX) < INLINE_COST_MAX:
             return reply
@@ -41,10 +41,10 @@ class LongRequests:
     def end_turn(self) -> None:
         """Continue the waiting requests, SCAN_COST each, in rotation."""
         waiting = self._waiting
-        left = TURN_COST_MAX
-        while waiting and left > 0:
+        budget = TURN_COST_MAX
+        while waiting and budget > 0:
             request = waiting.popleft()
-            left -= LOOKUP_COST
+            budget -= LOOKUP_COST
             if request.call.connection.closed:
                 continue
             try:
@@ -53,7 +53,7 @@ class LongRequests:
                 defect("a request failed inside the broker", error, api=request.call.route.api.name)
                 run(request.call.fail, ErrorCode.UNKNOWN_SERVER_ERROR)
                 continue
-            left -= spent
+            budget -= spent
             if spent >= SCAN_COST:
                 waiting.append(request)
             else:
@@ -73,7 +73,7 @@ class LongRequest:
         self._steps = steps
 
     def resume(self, cost: int) -> int:
-        """Run steps up to `cost` and return their cost; less than `cost` means that no step is left."""
+        """Run steps up to `cost` and return their cost; a return value below `cost` means that all steps are done."""
         spent = 0
         for step in self._steps:
             spent += step

@@ -27,8 +27,8 @@ class PartialRequests:
         self.sizes: dict[Receiving, int] = {}
         self._bytes_max = bytes_max
         self._reason = (
-            f"the requests that have not arrived in full take more than {bytes_max} bytes together "
-            "(connections.partial.requests.max.bytes), and this one was among the large ones and waited longest"
+            f"the incomplete requests of all connections have more than {bytes_max} bytes "
+            "(connections.partial.requests.max.bytes), and this large one was inactive longest"
         )
 
     def changed(self, connection: Receiving, size: int) -> None:
@@ -37,9 +37,9 @@ class PartialRequests:
         if size:
             self.sizes[connection] = size
             if self.bytes > self._bytes_max:
-                self._free(connection)
+                self._close_largest(connection)
 
-    def _free(self, newest: Receiving) -> None:
+    def _close_largest(self, newest: Receiving) -> None:
         wanted = self._bytes_max - self._bytes_max // 8
         while self.bytes > wanted and len(self.sizes) > 1:
             average = (self.bytes - self.sizes[newest]) / (len(self.sizes) - 1)

@@ -8,13 +8,13 @@ import socket
 from broker.runtime.start import ExitCode, StartError
 from broker.settings.listeners import Listener
 
-# With port 0 and several addresses, the port chosen for the first may be in use on the second.
+# With port 0 and several addresses, the port chosen for the first address may be in use on the second.
 FREE_PORT_TRIES = 20
 _NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 
 def open_sockets(listener: Listener, backlog: int) -> tuple[list[socket.socket], int]:
-    """Bound and listening sockets, and the port they share."""
+    """Open, bind and listen; returns the sockets and their common port."""
     addresses = _resolve(listener)
     for attempt in range(FREE_PORT_TRIES):
         try:
@@ -29,11 +29,11 @@ def open_sockets(listener: Listener, backlog: int) -> tuple[list[socket.socket],
 def _resolve(listener: Listener) -> list[tuple[int, str, int]]:
     """(family, address, scope) of each address; an empty host is every address of the machine."""
     try:
-        found = socket.getaddrinfo(listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        resolved = socket.getaddrinfo(listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         reason = _reason(error) if isinstance(error, OSError) else str(error)
         raise StartError(f"cannot listen on {listener.endpoint}: {reason}", ExitCode.LISTEN) from None
-    addresses = [(family, str(where[0]), int(where[3]) if len(where) > 3 else 0) for family, _, _, _, where in found]
+    addresses = [(family, str(where[0]), int(where[3]) if len(where) > 3 else 0) for family, _, _, _, where in resolved]
     return list(dict.fromkeys(addresses))
 
 
@@ -82,7 +82,7 @@ def _open(family: int, address: str, port: int, scope: int, backlog: int) -> soc
 
 def _reason(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return "the port is taken by another process; end that one, or take another port with --listen HOST:PORT"
+        return "another process uses the port; stop that process, or choose another port with --listen HOST:PORT"
     if error.errno == errno.EADDRNOTAVAIL:
         return "not an address of this machine"
     return (error.strerror or str(error)).lower()

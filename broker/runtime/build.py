@@ -8,9 +8,9 @@ from importlib.util import find_spec
 
 
 def compiled() -> bool:
-    """Judged by one module: all of them are compiled together."""
-    found = find_spec("broker.net.connection")
-    return found is not None and (found.origin or "").endswith(tuple(EXTENSION_SUFFIXES))
+    """Checks one module: all of them are compiled together."""
+    spec = find_spec("broker.net.connection")
+    return spec is not None and (spec.origin or "").endswith(tuple(EXTENSION_SUFFIXES))
 
 
 def build() -> str:

@@ -12,14 +12,14 @@ PACKAGES_FOLDER = str(Path(__file__).resolve().parents[2])
 
 
 def child_command(module: str) -> tuple[str, ...]:
-    """-P keeps the child's working directory off its import path."""
+    """The command line that runs a module. -P keeps the child's working directory off its import path."""
     return (sys.executable, "-P", "-m", module)
 
 
 def child_environment() -> dict[str, str]:
     """The environment with Tenure's folder before the user's PYTHONPATH, which may hold another package called `storage`."""
-    given = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": f"{PACKAGES_FOLDER}{os.pathsep}{given}" if given else PACKAGES_FOLDER}
+    inherited = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": f"{PACKAGES_FOLDER}{os.pathsep}{inherited}" if inherited else PACKAGES_FOLDER}
 
 
 def set_niceness(process: Process, niceness: int) -> None:

@@ -89,7 +89,7 @@ class Clock:
         return self.now
 
     def move_to(self, monotonic_ns: int) -> None:
-        """Begin a new millisecond. Separate from `tick`, which a busy broker calls many times per millisecond."""
+        """Begin a new millisecond."""
         ms = monotonic_ns // NS_PER_MS
         self.next_ns = (ms + 1) * NS_PER_MS
         self.now = ms
@@ -118,7 +118,7 @@ class Clock:
             self.wall = max(wall, now + self._trusted_offset)
 
     def start_after(self, last_ms: int) -> None:
-        """Compare the clock with the data directory's last use, by a trusted clock, at `last_ms` (NOT_YET: unknown)."""
+        """Compare the clock with `last_ms`, when the data directory was last used by a trusted clock (NOT_YET: unknown)."""
         self.tick()
         away = self.wall - last_ms
         if last_ms == NOT_YET:
@@ -160,12 +160,12 @@ class Clock:
 
     @property
     def trouble(self) -> str:
-        """A line for people; "" while the clock is trusted."""
+        """The problem of the clock, for `tenure health`; "" while it is trusted."""
         return f"deletion by time is suspended until {self._trusted_at()}" if self._trusted_from else ""
 
 
 def format_utc(ms: int) -> str:
-    """The time in UTC, or plain milliseconds when a wrong clock is out of range."""
+    """The time in UTC, or the milliseconds if a wrong clock is outside of the calendar."""
     try:
         return datetime.fromtimestamp(ms // 1000, UTC).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):

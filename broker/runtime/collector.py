@@ -1,5 +1,5 @@
 """Control Python's garbage collector. Group state is long-lived and without cycles: collecting it frees nothing and stalls the
-event loop, so it is frozen (moved out of the collector's sight).
+event loop, so it is frozen (`gc.freeze`: collections skip it).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final, Protocol
 from broker.runtime.contain import Contained
 
 CHECK_SECONDS: Final = 10.0
-# Freeze again after growth by an eighth, and by so many members at least: a collection walks only what is not frozen.
+# Freeze again after the members grew by an eighth and at least by this number: a collection walks all objects that are not frozen.
 GROWTH_MEMBERS_MIN: Final = 1_000
 GROWTH_DIVISOR: Final = 8
 
 
 class GarbageCollector(Protocol):
-    """As much of the module `gc` as is used."""
+    """The functions of the module `gc` that are used."""
 
     def enable(self) -> None: ...
 
@@ -42,11 +42,11 @@ class Collector:
         self._timer: asyncio.TimerHandle | None = None
 
     def pause(self) -> None:
-        """Stop collecting: while loading, almost no object becomes garbage."""
+        """Stop collections: while partitions load, almost no object becomes garbage."""
         self._garbage.disable()
 
     def resume(self) -> None:
-        # Freeze without a collection before: it would walk all group state to free the garbage of a few requests.
+        # Without a collection before the freeze: it would walk all group state to free the garbage of a few requests.
         self._freeze()
         self._garbage.enable()
         if self._timer is None:

@@ -34,7 +34,7 @@ class Defects:
 
     @property
     def text(self) -> str:
-        """A line for people; "" without defects."""
+        """The defects, for `tenure health`; "" without any."""
         return f"defects: {self.count}, last: {self.last}" if self.count else ""
 
 
@@ -57,7 +57,7 @@ def failed(callback: object, error: BaseException) -> None:
 
 
 def run(callback: Callable[..., object], *arguments: Any) -> bool:
-    """Call it; returns whether it did not raise."""
+    """Call `callback`; returns False if it raised."""
     try:
         callback(*arguments)
     except Exception as error:

@@ -20,25 +20,26 @@ STANDARD_INPUT: Final = 0
 class ParentWatch:
     """Polls twice a second. (Linux's PR_SET_PDEATHSIG also fires when only a thread of the parent ends.)
 
-    A process whose parent is init, or which is a container's first, has no parent to watch. When the parent is a wrapper (a shell,
-    timeout) that outlives the test run, a pipe on standard input shows that its other end was closed.
+    A process whose parent is init, or which is a container's first process, has no parent to watch. When the parent is a wrapper
+    (a shell, timeout) that outlives the test run, the closed other end of a pipe on standard input shows the end of the test run.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, gone: Callable[[dict[str, object]], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, stop: Callable[[dict[str, object]], None]) -> None:
+        """`stop` is called with the reason, for the log."""
         self._loop = loop
-        self._gone = gone
+        self._stop = stop
         self._timer: asyncio.TimerHandle | None = None
         self._parent = STARTED_BY > INIT
-        self._pipe = is_pipe() and not hung_up()  # a pipe closed before the start means nothing
+        self._pipe = is_pipe() and not is_hung_up()  # a pipe that was closed before the start is ignored
         if self._parent or self._pipe:
             self._check()
 
     def _check(self) -> None:
         self._timer = None
         if self._parent and os.getppid() != STARTED_BY:
-            self._gone({"reason": "the process that started this one has ended", "parent": STARTED_BY})
-        elif self._pipe and hung_up():
-            self._gone({"reason": "standard input was a pipe, and its other end was closed"})
+            self._stop({"reason": "the process that started this one has ended", "parent": STARTED_BY})
+        elif self._pipe and is_hung_up():
+            self._stop({"reason": "standard input was a pipe, and its other end was closed"})
         else:
             self._timer = self._loop.call_later(CHECK_SECONDS, Contained(self._check))
 
@@ -56,7 +57,7 @@ def is_pipe() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-def hung_up() -> bool:
+def is_hung_up() -> bool:
     poll = select.poll()
     poll.register(STANDARD_INPUT, 0)  # POLLHUP is always reported
     return any(events & select.POLLHUP for _, events in poll.poll(0))

@@ -22,18 +22,19 @@ class ExitCode(IntEnum):
     CONFIG = 78  # a setting is wrong
 
 
-SUPERVISOR = "SUPERVISOR_OF_NODE"  # in the environment of a node: the process that started it, which may have ended before this one runs
+# In the environment of a node: the id of the supervisor's process, which may end before the node runs.
+SUPERVISOR = "SUPERVISOR_OF_NODE"
 # Read early, so that a parent that ends during the start is noticed (broker/runtime/parent.py).
 STARTED_BY = int(os.environ.pop(SUPERVISOR, 0)) or os.getppid()
-# Stop signals received before the event loop handles signals; the server checks the list then.
-asked_to_stop: list[int] = []
+# Stop signals received before the event loop handles signals; the server then checks the list.
+early_stop_signals: list[int] = []
 
 
 def remember_signal(number: int, frame: object) -> None:
-    """The signal handler before the event loop runs: it only remembers, since raising could interrupt an import."""
-    if asked_to_stop:
+    """The signal handler until the event loop runs. It only stores the signal: an exception could interrupt an import."""
+    if early_stop_signals:
         os._exit(128 + number)  # the second signal ends the process at once
-    asked_to_stop.append(number)
+    early_stop_signals.append(number)
 
 
 class StartError(Exception):
@@ -45,7 +46,7 @@ class StartError(Exception):
 
 
 def describe_users(error: BaseException | None) -> str:
-    """For a permission error, the user of the process and the owner of the path: with containers the user is usually wrong."""
+    """For a permission error, the user of the process and the owner of the path: in containers the user is often wrong."""
     if not isinstance(error, OSError) or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
         return ""
     line = f"; this process runs as user {os.geteuid()}"
@@ -54,5 +55,5 @@ def describe_users(error: BaseException | None) -> str:
     path = os.path.abspath(error.filename)
     while not os.path.lexists(path):  # for a path that cannot be created, its nearest existing parent
         path = os.path.dirname(path)
-    found = os.stat(path, follow_symlinks=False)
-    return f"{line}, and {path} belongs to user {found.st_uid} (mode {found.st_mode & 0o7777:o})"
+    status = os.stat(path, follow_symlinks=False)
+    return f"{line}, and {path} belongs to user {status.st_uid} (mode {status.st_mode & 0o7777:o})"

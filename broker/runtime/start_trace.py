@@ -1,17 +1,20 @@
-"""Where a start spends its time: `tenure serve --trace-start` logs it when the broker listens."""
+"""The time of each step of a start, logged by `tenure serve --trace-start` when the broker listens."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from itertools import pairwise
 from typing import NamedTuple
 
 
 class Mark(NamedTuple):
-    step: str  # the step that ends here
+    """The end of a step."""
+
+    step: str
     at_ns: int
-    modules: int  # imported until then
+    modules: int  # imported so far
 
 
 marks: list[Mark] = []
@@ -24,13 +27,12 @@ def mark(step: str) -> None:
 
 def summary() -> dict[str, str]:
     """Milliseconds and newly imported modules of each step; the first step begins at the process start, if that is known."""
-    steps = {}
-    before = Mark("", process_started_ns() or marks[0].at_ns, 0)
-    first = before
-    for one in marks:
-        steps[one.step] = f"{milliseconds(before, one)} ms, {one.modules - before.modules} modules"
-        before = one
-    return steps | {"total": f"{milliseconds(first, before)} ms, {before.modules} modules"}
+    start = Mark("", process_started_ns() or marks[0].at_ns, 0)
+    steps = {
+        mark.step: f"{milliseconds(previous, mark)} ms, {mark.modules - previous.modules} modules"
+        for previous, mark in pairwise([start, *marks])
+    }
+    return steps | {"total": f"{milliseconds(start, marks[-1])} ms, {marks[-1].modules} modules"}
 
 
 def milliseconds(begin: Mark, end: Mark) -> str:

@@ -1,7 +1,7 @@
 """The turn: one pass of the event loop, at whose end facts are appended and replies are written.
 
-At the end of a turn, journals append the facts they got, one batch and one write per log; then connections write the replies
-they got outside their own reads and continue with waiting requests. Actors with deadlines share one timer, set to the earliest.
+At the end of a turn, journals append their new facts, one batch and one write per log; then connections write the replies that were
+sent outside their own reads, and process waiting requests. Actors with deadlines share one timer, set to the earliest.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ LATE_MS = 50
 # asyncio and uvloop differ in whether due timers run before or after polling, and uvloop runs `call_soon` in between:
 # three steps include one full poll on either.
 STEPS_PAST_INPUT = 3
-# With so many logs to write, one more pass of input is read first: its facts join the same batches and save writes.
+# With so many logs to write, one more pass of input is read first: its facts join the same batches, which saves writes.
 BUSY_LOGS = 8
 # An actor that raised is not advanced for a while; the pause doubles until it is advanced without raising.
-REST_MS_MIN = 250
-REST_MS_MAX = 15_000
-NO_REST = (0, REST_MS_MIN // 2)  # of an actor that has not raised: end of its pause, and half of its next pause
+PAUSE_MS_MIN = 250
+PAUSE_MS_MAX = 15_000
+NO_PAUSE = (0, PAUSE_MS_MIN // 2)  # of an actor that has not raised: end of its pause, and half of its next pause
 
 
 class Actor(Protocol):
@@ -43,6 +43,12 @@ class TurnEnd(Protocol):
     def end_turn(self) -> None: ...
 
 
+class EndTurnScheduler(Protocol):
+    """The turn, as connections use it."""
+
+    def schedule_end_turn(self, connection: TurnEnd) -> None: ...
+
+
 class Turn:
     """Schedules the end of the turn and the next deadline; made for one loop and one clock."""
 
@@ -54,7 +60,7 @@ class Turn:
         self._scheduled = False
         self._extended = False  # this turn was already extended by a pass of input
         self._actors: list[Actor] = []
-        self._resting: dict[Actor, tuple[int, int]] = {}  # actors that raised: end and length of their pause
+        self._pausing: dict[Actor, tuple[int, int]] = {}  # actors that raised: end and length of their pause
         self._timer: asyncio.TimerHandle | None = None
         self.armed_at = NEVER  # the timer's time; NEVER: not set
 
@@ -115,62 +121,62 @@ class Turn:
         try:
             late = self.clock.tick() - self.armed_at > LATE_MS
         except Exception as error:
-            self._start_over(error)
+            self._restart_timer(error)
         else:
-            self._past_input(STEPS_PAST_INPUT if late else 0)
+            self._advance_past_input(STEPS_PAST_INPUT if late else 0)
 
-    def _past_input(self, steps: int) -> None:
+    def _advance_past_input(self, steps: int) -> None:
         if steps:
-            self._loop.call_soon(self._past_input, steps - 1)
+            self._loop.call_soon(self._advance_past_input, steps - 1)
             return
         try:
             self._advance()
         except Exception as error:
-            self._start_over(error)
+            self._restart_timer(error)
 
-    def _start_over(self, error: Exception) -> None:
+    def _restart_timer(self, error: Exception) -> None:
         """Set the timer again after an exception outside any actor, for example of the clock."""
         defect("the timer of all deadlines failed inside the broker", error)
-        self._set_timer(REST_MS_MIN / 1000)
+        self._set_timer(PAUSE_MS_MIN / 1000)
 
     def _advance(self) -> None:
         now = self.clock.tick()
-        resting = self._resting
+        pausing = self._pausing
         for actor in self._actors:
             try:
-                if (resting and now < self._rests_until(actor)) or actor.wake_at > now:
+                if (pausing and now < self._pause_end(actor)) or actor.wake_at > now:
                     continue
                 actor.advance(now)
             except Exception as error:
                 self._failed(actor, error)
             else:
-                if resting:
-                    resting.pop(actor, None)
+                if pausing:
+                    pausing.pop(actor, None)
         self._rearm()
 
     def _failed(self, actor: Actor, error: Exception) -> None:
-        _, pause = self._resting.get(actor, NO_REST)
-        pause = min(2 * pause, REST_MS_MAX)
-        self._resting[actor] = self.clock.now + pause, pause
+        _, pause = self._pausing.get(actor, NO_PAUSE)
+        pause = min(2 * pause, PAUSE_MS_MAX)
+        self._pausing[actor] = self.clock.now + pause, pause
         broken(actor, "a deadline failed inside the broker", error, log=getattr(actor, "name", type(actor).__name__))
 
-    def _rests_until(self, actor: Actor) -> int:
-        return self._resting.get(actor, NO_REST)[0]
+    def _pause_end(self, actor: Actor) -> int:
+        return self._pausing.get(actor, NO_PAUSE)[0]
 
     def _wake_at(self, actor: Actor) -> int:
         """The actor's `wake_at`, not before the end of its pause."""
-        rests_until = self._rests_until(actor)
+        pause_end = self._pause_end(actor)
         try:
-            return max(actor.wake_at, rests_until)
+            return max(actor.wake_at, pause_end)
         except Exception:
-            return max(rests_until, self.clock.now + REST_MS_MIN)
+            return max(pause_end, self.clock.now + PAUSE_MS_MIN)
 
     def _rearm(self) -> None:
         self.armed_at = NEVER
         self.wake_by(self._earliest())
 
     def _earliest(self) -> int:
-        if not self._resting:
+        if not self._pausing:
             try:
                 return min((actor.wake_at for actor in self._actors), default=NEVER)
             except Exception:

@@ -19,7 +19,7 @@ class Workers:
     """Daemon threads, started on demand: a hanging disk must not keep the process from exiting."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, count: int, yielding: bool = False) -> None:
-        """`yielding`: no reply waits for these jobs, so their threads must not preempt the event loop."""
+        """`yielding`: no reply waits for these jobs, and their threads must not preempt the event loop."""
         self._loop = loop
         self._count = count
         self._yielding = yielding

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from broker.runtime.start import ExitCode
-from broker.settings import listeners as folding
+from broker.settings import listeners as listener_settings
 from broker.settings.endpoints import normal_address
 from broker.settings.listeners import Listener
 from broker.settings.sources import Ledger, as_text, collect
@@ -21,7 +21,7 @@ from coordinator.policies import resolve
 __all__ = ["Config", "ConfigError", "Difference", "Listener", "load_config"]
 
 
-# Settings in several units, the finest first.
+# Settings that exist in several units, the finest first.
 RETENTION = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 ROLL = ("log.roll.ms", "log.roll.hours")
 ROLL_JITTER = ("log.roll.jitter.ms", "log.roll.jitter.hours")
@@ -41,7 +41,7 @@ class Difference(NamedTuple):
 
 
 class ConfigError(Exception):
-    """The configuration is refused: one line a problem."""
+    """The configuration is refused; `problems` has one line for each problem."""
 
     code = ExitCode.CONFIG
 
@@ -50,13 +50,14 @@ class ConfigError(Exception):
         self.problems = list(problems)
 
 
-STREAMS_MAX = 200  # each partition is a stream with three replicas, and a Raft group of the engine
+# Default of partitions.max over JetStream, where each partition is a stream with three replicas, and a Raft group of the engine.
+STREAM_PARTITIONS_MAX = 200
 CLUSTER_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Every setting by its name with underscores for dots; table.py describes them.
+    """Every setting, with underscores for the dots of its name; table.py describes them.
 
     `listeners` includes the advertised addresses. `data_directory` is log.dirs; it is empty when `temporary_data` asks for a
     directory that is removed when the process ends.
@@ -144,7 +145,7 @@ class Config:
     exit_with_parent: bool
     event_loop: str
     profile: str
-    given: Mapping[str, str]  # the settings given by the user, as written, with or without effect here
+    given: Mapping[str, str]  # the values as the user wrote them, of settings with and without effect
     differences: tuple[Difference, ...]
     notices: tuple[str, ...]
 
@@ -159,21 +160,21 @@ def load_config(
     settings: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Config:
-    """Read all sources; without `environ` no environment variable counts. Raises ConfigError with every problem."""
+    """Read all sources; without `environ` environment variables are ignored. Raises ConfigError with every problem."""
     ledger = collect(config_file, listen, advertise, data, profile, settings, environ or {})
     return build(ledger)
 
 
 def build(ledger: Ledger) -> Config:
-    """Parse and cross-check what the sources gave."""
-    values = {setting.name: parsed(ledger, setting) for setting in SETTINGS}
-    folded = fold_listeners(ledger, values)
-    overrides = fold_overrides(ledger, values["max.connections.per.ip.overrides"])
+    """Parse the settings of all sources and check them against each other."""
+    values = {setting.name: parse_or_default(ledger, setting) for setting in SETTINGS}
+    listeners = combine_listeners(ledger, values)
+    overrides = parse_overrides(ledger, values["max.connections.per.ip.overrides"])
     temporary = ledger.profile in TEMPORARY_PROFILES and "log.dirs" not in ledger.given
-    directory = fold_directory(ledger, values["log.dirs"])
-    fold_coarser(ledger, values)
+    directory = only_directory(ledger, values["log.dirs"])
+    apply_coarser_units(ledger, values)
     if values["store"] and "partitions.max" not in ledger.given:
-        values["partitions.max"] = STREAMS_MAX
+        values["partitions.max"] = STREAM_PARTITIONS_MAX
     cross_check(ledger, values)
     if ledger.problems:
         raise ConfigError(ledger.problems)
@@ -182,18 +183,18 @@ def build(ledger: Ledger) -> Config:
     plain["max_connections_per_ip_overrides"] = overrides
     return Config(
         **plain,
-        listeners=folded,
+        listeners=listeners,
         data_directory="" if temporary else directory,
         temporary_data=temporary,
         profile=ledger.profile,
-        given={name: without_password(name, as_text(one.value)) for name, one in (ledger.given | ledger.without_effect).items()},
+        given={name: without_password(name, as_text(given.value)) for name, given in (ledger.given | ledger.without_effect).items()},
         differences=differences(ledger, values),
-        notices=(*ledger.notices, *exposed(folded)),
+        notices=(*ledger.notices, *exposure_notices(listeners)),
     )
 
 
-def parsed(ledger: Ledger, setting: Setting) -> Any:
-    """The value of one setting; its default when the given value is wrong, so that checking can continue."""
+def parse_or_default(ledger: Ledger, setting: Setting) -> Any:
+    """The value of a setting; its default if the user's value is wrong, so that checking can continue."""
     given = ledger.given.get(setting.name)
     if given is None:
         return setting.default
@@ -221,7 +222,7 @@ def parse(setting: Setting, value: object) -> Value:
             return value
     entries = parse_list(value)
     if setting.choices and not set(entries) <= set(setting.choices):
-        raise ValueError(f"must name none but {', '.join(setting.choices)}")
+        raise ValueError(f"must contain only {', '.join(setting.choices)}")
     return entries
 
 
@@ -266,39 +267,40 @@ def parse_list(value: object) -> tuple[str, ...]:
     return entries
 
 
-def fold_listeners(ledger: Ledger, values: Mapping[str, Any]) -> tuple[Listener, ...]:
+def combine_listeners(ledger: Ledger, values: Mapping[str, Any]) -> tuple[Listener, ...]:
     """Combine listeners, advertised.listeners, the protocol map and Kafka's controller listeners."""
-    protocols, problems = folding.parse_protocols(values["listener.security.protocol.map"])
+    protocols, problems = listener_settings.parse_protocols(values["listener.security.protocol.map"])
     bare_names = ["PLAINTEXT"] if ledger.origin("listeners").flag else []
-    listen, wrong = folding.parse_endpoints("listeners", values["listeners"], bare_names)
-    listen, controllers = leave_out_controllers(ledger, listen, values["controller.listener.names"])
+    listen, wrong = listener_settings.parse_endpoints("listeners", values["listeners"], bare_names)
+    listen, controllers = without_controllers(ledger, listen, values["controller.listener.names"])
     problems += wrong
     names = [endpoint.name for endpoint in listen] or ["PLAINTEXT"]
     bare_names = names if ledger.origin("advertised.listeners").flag else []
-    advertised, wrong_advertised = folding.parse_endpoints("advertised.listeners", values["advertised.listeners"], bare_names)
+    advertised, wrong_advertised = listener_settings.parse_endpoints("advertised.listeners", values["advertised.listeners"], bare_names)
     advertised = [endpoint for endpoint in advertised if endpoint.name not in controllers]
     problems += wrong_advertised
-    folded: tuple[Listener, ...] = ()
+    listeners: tuple[Listener, ...] = ()
     if not wrong:
-        problems += folding.check_protocols(listen, protocols)
-        problems += folding.check_ports(listen)
+        problems += listener_settings.check_protocols(listen, protocols)
+        problems += listener_settings.check_ports(listen)
         if not listen and "listeners" not in ledger.faulty:
-            problems.append(folding.Problem("listeners", "there is nothing to listen on"))
+            problems.append(listener_settings.Problem("listeners", "there is nothing to listen on"))
     if not wrong and not wrong_advertised and "advertised.listeners" not in ledger.faulty:
-        folded, unresolved = folding.resolve_listeners(listen, advertised, how_to_advertise(ledger))
+        listeners, unresolved = listener_settings.resolve_listeners(listen, advertised, how_to_advertise(ledger))
         problems += unresolved
     for setting, reason in problems:
         ledger.problem(ledger.origin(setting), reason)
-    return folded
+    return listeners
 
 
-def leave_out_controllers(
-    ledger: Ledger, listen: list[folding.Endpoint], names: Sequence[str]
-) -> tuple[list[folding.Endpoint], set[str]]:
+def without_controllers(
+    ledger: Ledger, listen: list[listener_settings.Endpoint], names: Sequence[str]
+) -> tuple[list[listener_settings.Endpoint], set[str]]:
+    """Drop the listeners that are reserved for Kafka's controllers; returns the others, and the dropped names."""
     controllers = {name.upper() for name in names}
     for endpoint in listen:
         if endpoint.name in controllers:
-            ledger.notices.append(f"listener {endpoint} is not opened: controller.listener.names keeps it for a controller")
+            ledger.notices.append(f"listener {endpoint} is not opened: controller.listener.names reserves it for a controller")
     return [endpoint for endpoint in listen if endpoint.name not in controllers], controllers
 
 
@@ -312,7 +314,7 @@ def how_to_advertise(ledger: Ledger) -> str:
     return "--advertise {}"
 
 
-def fold_overrides(ledger: Ledger, entries: Sequence[str]) -> tuple[tuple[str, int], ...]:
+def parse_overrides(ledger: Ledger, entries: Sequence[str]) -> tuple[tuple[str, int], ...]:
     """Parse ADDRESS:COUNT entries; addresses are normalized to what sockets report."""
     overrides: dict[str, int] = {}
     for entry in entries:
@@ -328,23 +330,23 @@ def fold_overrides(ledger: Ledger, entries: Sequence[str]) -> tuple[tuple[str, i
     return tuple(overrides.items())
 
 
-def fold_directory(ledger: Ledger, directories: Sequence[str]) -> str:
+def only_directory(ledger: Ledger, directories: Sequence[str]) -> str:
     if len(directories) == 1:
         return directories[0]
     origin = ledger.origin("log.dirs")
     if len(directories) > 1:
-        ledger.problem(origin, "one directory only: data is kept in one place here, so a second disk would promise what is not done")
+        ledger.problem(origin, "one directory only: the broker does not spread data over several directories")
     elif "log.dirs" not in ledger.faulty:
         ledger.problem(origin, "must name a directory")
     return ""
 
 
-def fold_coarser(ledger: Ledger, values: dict[str, Any]) -> None:
-    """Take the finest unit that was given, as in Kafka; a negative retention means no limit."""
+def apply_coarser_units(ledger: Ledger, values: dict[str, Any]) -> None:
+    """Use the finest unit that the user set, as Kafka does; a negative retention means no limit."""
     for names in (RETENTION, ROLL, ROLL_JITTER):
         name = next((name for name in names if name in ledger.given), names[0])
         if name.startswith("log.retention") and values[name] == 0:
-            ledger.problem(ledger.origin(name), "0 would keep nothing: it must be -1, which is for ever, or more than 0")
+            ledger.problem(ledger.origin(name), "0 would keep no record: it must be -1 (no limit) or more than 0")
         values[names[0]] = max(values[name] * MS_PER_UNIT[name.rpartition(".")[2]], -1)
 
 
@@ -359,7 +361,7 @@ def cross_check(ledger: Ledger, values: Mapping[str, Any]) -> None:
         origin = ledger.origin("log.cleaner.min.compaction.lag.ms")
         ledger.problem(origin, f"must not be above log.cleaner.max.compaction.lag.ms, which is {most}")
     if values["max.connections.per.ip"] == 0 and not values["max.connections.per.ip.overrides"]:
-        reason = "0 closes every connection: it needs max.connections.per.ip.overrides for those that may connect"
+        reason = "0 closes every connection: it needs max.connections.per.ip.overrides for the addresses that may connect"
         ledger.problem(ledger.origin("max.connections.per.ip"), reason)
     for name in POLICIES:
         try:
@@ -374,8 +376,8 @@ def cross_check(ledger: Ledger, values: Mapping[str, Any]) -> None:
 
 
 def check_store(ledger: Ledger, values: Mapping[str, Any]) -> None:
-    """Report what a node over JetStream cannot be started with."""
-    from broker.settings.servers import parse_servers  # only such a node needs it
+    """Report settings with which a node over JetStream cannot start."""
+    from broker.settings.servers import parse_servers  # not needed without JetStream
 
     try:
         parse_servers(values["store"])
@@ -384,7 +386,7 @@ def check_store(ledger: Ledger, values: Mapping[str, Any]) -> None:
     if not CLUSTER_NAME.fullmatch(values["cluster.name"]):
         ledger.problem(ledger.origin("cluster.name"), "must be 1 to 64 letters, digits, - and _")
     if "node.id" not in ledger.given:
-        ledger.problem(ledger.origin("store"), "needs a node.id (--node-id N), another one for each node")
+        ledger.problem(ledger.origin("store"), "needs a node.id (--node-id N) that no other node has")
     if "log.dirs" in ledger.given:  # the image sets it
         given = ledger.given["log.dirs"]
         ledger.notices.append(f"log.dirs={as_text(given.value)} ({given.source}) has no effect here")
@@ -393,18 +395,23 @@ def check_store(ledger: Ledger, values: Mapping[str, Any]) -> None:
 def differences(ledger: Ledger, values: Mapping[str, Any]) -> tuple[Difference, ...]:
     """The settings that differ from their default, in the order of the table."""
     return tuple(
-        Difference(setting.name, without_password(setting.name, shown(values[setting.name])), shown(setting.default), ledger.given[setting.name].source)
+        Difference(
+            setting.name,
+            without_password(setting.name, format_setting(values[setting.name])),
+            format_setting(setting.default),
+            ledger.given[setting.name].source,
+        )
         for setting in SETTINGS
         if setting.name in ledger.given and values[setting.name] != setting.default
     )
 
 
 def without_password(name: str, text: str) -> str:
-    """The value as clients and logs may see it."""
+    """The value for clients and logs: without the password of the store."""
     return re.sub(r"[^/,@]*@", "***@", text) if name == "store" else text
 
 
-def shown(value: object) -> str:
+def format_setting(value: object) -> str:
     match value:
         case bool():
             return str(value).lower()
@@ -413,8 +420,8 @@ def shown(value: object) -> str:
     return str(value)
 
 
-def exposed(folded: Sequence[Listener]) -> list[str]:
-    beyond = [f"{listener.name}://{listener.endpoint}" for listener in folded if not listener.loopback]
-    if not beyond:
+def exposure_notices(listeners: Sequence[Listener]) -> list[str]:
+    reachable = [f"{listener.name}://{listener.endpoint}" for listener in listeners if not listener.is_loopback]
+    if not reachable:
         return []
-    return [f"{', '.join(beyond)} can be reached from beyond this machine: whoever reaches the port may do everything"]
+    return [f"{', '.join(reachable)} can be reached from other machines: every client that reaches the port may do everything"]

@@ -14,7 +14,7 @@ from broker.runtime.start import ExitCode, StartError
 from broker.settings.config import Config
 
 LIMIT_MIN: Final = 64
-FIXED: Final = 24  # standard streams, the event loop's, the directory lock; without listening sockets
+FIXED: Final = 24  # standard streams, the event loop, the directory lock; listening sockets are not included
 WORKING_MIN: Final = 20
 WORKING_MAX: Final = 96  # opened briefly by workers: log opening, flushes, snapshots, checkpoints, the cleaner's pipes
 LOGS_MIN: Final = 8
@@ -24,7 +24,7 @@ _CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 
 
 class Descriptors(NamedTuple):
-    """`logs`: log files kept open. Descriptors numbered from `reserve_from` are kept for workers."""
+    """The uses of the process's descriptors. `logs`: log files kept open. Numbers from `reserve_from` on are for workers."""
 
     limit: int
     logs: int
@@ -32,17 +32,16 @@ class Descriptors(NamedTuple):
     reserve_from: int
 
 
-def divide_descriptors(limit: int, kept: int) -> Descriptors:
-    """`kept`: open all the time besides `FIXED`. Raises StartError when the limit is too small for any client."""
-    if limit < LIMIT_MIN + kept:
+def divide_descriptors(limit: int, always_open: int) -> Descriptors:
+    """`always_open`: permanent descriptors in addition to `FIXED`. Raises StartError if the limit is too small for any client."""
+    if limit < LIMIT_MIN + always_open:
         raise StartError(
-            f"{limit} open files are allowed, and a broker needs {LIMIT_MIN + kept}: raise the limit (ulimit -n, LimitNOFILE)", ExitCode.PLATFORM
+            f"{limit} open files are allowed, and a broker needs {LIMIT_MIN + always_open}: raise the limit (ulimit -n, LimitNOFILE)", ExitCode.PLATFORM
         )
-    fixed = FIXED + kept
     working = min(max(limit // 4, WORKING_MIN), WORKING_MAX)
-    left = limit - fixed - working
-    logs = min(max(left // 4, LOGS_MIN), LOGS_MAX)
-    return Descriptors(limit, logs, left - logs, limit - working)
+    available = limit - FIXED - always_open - working
+    logs = min(max(available // 4, LOGS_MIN), LOGS_MAX)
+    return Descriptors(limit, logs, available - logs, limit - working)
 
 
 def raise_limit() -> int:
@@ -57,15 +56,16 @@ def raise_limit() -> int:
 
 def with_connections(config: Config, descriptors: Descriptors, memory: int) -> Config:
     """Limit `max.connections` to the descriptors; its default also to the memory."""
-    fits = descriptors.connections
-    given = "max.connections" in config.given
-    if given and config.max_connections > fits:
-        log.warning("max.connections is lowered to what the open-file limit allows", configured=config.max_connections, used=fits, limit=descriptors.limit)
-    if not given:
-        fits = min(fits, max(memory // CONNECTION_BYTES, 1))
-    if config.max_connections <= fits:
+    allowed = descriptors.connections
+    if "max.connections" not in config.given:
+        allowed = min(allowed, max(memory // CONNECTION_BYTES, 1))
+    elif config.max_connections > allowed:
+        log.warning(
+            "max.connections is lowered to the open-file limit", configured=config.max_connections, used=allowed, limit=descriptors.limit
+        )
+    if config.max_connections <= allowed:
         return config
-    return replace(config, max_connections=fits, given={**config.given, "max.connections": str(fits)})
+    return replace(config, max_connections=allowed, given={**config.given, "max.connections": str(allowed)})
 
 
 def memory_bytes() -> int:

@@ -38,7 +38,7 @@ def is_wildcard(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Judged by spelling: names other than localhost may resolve to any address, so they do not count as loopback."""
+    """Decided by the spelling: a name other than localhost may resolve to any address, so it does not count as loopback."""
     packed = packed_address(host)
     if packed is None:
         return host.lower().rstrip(".") == "localhost" or host.lower().rstrip(".").endswith(".localhost")

@@ -1,6 +1,6 @@
 """Kafka's `listeners` and `advertised.listeners`: where the broker listens and where clients connect.
 
-Host names are not resolved here: a listener's when its socket is opened, an advertised one by the client.
+Host names are not resolved here: a listener's name is resolved when its socket is opened, an advertised name by the client.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAME_CHARACTERS = re.compile(r"[0-9A-Za-z_-]+")
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One address to listen on; port 0 means any free port, advertised port 0 the port chosen then."""
+    """One address to listen on. Port 0 means any free port; advertised port 0 means the port that was chosen."""
 
     name: str
     host: str
@@ -30,11 +30,7 @@ class Listener:
     advertised_port: int
 
     @property
-    def wildcard(self) -> bool:
-        return is_wildcard(self.host)
-
-    @property
-    def loopback(self) -> bool:
+    def is_loopback(self) -> bool:
         return is_loopback(self.host)
 
     @property
@@ -61,7 +57,7 @@ class Problem(NamedTuple):
 
 
 def parse_endpoints(setting: str, entries: Sequence[str], bare_names: Sequence[str] = ()) -> tuple[list[Endpoint], list[Problem]]:
-    """Parse entries NAME://HOST:PORT; with one bare name also HOST:PORT, which flags allow."""
+    """Parse NAME://HOST:PORT entries. With one bare name, as flags allow, an entry may be HOST:PORT."""
     endpoints, problems = [], []
     for entry in entries:
         name, separator, address = entry.partition("://")
@@ -103,13 +99,13 @@ def check_protocols(endpoints: Sequence[Endpoint], protocols: dict[str, str]) ->
         if protocol is None:
             problems.append(Problem("listener.security.protocol.map", f"it has no protocol for listener {endpoint.name}"))
         elif protocol in PROTOCOLS and protocol != "PLAINTEXT":
-            reason = f"listener {endpoint.name} asks for {protocol}, which is not spoken here; only PLAINTEXT is, without any protection"
+            reason = f"listener {endpoint.name} needs {protocol}, which is not supported; only PLAINTEXT is, without any protection"
             problems.append(Problem("listeners", reason))
     return problems
 
 
 def check_ports(endpoints: Sequence[Endpoint]) -> list[Problem]:
-    """Kafka's rule: one listener a port, but a pair of an IPv4 and an IPv6 address may share one."""
+    """Kafka's rule: one listener for each port, except that an IPv4 and an IPv6 address may share a port."""
     problems = []
     for port in sorted({endpoint.port for endpoint in endpoints} - {0}):
         sharing = [endpoint for endpoint in endpoints if endpoint.port == port]
@@ -122,7 +118,7 @@ def check_ports(endpoints: Sequence[Endpoint]) -> list[Problem]:
 def resolve_listeners(
     listen: Sequence[Endpoint], advertise: Sequence[Endpoint], how_to_advertise: str
 ) -> tuple[tuple[Listener, ...], list[Problem]]:
-    """Give every listener its advertised address; `how_to_advertise` is a hint with {} for the missing value."""
+    """Combine each listener with its advertised address; `how_to_advertise` is a hint with {} for the missing value."""
     advertised = {endpoint.name: endpoint for endpoint in advertise}
     names = [endpoint.name for endpoint in listen]
     unknown = [f"{name} is not among the listeners ({', '.join(names)})" for name in advertised if name not in names]
@@ -132,7 +128,7 @@ def resolve_listeners(
     for name, host, port in listen:
         _, advertised_host, advertised_port = advertised.get(name, Endpoint(name, host, port))
         listeners.append(Listener(name, host, port, advertised_host, advertised_port or port))
-    if missing := [listener for listener in listeners if listener.wildcard and listener.name not in advertised]:
+    if missing := [listener for listener in listeners if is_wildcard(listener.host) and listener.name not in advertised]:
         problems.append(Problem("listeners", unadvertised(listeners, missing, how_to_advertise)))
     return tuple(listeners), problems
 

@@ -1,4 +1,4 @@
-"""Log the settings at start, once the start cannot fail any more: a failed start prints only its error."""
+"""Log the settings at start, after the last step that can fail: a failed start prints only its error."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ def log_settings(config: Config) -> None:
     for difference in config.differences:
         log.info("setting", name=difference.name, value=difference.value, default=difference.default, source=difference.source)
     if config.temporary_data:
-        log.info("data goes with this process", directory=config.data_directory)
+        log.info("data is temporary: it is removed when this process ends", directory=config.data_directory)
     for notice in config.notices:
         log.warning(notice)

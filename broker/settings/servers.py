@@ -1,4 +1,4 @@
-"""Where the servers of the engine are: `nats://user:password@host:4222,host:4223`."""
+"""Parse the addresses of the NATS JetStream servers: `nats://user:password@host:4222,host:4223`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SCHEMES: Final = ("nats", "tls")
 
 
 class Servers(NamedTuple):
-    """The addresses of one cluster of the engine, and how to log in."""
+    """The servers of one JetStream cluster, and the login."""
 
     addresses: tuple[tuple[str, int], ...]
-    user: str = ""  # or a token, without a password
+    user: str = ""  # without a password: a token
     password: str = ""
     tls: bool = False
-    ca_file: str = ""  # of the servers' certificates; "": those that the system trusts
+    ca_file: str = ""  # certificate authorities of the servers; "": the system's
 
     def login(self) -> dict[str, str]:
         if self.password:
@@ -27,7 +27,7 @@ class Servers(NamedTuple):
         return {"auth_token": self.user} if self.user else {}
 
     def ssl_context(self) -> ssl.SSLContext:
-        import ssl  # a broker without TLS to an engine does without
+        import ssl  # not needed without TLS
 
         return ssl.create_default_context(cafile=self.ca_file or None)
 
@@ -38,10 +38,10 @@ class Servers(NamedTuple):
 
 
 def parse_servers(text: str, ca_file: str = "") -> Servers:
-    """Raises ValueError with what is wrong."""
+    """Raises ValueError with the reason."""
     scheme, colon, rest = text.partition("://")
     if not colon or scheme not in SCHEMES:
-        raise ValueError(f"it begins with {' or '.join(f'{one}://' for one in SCHEMES)}")
+        raise ValueError(f"must begin with {' or '.join(f'{scheme}://' for scheme in SCHEMES)}")
     addresses = []
     user = password = ""
     for part in rest.split(","):
@@ -50,9 +50,9 @@ def parse_servers(text: str, ca_file: str = "") -> Servers:
             split = urlsplit(f"//{part}")
             host, port = split.hostname, split.port
         except ValueError as error:
-            raise ValueError(f"{part.rpartition('@')[2]!r} is no HOST:PORT ({error})") from None
+            raise ValueError(f"{part.rpartition('@')[2]!r} is not HOST:PORT ({error})") from None
         if not host or split.path or split.query:
-            raise ValueError(f"{part.rpartition('@')[2]!r} is no HOST:PORT")
+            raise ValueError(f"{part.rpartition('@')[2]!r} is not HOST:PORT")
         addresses.append((host, port or PORT))
         user, password = unquote(split.username or "") or user, unquote(split.password or "") or password
     return Servers(tuple(addresses), user, password, scheme == "tls", ca_file)

@@ -1,7 +1,7 @@
 """Collect settings from all sources; the command line overrides the environment, then the file, then the profile.
 
-A Ledger has the winning value of each supported setting with its source, and a line for every other name: unknown names, Kafka
-settings that must be refused because the broker cannot do what they ask, and Kafka settings without effect here.
+A Ledger has the value and source of each supported setting, and a line for every other name: unknown names, Kafka settings that are
+refused because the broker cannot do what they require, and Kafka settings without effect here.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.settings.kafka_names import KNOWN
-from broker.settings.table import ALIASES, FREE_PREFIXES, GUARDED_PREFIXES, GUARDS, LISTENER_PREFIX, PROFILES, SETTINGS
+from broker.settings.table import ALIASES, GUARDED_PREFIXES, GUARDS, LISTENER_PREFIX, OPEN_ENDED_PREFIXES, PROFILES, SUPPORTED
 
 PREFIX = "TENURE_"
-# Environment variables that are not settings; the last two are for client commands.
+# Environment variables that are not settings; the last two are read by client commands.
 NOT_SETTINGS = ("TENURE_CONFIG", "TENURE_PROFILE", "TENURE_BOOTSTRAP", "TENURE_DEBUG")
 # Variables that Kubernetes sets for a service called tenure (or tenure-anything), and Docker for a linked container of that name.
 # The patterns are text, compiled at first use: most starts do not need them.
@@ -26,9 +26,8 @@ SECRET = r"password|secret|jaas|passphrase|credential|\.key$|keystore\.key|priva
 FLAGS = {"listen": "listeners", "advertise": "advertised.listeners", "data": "log.dirs"}
 SHOWN_CHARACTERS_MAX = 200
 
-HONOURED = {setting.name: setting for setting in SETTINGS}
 # Setting names by their spelling with underscores: TOML keys and environment variables cannot always contain dots.
-NAMES = {name.replace(".", "_"): name for name in (*KNOWN, *HONOURED, *ALIASES)}
+NAMES = {name.replace(".", "_"): name for name in (*KNOWN, *SUPPORTED, *ALIASES)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class Given:
 
 @dataclass(slots=True)
 class Ledger:
-    """The settings that take effect, by canonical name, and the problems and notices about all others."""
+    """The settings that take effect, by canonical name, and problems and notices about all others."""
 
     profile: str = ""
     given: dict[str, Given] = field(default_factory=dict)
@@ -62,7 +61,7 @@ class Ledger:
 
     def origin(self, name: str) -> Given:
         """The value with its source; the default for a setting that was not given."""
-        return self.given.get(name) or Given(name, HONOURED[name].default, "default")
+        return self.given.get(name) or Given(name, SUPPORTED[name].default, "default")
 
 
 def collect(
@@ -99,7 +98,7 @@ def from_settings(ledger: Ledger, settings: Sequence[str]) -> list[Given]:
         name, equals, value = text.partition("=")
         name = name.strip()
         if equals and name:
-            last[spelled(name)] = Given(spelled(name), value.strip(), "--set")
+            last[with_dots(name)] = Given(with_dots(name), value.strip(), "--set")
         else:
             ledger.problems.append(f"--set {shorten(text)}: write --set NAME=VALUE")
     return list(last.values())
@@ -124,11 +123,11 @@ def from_environment(ledger: Ledger, environ: Mapping[str, str]) -> list[Given]:
         name = canonical_name(written)
         if name is not None:
             given.append(Given(name, value.strip(), f"environment {variable}"))
-        elif guarded(written.replace("_", ".")):
+        elif refusal(written.replace("_", ".")):
             given.append(Given(written.replace("_", "."), value, f"environment {variable}"))
         elif not (variable == variable.upper() and re.fullmatch(INJECTED, variable)):
             shown = f"{shorten(variable)}={shown_value(written, value)} (environment)"
-            unknown(ledger, shown, written, lambda name: PREFIX + name.replace(".", "_").upper())
+            report_unknown(ledger, shown, written, lambda name: PREFIX + name.replace(".", "_").upper())
     return given
 
 
@@ -144,7 +143,7 @@ def from_file(ledger: Ledger, origin: str, path: str) -> list[Given]:
                 quoted = f'"{name}" = ...' if NAMES.get(name.replace(".", "_")) is None else f'"{name}" = ... or {name.replace(".", "_")} = ...'
                 ledger.problems.append(f"{name} ({source}): a name with dots needs quotes in TOML, which reads it as tables: write {quoted}")
         else:
-            given.append(Given(spelled(key), value.strip() if isinstance(value, str) else value, source))
+            given.append(Given(with_dots(key), value.strip() if isinstance(value, str) else value, source))
     return given
 
 
@@ -158,7 +157,7 @@ def leaves(prefix: str, table: Mapping[str, Any]) -> Iterable[str]:
 
 
 def read_toml(ledger: Ledger, origin: str, path: str) -> dict[str, Any]:
-    import tomllib  # takes 10 ms, too long for `tenure health` when there is no file
+    import tomllib  # its import takes 10 ms, which `tenure health` saves without a file
 
     try:
         with open(path, "rb") as file:
@@ -178,7 +177,7 @@ def from_profile(ledger: Ledger, origin: str, profile: str) -> list[Given]:
     if not profile:
         return []
     if profile not in PROFILES:
-        ledger.problems.append(f"{origin} {shorten(profile)}: there is no such profile; there is: {', '.join(PROFILES)}")
+        ledger.problems.append(f"{origin} {shorten(profile)}: there is no such profile; profiles: {', '.join(PROFILES)}")
         return []
     ledger.profile = profile
     return [Given(name, value, f"profile {profile}") for name, value in PROFILES[profile].items()]
@@ -190,30 +189,31 @@ def unique(ledger: Ledger, layer: Sequence[Given]) -> dict[str, Given]:
     for given in layer:
         if given.name == "broker.id" and str(given.value) == "-1":
             continue  # Kafka's value for "not set"
-        name = canonical_name(given.name) or (given.name if guarded(given.name) or free(given.name) else None)
+        name = canonical_name(given.name) or (given.name if refusal(given.name) or is_open_ended(given.name) else None)
         if name is None:
-            unknown(ledger, str(given), given.name, str)
+            report_unknown(ledger, str(given), given.name, str)
         elif name not in chosen:
             chosen[name] = given
-        elif agree(name, chosen[name], given):
+        elif is_same_value(name, chosen[name], given):
             chosen[name] = given if given.flag else chosen[name]
         else:
             ledger.problems.append(f"{given}: contradicts {chosen[name]}; give one of them")
     return chosen
 
 
-def agree(name: str, one: Given, other: Given) -> bool:
-    """Whether two sources give the same value: a flag may omit the name of the only listener."""
-    if one.value == other.value:
+def is_same_value(name: str, first: Given, second: Given) -> bool:
+    """Whether two sources set the same value: a flag may omit the name of the only listener."""
+    if first.value == second.value:
         return True
-    if name not in ("listeners", "advertised.listeners") or not (one.flag or other.flag):
+    if name not in ("listeners", "advertised.listeners") or not (first.flag or second.flag):
         return False
-    (first, address), (second, same) = (endpoint(given) for given in (one, other))
-    bare = "PLAINTEXT" if name == "listeners" else first or second
-    return address == same and (first or bare) == (second or bare)
+    first_name, first_address = split_listener(first)
+    second_name, second_address = split_listener(second)
+    bare = "PLAINTEXT" if name == "listeners" else first_name or second_name
+    return first_address == second_address and (first_name or bare) == (second_name or bare)
 
 
-def endpoint(given: Given) -> tuple[str, str]:
+def split_listener(given: Given) -> tuple[str, str]:
     """The listener name ("" without one) and HOST:PORT."""
     before, separator, after = as_text(given.value).strip().rpartition("://")
     return before.upper() if separator else "", after
@@ -221,9 +221,9 @@ def endpoint(given: Given) -> tuple[str, str]:
 
 def classify(ledger: Ledger, name: str, given: Given) -> None:
     """Accept a setting, refuse it, or note that it has no effect."""
-    if name in HONOURED:
+    if name in SUPPORTED:
         ledger.given[name] = given
-    elif reason := guarded(name):
+    elif reason := refusal(name):
         ledger.problem(given, reason)
     elif name in GUARDS and not GUARDS[name].harmless(as_text(given.value)):
         ledger.problem(given, GUARDS[name].reason)
@@ -232,22 +232,22 @@ def classify(ledger: Ledger, name: str, given: Given) -> None:
         ledger.notices.append(f"{given} has no effect here")
 
 
-def guarded(name: str) -> str | None:
-    """Why this family of settings is refused, also with a listener prefix; None: not refused."""
-    rest = name.removeprefix(LISTENER_PREFIX).partition(".")[2] if name.startswith(LISTENER_PREFIX) else name
+def refusal(name: str) -> str | None:
+    """Why all settings of this kind are refused, also with a listener prefix; None: they are not."""
+    suffix = name.removeprefix(LISTENER_PREFIX).partition(".")[2] if name.startswith(LISTENER_PREFIX) else name
     for prefix, reason in GUARDED_PREFIXES.items():
-        if rest.startswith(prefix) or (rest != name and f".{prefix}" in rest):
+        if suffix.startswith(prefix) or (suffix != name and f".{prefix}" in suffix):
             return reason
-    if rest != name and rest in GUARDS:
-        return GUARDS[rest].reason
+    if suffix != name and suffix in GUARDS:
+        return GUARDS[suffix].reason
     return None
 
 
-def free(name: str) -> bool:
-    """Whether the name cannot be in a list: a plug-in's setting, or a Kafka setting with a listener prefix."""
+def is_open_ended(name: str) -> bool:
+    """Whether no list can contain the name: a plug-in's setting, or a Kafka setting with a listener prefix."""
     if name.startswith(LISTENER_PREFIX):
         return name.removeprefix(LISTENER_PREFIX).partition(".")[2] in KNOWN
-    return name.startswith(FREE_PREFIXES)
+    return name.startswith(OPEN_ENDED_PREFIXES)
 
 
 def canonical_name(text: str) -> str | None:
@@ -256,12 +256,13 @@ def canonical_name(text: str) -> str | None:
     return ALIASES.get(name, name) if name else None
 
 
-def spelled(text: str) -> str:
-    """The name as written, but with dots; an alias stays an alias."""
+def with_dots(text: str) -> str:
+    """The name with dots for underscores; an alias stays an alias."""
     return NAMES.get(text.replace(".", "_"), text)
 
 
-def unknown(ledger: Ledger, shown: str, written: str, spelling: Callable[[str], str]) -> None:
+def report_unknown(ledger: Ledger, shown: str, written: str, spelling: Callable[[str], str]) -> None:
+    """Add a problem with the nearest known name; `spelling` spells that name as the source does."""
     from difflib import get_close_matches
 
     dotted = written.replace("_", ".")

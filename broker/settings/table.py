@@ -40,7 +40,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "listeners", "list", ("PLAINTEXT://127.0.0.1:9092",),
         "Where to listen: NAME://HOST:PORT, several separated by commas, each with its own name and port. An empty host listens on every "
-        "address, port 0 takes a free one. Kafka's default listens on every address; ours stays on this machine, because every client that reaches "
+        "address, port 0 on a free port. Kafka's default listens on every address; ours only on this machine, because every client that reaches "
         "the port may do everything.",
     ),
     Setting(
@@ -55,51 +55,51 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "controller.listener.names", "list", (),
-        "Listeners that Kafka keeps for its controllers. There are none here: these listeners are not opened, so that a file written for Kafka "
-        "in combined mode can be used.",
+        "Listeners that Kafka reserves for its controllers. They are not opened here, so that a file written for Kafka in combined mode can be "
+        "used.",
     ),
     Setting("node.id", "int", 1, "The id by which clients know this broker; `broker.id` is another name for it."),
     Setting(
         "cluster.id", "string", "",
-        "The id of the cluster when a data directory is used for the first time; empty draws one. Afterwards it has to be what the directory "
-        "says.",
+        "The id of the cluster when a data directory is used for the first time; empty: a random id. Afterwards it must equal the id in the "
+        "directory.",
     ),
     Setting(
         "cluster.nodes", "int", 1,
-        "How many nodes share the data directory. With more than 1 each is a process with a node.id and listeners of its own, and owns a "
+        "How many nodes share the data directory. With more than 1 each node is a process with its own node.id and listeners, and owns a "
         "part of the logs; this is experimental. The flag is --nodes.", low=1, high=64, unit="nodes",
     ),
     Setting(
         "cluster.node.timeout.ms", "int", 30_000,
-        "`tenure serve --nodes N` kills and restarts a node that has answered nothing for so long, so that the others get its logs; 0: never.",
+        "`tenure serve --nodes N` kills and restarts a node that has not answered for so long, so that the other nodes acquire its logs; 0: never.",
         high=INT_MAX, unit="ms",
     ),
     Setting(
         "store", "string", "",
-        "Where the logs are instead of a data directory: nats://HOST:PORT,HOST:PORT, the servers of a NATS JetStream cluster, or tls://; a user "
-        "and password, or a token, go before the first host. Experimental; docs/cluster.md. The flag is --store.",
+        "Keeps the logs in NATS JetStream instead of a data directory: nats://HOST:PORT,HOST:PORT or tls://..., the servers of its cluster. A "
+        "user and password, or a token, are written before the first host. Experimental; docs/cluster.md. The flag is --store.",
     ),
     Setting(
         "cluster.name", "string", "tenure",
-        "With `store`: the nodes with the same name are one cluster, and the names of its streams begin with it. Up to 64 letters, digits, - "
-        "and _. The flag is --cluster.",
+        "With `store`: nodes with the same cluster name are one cluster, and the names of its streams begin with it. Up to 64 letters, digits, "
+        "- and _. The flag is --cluster.",
     ),
     Setting(
-        "store.replicas", "int", 3, "With `store`: how many servers of the engine keep each log. 1 is for a trial with one server.", low=1, high=5,
+        "store.replicas", "int", 3, "With `store`: how many JetStream servers store each log. 1 is for a trial with one server.", low=1, high=5,
         unit="replicas",
     ),
     Setting(
         "store.lease.ms", "int", 10_000,
-        "With `store`: a node that has told the engine nothing for so long is taken for dead, and its logs are taken over. It stops serving "
-        "by itself after 0.9 of that. Below 10 seconds an election of the engine's own can end leases.", low=300, high=600_000, unit="ms",
+        "With `store`: a node that has not renewed its lease for so long counts as dead, and the other nodes take over its logs. It stops "
+        "serving by itself after 0.9 of that time. Below 10 seconds a leader election inside JetStream can end leases.", low=300, high=600_000, unit="ms",
     ),
-    Setting("store.tls.ca.location", "string", "", "With tls:// in `store`: a file of certificate authorities; empty: those of the system."),
+    Setting("store.tls.ca.location", "string", "", "With tls:// in `store`: a file of certificate authorities; empty: the system's."),
     Setting("log.dirs", "list", ("./data",), "The data directory, exactly one; `log.dir` is another name for it. The flag is --data."),
     # --- connections ---
     Setting(
         "max.connections", "int", INT_MAX,
-        "Connections at one time, as far as the open-file limit allows; by default as many as that and the memory allow. At the limit idle "
-        "connections are closed for new ones; where none is idle, new ones wait in the backlog until one closes.", unit="connections",
+        "Connections at one time, within the open-file limit; by default as many as that limit and the memory allow. At the maximum, idle "
+        "connections are closed for new ones; while none is idle, new connections wait in the backlog until one closes.", unit="connections",
     ),
     Setting(
         "max.connections.per.ip", "int", INT_MAX,
@@ -107,7 +107,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "max.connections.per.ip.overrides", "list", (),
-        "ADDRESS:COUNT for single addresses instead of max.connections.per.ip. Addresses, not names.",
+        "ADDRESS:COUNT, a different maximum for single IP addresses (not host names).",
     ),
     Setting(
         "connections.max.idle.ms", "long", 600_000,
@@ -119,17 +119,17 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "request.elements.max", "int", 100_000,
-        "The most elements of all lists in one request: topics, partitions and others. A request with more closes its connection: many "
-        "elements of a few bytes would take too much memory and time.", low=1, unit="elements",
+        "The most elements of all lists in one request: topics, partitions and others. A request with more closes its connection, since many "
+        "small elements need too much memory and time.", low=1, unit="elements",
     ),
     Setting(
         "socket.listen.backlog.size", "int", 4096,
-        "Connections that may wait to be accepted, within the system's own limit. Kafka's default is 50: a fleet that reconnects at once is "
-        "larger.", low=1, unit="connections",
+        "Connections that may wait to be accepted, within the system's own limit. Kafka's default, 50, is too small for many clients that "
+        "reconnect at once.", low=1, unit="connections",
     ),
     Setting(
         "connection.unread.replies.max.bytes", "int", 1_048_576,
-        "When a client leaves this much of its replies unread, nothing more is read from it until it reads.", low=1, unit="bytes",
+        "When a client leaves so many bytes of its replies unread, the broker reads no more requests from it until it reads.", low=1, unit="bytes",
     ),
     Setting(
         "connection.waiting.requests.max.bytes", "int", 1_048_576,
@@ -386,11 +386,13 @@ SETTINGS: tuple[Setting, ...] = (
     ),
 )  # fmt: skip
 
-# Other names of a setting, which Kafka has too.
+SUPPORTED = {setting.name: setting for setting in SETTINGS}
+
+# Kafka's second names of a setting.
 ALIASES = {"log.dir": "log.dirs", "broker.id": "node.id"}
 
 PROFILES: dict[str, dict[str, str]] = {
-    # Several brokers on one machine do not disturb each other: each has a free port and, without --data, a temporary directory.
+    # For several brokers on one machine: each has a free port and, without --data, a temporary directory.
     "test": {
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "group.initial.rebalance.delay.ms": "0",
@@ -406,7 +408,7 @@ TEMPORARY_PROFILES = ("test",)
 
 
 class Guard(NamedTuple):
-    """A Kafka setting for a protection or guarantee that does not exist here; `harmless` accepts values that ask for none."""
+    """A Kafka setting for a protection or guarantee that does not exist here; `harmless` accepts the values that require neither."""
 
     harmless: Callable[[str], bool]
     reason: str
@@ -420,9 +422,9 @@ def is_empty(value: str) -> bool:
     return not value
 
 
-NO_ACCESS_CONTROL = "there is no access control here: whoever reaches the port may do everything"
+NO_ACCESS_CONTROL = "there is no access control here: every client that reaches the port may do everything"
 NO_REPLICAS = "there is one copy of the data here, so more than 1 cannot be promised"
-NO_PLUGINS = "Java plug-ins are not run here, so what this one forbids would be allowed"
+NO_PLUGINS = "Java plug-ins are not run here, so requests that this plug-in forbids would be allowed"
 NO_LOG_FLUSH = "topic data is flushed by the operating system here, so this cannot be promised"
 
 GUARDS: dict[str, Guard] = {
@@ -430,7 +432,7 @@ GUARDS: dict[str, Guard] = {
     "super.users": Guard(is_empty, NO_ACCESS_CONTROL),
     "allow.everyone.if.no.acl.found": Guard(lambda value: value in ("", "true"), NO_ACCESS_CONTROL),
     "principal.builder.class": Guard(lambda value: not value or value.endswith(".DefaultKafkaPrincipalBuilder"), NO_ACCESS_CONTROL),
-    "security.inter.broker.protocol": Guard(lambda value: value == "PLAINTEXT", "only PLAINTEXT is spoken here, without any protection"),
+    "security.inter.broker.protocol": Guard(lambda value: value == "PLAINTEXT", "only PLAINTEXT is supported, without any protection"),
     "security.providers": Guard(is_empty, "connections are not encrypted here"),
     "delegation.token.secret.key": Guard(is_empty, "clients do not authenticate here"),
     "connections.max.reauth.ms": Guard(lambda value: value == "0", "clients do not authenticate here"),
@@ -451,6 +453,6 @@ GUARDED_PREFIXES = {
     "sasl.": "clients do not authenticate here",
 }
 
-# Prefixes of settings that Kafka's plug-ins define, so that no list of names exists.
-FREE_PREFIXES = ("config.providers.", "metrics.jmx.", "rsm.config.", "rlmm.config.")
+# Prefixes of settings that Kafka's plug-ins define: no list of their names exists.
+OPEN_ENDED_PREFIXES = ("config.providers.", "metrics.jmx.", "rsm.config.", "rlmm.config.")
 LISTENER_PREFIX = "listener.name."

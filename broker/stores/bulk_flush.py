@@ -27,7 +27,7 @@ Begun = list[tuple[Flusher, Done, Flush]]
 
 class BulkFlusher:
     def __init__(self, workers: Workers, disk: Disk, folder: str, at_once: int, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """`workers`: THREADS of them. `at_once`: most logs being flushed at a time; each keeps files open."""
+        """`workers`: THREADS threads. `at_once`: the most logs to flush at a time; each keeps files open."""
         self.workers = workers
         self._monotonic = monotonic
         self._at_once = at_once
@@ -35,7 +35,7 @@ class BulkFlusher:
         self._folder = folder if isinstance(disk, OsDisk) else ""
 
     def flush(self, flushers: list[Flusher], done: Done | None) -> None:
-        """Call `done` for each log; without `done`, report a failure to the log's owner."""
+        """Flush the logs and call `done` for each; without `done`, report failures to the logs' owners."""
         if len(flushers) >= SYNCFS_LOGS_MIN and self._folder:
             ends = [flusher.log.next_offset for flusher in flushers]
             self.workers.submit(partial(sync_file_system, self._folder), partial(self._synced, flushers, ends, done))
@@ -106,37 +106,37 @@ def flush_in_parts(workers: Workers, threads: int, wanted: Sequence[tuple[Flushe
     At most `at_once` logs are flushed together; the rest follow when these are done.
     """
     begun: Begun = []
-    later = 0
+    taken = 0
     for flusher, done in wanted:
         if len(begun) == at_once:
             break
-        later += 1
+        taken += 1
         flush = flusher.begin(done)
         if flush is not None:
             begun.append((flusher, done, flush))
     parts = [begun[number::threads] for number in range(min(threads, len(begun)))]
-    parts_left = [len(parts)]
+    unfinished = [len(parts)]  # a list: shared by the callbacks
     for part in parts:
-        finish = partial(_finish, part, parts_left, partial(flush_in_parts, workers, threads, wanted[later:], at_once))
+        finish = partial(_finish, part, unfinished, partial(flush_in_parts, workers, threads, wanted[taken:], at_once))
         try:
             workers.submit(partial(run_all, [flush for _, _, flush in part]), finish)
-        except Exception as error:  # for example, no thread could be started: these flushes failed
+        except Exception as error:  # for example, no thread could be started
             failed(flush_in_parts, error)
             finish([error] * len(part))
 
 
-def _finish(part: Begun, parts_left: list[int], flush_rest: Callable[[], None], results: list[Exception | None]) -> None:
-    parts_left[0] -= 1
+def _finish(part: Begun, unfinished: list[int], flush_next: Callable[[], None], results: list[Exception | None]) -> None:
+    unfinished[0] -= 1
     try:
         for (flusher, done, flush), result in zip(part, results, strict=True):
             run(flusher.flushed, flush, done, result)
     finally:
-        if not parts_left[0]:
-            flush_rest()
+        if not unfinished[0]:
+            flush_next()
 
 
 def sync_file_system(folder: str) -> bool:
-    """Sync the file system that holds the folder; False where the system cannot confirm it."""
+    """Sync the file system of the folder; returns False if the operating system cannot confirm it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return bool(ctypes.CDLL(None).syncfs(descriptor) == 0)

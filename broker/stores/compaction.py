@@ -35,8 +35,8 @@ ROLL_UNFLUSHED_BYTES_MAX = 1 << 20  # a roll flushes in the loop's thread: at mo
 ROLL_TRIES = 5  # attempts to roll without a flush, before a roll flushes
 RETRY_SECONDS_MIN = 30.0
 RETRY_SECONDS_MAX = 3600.0
-NICENESS = 10  # a tenth of a busy processor; at 19 it would be a sixtieth, too little to hold the bound
-NICENESS_LATE = 5  # above twice the bound
+NICENESS = 10  # a tenth of a busy processor; 19 would be a sixtieth, too little to keep the dirty bytes below the bound
+NICENESS_LATE = 5  # when the dirty bytes are above twice the bound
 CANCELLED = "the log was repaired, deleted or released meanwhile"
 BYTES_PER_SECOND_MIN = 1 << 20  # a slower compaction counts as hung
 
@@ -60,11 +60,11 @@ class CompactionSettings(NamedTuple):
 
     segment_bytes: int
     delete_retention_ms: int
-    producers: dict[int, int] | None  # producer id -> base offset of its last batch, which must stay even if empty; None: all
+    producers: dict[int, int] | None  # producer id -> base offset of its last batch, which stays even if empty; None: of all producers
 
 
 class CompactedLog:
-    """An internal log with compaction, and what is known of its last compaction."""
+    """An internal log that is compacted, and the state of its compaction."""
 
     def __init__(self, id: LogId, log: Log, flush: Callable[[Callable[[Any], None]], None], failed: Callable[[AppendFailed], None]) -> None:
         self.id = id
@@ -117,7 +117,7 @@ class Cleaning:
         self._cancelled = False  # its compaction was cancelled
         self._process: asyncio.Task[Report] | None = None  # the child process that compacts it
         self._watched: dict[LogId, CompactedLog] = {}
-        self._kept: dict[LogId, tuple[Log, int, Callable[[AppendFailed], None]]] = {}
+        self._retained: dict[LogId, tuple[Log, int, Callable[[AppendFailed], None]]] = {}  # with retention time and failure callback
         self._rolling: CompactedLog | None = None
         self._task: asyncio.Task[None] | None = None
         self._housekeeping: asyncio.Task[None] | None = None
@@ -127,13 +127,13 @@ class Cleaning:
     def watch(self, id: LogId, log: Log, flush: Callable[[Callable[[Any], None]], None], failed: Callable[[AppendFailed], None]) -> None:
         """Compact this log when it is due. `flush` flushes it; `failed` is called when it must be repaired."""
         watched = CompactedLog(id, log, flush, failed)
-        known = self._watched.get(id)
-        watched.clean_to = known.clean_to if known is not None else min(self._directory.cleaner_points.get(id, 0), log.next_offset)
+        before = self._watched.get(id)
+        watched.clean_to = before.clean_to if before is not None else min(self._directory.cleaner_points.get(id, 0), log.next_offset)
         self._watched[id] = watched
 
     def retain_log(self, id: LogId, log: Log, retention_ms: int, failed: Callable[[AppendFailed], None]) -> None:
         """Drop whole segments older than `retention_ms`; with -1 only the common size limit applies."""
-        self._kept[id] = (log, retention_ms, failed)
+        self._retained[id] = (log, retention_ms, failed)
 
     def clean_topics(self, topics: TopicLogs) -> None:
         """Compact topic logs too, from now on."""
@@ -144,7 +144,7 @@ class Cleaning:
         watched = self._watched.pop(id, None)
         if watched is not None:
             self.cancel(watched.log)
-        self._kept.pop(id, None)
+        self._retained.pop(id, None)
         if self._rolling is not None and self._rolling.id == id:
             self._rolling = None
 
@@ -166,7 +166,7 @@ class Cleaning:
         return max(self.rules.dirty_bytes_min, self.live_bytes)
 
     async def stop(self) -> None:
-        """Stop for good; a compaction in progress is cancelled or completed, never half done."""
+        """Stop; a compaction in progress is cancelled or completed, never half done."""
         self._timer.cancel()
         self._rolling = self._topics = self._topics_scan = None
         tasks = [task for task in (self._task, self._housekeeping) if task is not None]
@@ -401,53 +401,55 @@ class Cleaning:
     # Housekeeping: retention by time and size, recovery points.
 
     def _too_many_notes(self) -> bool:
-        return 0 <= self.rules.notes_bytes_max < sum([kept.size for kept, _, _ in self._kept.values()])
+        return 0 <= self.rules.notes_bytes_max < sum([retained.size for retained, _, _ in self._retained.values()])
 
     async def _housekeep(self) -> None:
         try:
-            for id, (kept, retention_ms, failed) in list(self._kept.items()):
-                await self._drop_old(id, kept, retention_ms, failed)
+            for id, (retained, retention_ms, failed) in list(self._retained.items()):
+                await self._drop_old(id, retained, retention_ms, failed)
             while self._too_many_notes() and await self._drop_largest():
                 pass
-            logs = {id: watched.log for id, watched in self._watched.items()} | {id: kept for id, (kept, _, _) in self._kept.items()}
+            logs = {id: watched.log for id, watched in self._watched.items()} | {id: retained for id, (retained, _, _) in self._retained.items()}
             points = {(id.name, id.partition): log.flushed_offset for id, log in logs.items()}
             await self._in_worker(partial(self._directory.checkpoint, points), self._checkpoint_worker)
         except OSError as error:
             log.warning("housekeeping failed", reason=str(error))
 
-    async def _drop_old(self, id: LogId, kept: Log, retention_ms: int, failed: Callable[[AppendFailed], None]) -> None:
+    async def _drop_old(self, id: LogId, retained: Log, retention_ms: int, failed: Callable[[AppendFailed], None]) -> None:
         now = self._now()
-        if not kept.usable or now < 0 or retention_ms < 0:
+        if not retained.usable or now < 0 or retention_ms < 0:
             return
         try:
-            bases = kept.drop_old(now, round(self._loop.time() * 1000), retention_ms)
+            bases = retained.drop_old(now, round(self._loop.time() * 1000), retention_ms)
         except AppendFailed as failure:
             failed(failure)
             return
-        await self._dropped(id, kept, bases)
+        await self._remove_dropped(id, retained, bases)
 
     async def _drop_largest(self) -> bool:
-        """Drop the first segment of the largest log with a retention time; returns whether there was one."""
-        usable = [(kept.size, id) for id, (kept, _, _) in self._kept.items() if kept.usable]
+        """Drop the first segment of the largest log with a retention time; returns whether a segment was dropped."""
+        usable = [(retained.size, id) for id, (retained, _, _) in self._retained.items() if retained.usable]
         if not usable:
             return False
         id = max(usable)[1]
-        kept, _, failed = self._kept[id]
+        retained, _, failed = self._retained[id]
         try:
-            if len(kept.closed) == 0 and not kept.roll(ROLL_UNFLUSHED_BYTES_MAX):
+            if len(retained.closed) == 0 and not retained.roll(ROLL_UNFLUSHED_BYTES_MAX):
                 return False
-            bases = kept.drop_first()
+            bases = retained.drop_first()
         except AppendFailed as failure:
             failed(failure)
             return False
-        await self._dropped(id, kept, bases)
+        await self._remove_dropped(id, retained, bases)
         return bool(bases)
 
-    async def _dropped(self, id: LogId, kept: Log, bases: list[int]) -> None:
+    async def _remove_dropped(self, id: LogId, retained: Log, bases: list[int]) -> None:
+        """Remove the files of dropped segments, and store the new start offset of the log."""
         if bases:
-            log.info("old segments dropped", log=str(id), segments=len(bases), start_offset=kept.start_offset)
-            await self._in_worker(partial(remove_deleted, self._disk, kept.folder, bases))
-            await self._in_worker(partial(self._directory.checkpoint_starts, {(id.name, id.partition): kept.start_offset}), self._checkpoint_worker)
+            log.info("old segments dropped", log=str(id), segments=len(bases), start_offset=retained.start_offset)
+            await self._in_worker(partial(remove_deleted, self._disk, retained.folder, bases))
+            starts = {(id.name, id.partition): retained.start_offset}
+            await self._in_worker(partial(self._directory.checkpoint_starts, starts), self._checkpoint_worker)
 
     async def _in_worker(self, work: Callable[[], T], workers: Workers | None = None) -> T:
         """Run blocking work in a worker thread and return or raise its result; when cancelled, wait for the work to end."""

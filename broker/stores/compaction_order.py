@@ -40,7 +40,7 @@ class Partition(Protocol):
     """A partition of a topic (`broker.topics.partition`)."""
 
     error: int
-    log: Readable  # a `Log`, where it is in this store
+    log: Readable  # a `Log` if it is in this store
     producers: Producers
 
     @property
@@ -83,7 +83,7 @@ class TopicLogs:
     def scan(self, now: int, time: float) -> Iterator[None]:
         """Scan all logs, one step per iteration, for `next_due`."""
         known: dict[LogId, Cleaned] = {}  # without logs that no longer exist
-        found: list[Due] = []
+        due_logs: list[Due] = []
         cost = 0
         for partition in self._partitions():
             cost += 1
@@ -93,13 +93,13 @@ class TopicLogs:
                 if cleaned.not_before <= time and cleaned.log.usable:
                     due = _due(partition, cleaned, now)
                     if due is not None:
-                        found.append(due)
+                        due_logs.append(due)
             if cost >= STEP_COST:
                 cost = 0
                 yield
         self._known = known
-        found.reverse()  # of equally urgent logs the first found is compacted first
-        self._due = sorted(found, key=attrgetter("urgency"))
+        due_logs.reverse()  # equally urgent logs are compacted in the order of the scan
+        self._due = sorted(due_logs, key=attrgetter("urgency"))
 
     def _cleaned(self, partition: Partition, log: Log) -> Cleaned:
         cleaned = self._known.get(partition.id)
@@ -110,9 +110,9 @@ class TopicLogs:
     def next_due(self, now: int) -> Due | None:
         """Pop the most urgent log that the last scan found and that is still due."""
         while self._due:
-            found = self._due.pop()
-            if self.has(found.partition) and found.cleaned.log.usable and found.partition.settings.compact:
-                due = _due(found.partition, found.cleaned, now)
+            scanned = self._due.pop()
+            if self.has(scanned.partition) and scanned.cleaned.log.usable and scanned.partition.settings.compact:
+                due = _due(scanned.partition, scanned.cleaned, now)
                 if due is not None:
                     return due
         return None
@@ -126,7 +126,7 @@ class TopicLogs:
 def _due(partition: Partition, cleaned: Cleaned, now: int) -> Due | None:
     log, settings = cleaned.log, partition.settings
     if cleaned.clean_to > log.last_base:
-        cleaned.clean_to = 0  # a crash cut the log below the checkpoint, which is therefore void
+        cleaned.clean_to = 0  # a crash cut the log below the checkpoint, which is no longer valid
     if cleaned.clean_to == log.last_base:
         return None
     if settings.min_compaction_lag_ms > 0:
@@ -135,13 +135,10 @@ def _due(partition: Partition, cleaned: Cleaned, now: int) -> Due | None:
         segments, end = log.closed, log.last_base
     if cleaned.clean_to >= end:
         return None
-    whole = sum(segment.size for segment in segments)
-    dirty = sum(
-        segment.size
-        for segment, behind in zip(segments, [*(segment.base for segment in segments[1:]), end], strict=True)
-        if behind > cleaned.clean_to
-    )
-    ratio = dirty / whole if whole else 0.0
+    ends = [*(segment.base for segment in segments[1:]), end]
+    total = sum(segment.size for segment in segments)
+    dirty = sum(segment.size for segment, segment_end in zip(segments, ends, strict=True) if segment_end > cleaned.clean_to)
+    ratio = dirty / total if total else 0.0
     if dirty and (first := log.first_timestamp_since(cleaned.clean_to)) >= 0 and now - first > settings.max_compaction_lag_ms:
         return Due(partition, cleaned, segments, end, 1.0 + ratio)
     return Due(partition, cleaned, segments, end, ratio) if ratio > settings.min_cleanable_dirty_ratio else None

@@ -11,19 +11,18 @@ from storage.cleaner import Report
 
 REPORT_BYTES_MAX = 1 << 24
 
-
 # The command, the folder, the request, the process's niceness and its time limit in seconds.
 RunCleaner = Callable[[tuple[str, ...], str, bytes, int, float], Coroutine[Any, Any, Report]]
 
 
 class CleaningFailed(Exception):
-    """The compaction changed nothing and is tried again later."""
+    """The compaction failed without any change; it is repeated later."""
 
 
 async def run_cleaner(command: tuple[str, ...], folder: str, request: bytes, niceness: int, limit_seconds: float) -> Report:
     """Run the process and return its report. Raises CleaningFailed, or ValueError for a malformed report.
 
-    `folder` is on the command line only to be seen in process listings.
+    `folder` is on the command line only for process listings.
     """
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
@@ -35,7 +34,7 @@ async def run_cleaner(command: tuple[str, ...], folder: str, request: bytes, nic
             assert process.stdin is not None
             assert process.stdout is not None
             assert process.stderr is not None
-            process.stdin.write(request)  # stdin stays open: its end tells the cleaner that the broker died
+            process.stdin.write(request)  # stdin stays open: the cleaner ends when it is closed, as when the broker dies
             line, error_output = await asyncio.gather(process.stdout.read(), process.stderr.read())
             code = await process.wait()
     except TimeoutError:

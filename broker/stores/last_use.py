@@ -10,7 +10,7 @@ from functools import partial
 from broker.runtime.contain import Contained
 from broker.stores.local import LocalStore
 
-INTERVAL_SECONDS = 15.0  # well below STEP_MS of the clock: a restart within a minute of a kill keeps its trust
+INTERVAL_SECONDS = 15.0  # well below STEP_MS of the clock: after a restart within a minute of a kill the clock is trusted
 
 
 class LastUse:
@@ -20,10 +20,10 @@ class LastUse:
         self._store = store
         self._loop = loop
         self._now = now
-        self._note()
+        self._store_time()
 
-    def _note(self) -> None:
-        self._timer = self._loop.call_later(INTERVAL_SECONDS, Contained(self._note))
+    def _store_time(self) -> None:
+        self._timer = self._loop.call_later(INTERVAL_SECONDS, Contained(self._store_time))
         now = self._now()
         if now >= 0:
             self._store.checkpoint_worker.submit(partial(self._store.directory.note_use, now), _ignore)

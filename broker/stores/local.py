@@ -46,7 +46,7 @@ from storage import (
     describe_error,
 )
 from storage.directory import OWNERS_FILE
-from storage.turn_format import Lost, NewerTurns
+from storage.turn_format import Kept, Lost, NewerTurns
 from storage.turn_log import PREFIX, Leftover
 
 FLUSH_THREADS = 4
@@ -75,12 +75,12 @@ class Cleaner(Protocol):
 
 
 class Inherited(NamedTuple):
-    """What is known of a log before it is opened."""
+    """The state in which the last writer left a log, read before it is opened."""
 
-    recovery_point: int  # damage before it is not what a power failure leaves
+    recovery_point: int  # records before it were flushed: damage there is not caused by a power failure
     start_offset: int  # records before it were deleted
-    clean: bool  # closed in order: nothing has to be checked
-    leftover: Leftover  # batches that a crash may have kept from the log
+    clean: bool  # closed in order: no check is needed
+    leftover: Leftover  # the `turns.N` files, with batches that a crash may have lost from the log
 
 
 class SingleNodeView:
@@ -109,13 +109,13 @@ class LocalStore:
         random_bytes: RandomBytes = os.urandom,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`log_files_max`: the most log files to keep open. `new_workers`: starts threads (the loop, how many, whether they yield)."""
+        """`log_files_max`: the most log files to keep open. `new_workers` gets the loop, the number of threads and whether they yield."""
         self.loop = loop
         self._loop_thread = threading.get_ident()
         self._rules = Rules(config.offsets_flush, config.offsets_flush_interval_ms / 1000)
         self._segment_bytes = config.offsets_topic_segment_bytes
         self.disk = disk or OsDisk()
-        # The epochs of logs that nodes had before this broker was alone: clients refuse a lower leader epoch.
+        # The epochs of logs that several nodes owned before this single broker: clients refuse a lower leader epoch.
         self._epoch_before: Callable[[LogId], int] = lambda id: 0
         self._close_epochs: Callable[[], None] = lambda: None
         self.directory = self._open_directory(config, partial(fresh_cluster_id, random_bytes))
@@ -126,7 +126,7 @@ class LocalStore:
         if isinstance(self.disk, OsDisk):
             self.disk.make_room = self._close_idle_files
         self.workers = new_workers(loop, FLUSH_THREADS, False)
-        self.background_flusher = new_workers(loop, 1, True)  # for flushes that no reply waits for
+        self.background_flusher = new_workers(loop, 1, True)  # for flushes for which no reply waits
         self.topic_workers = new_workers(loop, TOPIC_THREADS, False)
         self.bulk_flusher = BulkFlusher(new_workers(loop, CLOSING_THREADS, False), self.disk, self.directory.path, self._at_once, monotonic)
         self.checkpoint_worker = new_workers(loop, 1, False)  # one thread: checkpoints are written one after another
@@ -147,8 +147,7 @@ class LocalStore:
             self.directory.close()
             raise StartError(f"data directory {self.directory.path}: {PREFIX}N: {newer}", ExitCode.DATA) from newer
         for path, piece in self.turn_flushes.leftover.damage:
-            reason = piece.reason if isinstance(piece, Lost) else f"a batch of {piece.name} is not what was written"
-            log.error("log of turns is damaged", file=path, position=piece.position, reason=reason)
+            log_turn_damage(path, piece)
 
     def _open_directory(self, config: Config, new_id: Callable[[], str]) -> DataDirectory:
         path = os.path.abspath(config.data_directory)
@@ -164,7 +163,7 @@ class LocalStore:
         directory = open_directory(open_it)
         try:
             if self.disk.exists(f"{path}/{OWNERS_FILE}"):
-                from storage.owners import OwnerTable  # most brokers never have one
+                from storage.owners import OwnerTable  # not needed by most brokers
 
                 table = OwnerTable(cast(SharedDisk, self.disk), path)
                 self._epoch_before = lambda id: table.read(id).epoch
@@ -175,8 +174,8 @@ class LocalStore:
         return directory
 
     def _merge_nodes(self, path: str, node_id: int, holder: str) -> bool:
-        """Make a directory of several nodes this broker's; False: it is none."""
-        from storage.node_merge import is_shared, merge_nodes  # a broker that is alone needs it at most once
+        """Convert a data directory of several nodes for this broker; False: it is not such a directory."""
+        from storage.node_merge import is_shared, merge_nodes  # needed at most once
 
         if not is_shared(self.disk, path):
             return False
@@ -184,7 +183,7 @@ class LocalStore:
             merge_nodes(cast(SharedDisk, self.disk), path, node_id, holder)
         except OSError as error:
             raise DirectoryUnusable(f"data directory {path}: {error.strerror or error}") from error
-        log.info("the data directory of several nodes is this broker's now")
+        log.info("the data directory of several nodes was converted for this broker")
         return True
 
     def start(self, me: NodeInfo) -> None:
@@ -219,7 +218,7 @@ class LocalStore:
         return self.directory.log_folder(id.name, id.partition)
 
     def inherited(self, id: LogId) -> Inherited:
-        """What the process before this one left of the log. Called in any thread; raises OSError."""
+        """The state in which the previous process left the log. Called in any thread; raises OSError."""
         directory = self.directory
         return Inherited(
             directory.recovery_points.get(id, 0), directory.log_starts.get(id, 0), directory.clean, self.turn_flushes.leftover
@@ -227,7 +226,7 @@ class LocalStore:
 
     @property
     def data_path(self) -> str:
-        """Where the logs are."""
+        """The data directory."""
         return self.directory.path
 
     def _open_new(self, id: LogId) -> tuple[Log, Recovery] | Exception:
@@ -251,9 +250,9 @@ class LocalStore:
                 batch_copies=partial(leftover.batches_of, str(id)),
                 cut_damage=id.name == NOTES_LOG or (id.name == CONSUMER_OFFSETS and self._rules.flush != "always"),
             )
-            lacking = leftover.restore(str(id), opened) if id.name != NOTES_LOG else 0
-            if lacking:
-                log.info("log completed after a crash", log=str(id), batches=lacking)
+            restored = leftover.restore(str(id), opened) if id.name != NOTES_LOG else 0
+            if restored:
+                log.info("log completed after a crash", log=str(id), batches=restored)
             return opened, recovery
         finally:
             if handles is not self.handles:
@@ -293,7 +292,7 @@ class LocalStore:
             self.cleaning.flushed(log)
 
     def flushed_offsets(self) -> dict[tuple[str, int], int]:
-        """Up to where the broker's own logs are on the disk: damage before it is not what a power failure leaves."""
+        """The flushed offsets of the internal logs, which become their recovery points."""
         return {(id.name, id.partition): owned.log.flushed_offset for id, owned in self._logs.items() if owned.rules is not TOPIC_RULES}
 
     def forget(self, id: LogId) -> None:
@@ -314,7 +313,7 @@ class LocalStore:
         self.bulk_flusher.flush([owned.flusher for owned in self._logs.values() if _is_unflushed(owned)], None)
 
     def _reacquire(self, id: LogId, before: OpenLog, done: Acquired) -> None:
-        """Acquire a released log again: no other process can have written it."""
+        """Acquire a released log again: no other process can have written to it."""
 
         def recovered(failure: AppendFailed | None) -> None:
             if failure is not None:
@@ -382,7 +381,7 @@ class LocalStore:
         return ""
 
     def unchecked(self) -> list[LogId]:
-        """Logs not opened since an unclean stop: the next start has to check them."""
+        """Logs that were not opened since a crash: the next start must check them."""
         if self.directory.clean:
             return []
         ids = map(log_id_of, self.disk.list(self.directory.path))
@@ -404,7 +403,7 @@ class LocalStore:
         self._flush_in_background(flushers, None)
 
     def _flush_in_background(self, flushers: list[Flusher], done: Done | None) -> None:
-        """Flush logs that no reply waits for; failures go to the logs' owners, every result to `done`."""
+        """Flush logs for which no reply waits; failures are reported to the logs' owners, every result to `done`."""
         callbacks = [partial(_call_both, flusher.report_failure, done) if done is not None else flusher.report_failure for flusher in flushers]
         flush_in_parts(self.background_flusher, 1, list(zip(flushers, callbacks, strict=True)), self._at_once)
 
@@ -420,7 +419,7 @@ class LocalStore:
             self.turn_flushes.add(appended)
         except Exception as error:
             failed(self._flush_appended, error)
-            for append in appended:  # some may be flushed already; a second callback has no effect
+            for append in appended:  # for those that are flushed already, a second callback has no effect
                 run(append.done, Undecided("a defect in this version"))
 
     def batch_copies(self, id: LogId) -> list[bytes]:
@@ -463,6 +462,11 @@ def _is_unflushed(owned: OpenLog) -> bool:
     return owned.rules is TOPIC_RULES and (log.flushed_offset < log.next_offset or not log.usable)
 
 
+def log_turn_damage(path: str, piece: Lost | Kept) -> None:
+    reason = piece.reason if isinstance(piece, Lost) else f"a batch of {piece.name} is damaged"
+    log.error("log of turns is damaged", file=path, position=piece.position, reason=reason)
+
+
 def log_id_of(name: str) -> LogId | None:
     """The log in a folder of this name; None: not a log folder."""
     match = _LOG_NAME.fullmatch(name)
@@ -470,7 +474,7 @@ def log_id_of(name: str) -> LogId | None:
 
 
 def open_directory(open_it: Callable[[str], DataDirectory]) -> DataDirectory:
-    """Open it with a text that describes this process; raises StartError."""
+    """Open the data directory with a text that describes this process; raises StartError."""
     holder = f"process {os.getpid()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
     try:
         directory = open_it(holder)

@@ -16,18 +16,18 @@ Gone = Callable[[int], None]
 
 
 class LiveNodes(Protocol):
-    """The port to the nodes that live, as one of them sees it. The system notices how each of them ends."""
+    """The port to the live nodes, as one of them uses it. The operating system detects the end of a node."""
 
     def take_mine(self) -> bool:
-        """Be there from now on; False: the process before is still being let go, or lives."""
+        """Become a live node; False: the previous process with this id lives, or its watchers have not released its file yet."""
         ...
 
     def write_mine(self, me: NodeInfo) -> None:
-        """Let the others know where this node listens."""
+        """Publish the addresses of this node."""
         ...
 
     def changed(self) -> bool:
-        """Whether a node may have come since the last look."""
+        """Whether a node may have arrived since the last `look`."""
         ...
 
     def look(self) -> list[NodeInfo]:
@@ -37,11 +37,11 @@ class LiveNodes(Protocol):
     def close(self) -> None: ...
 
 
-NewLiveNodes = Callable[[str, int, Gone], LiveNodes]  # the folder, this node, and what hears of each end
+NewLiveNodes = Callable[[str, int, Gone], LiveNodes]  # the folder, this node's id, and the callback for a node's end
 
 
 def node_ids(names: Iterable[str]) -> Iterator[int]:
-    """The nodes whose addresses are in files of these names."""
+    """The ids in these names of files with addresses."""
     for name in names:
         text, ending = os.path.splitext(name)
         if ending == ".json" and text.isdigit():
@@ -49,7 +49,7 @@ def node_ids(names: Iterable[str]) -> Iterator[int]:
 
 
 def read_node(id: int, text: str) -> NodeInfo:
-    """What the node wrote about itself. Raises ValueError or KeyError if it is something else."""
+    """Parse the file of a node. Raises ValueError or KeyError if it is malformed."""
     stored = json.loads(text)
     addresses = tuple((str(name), str(host), int(port)) for name, host, port in stored["addresses"])
     return NodeInfo(id, addresses, stored["rack"])
@@ -68,7 +68,7 @@ class NodeFiles:
         self._seen = -1  # modification time of the folder
 
     def take_mine(self) -> bool:
-        """Lock this node's file, unless watchers are still letting it go, or a process of the same id lives."""
+        """Lock this node's file, unless watchers have not released it yet, or a process with the same id lives."""
         if self._mine < 0:
             self._mine = os.open(f"{self._folder}/{self._me}.lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -85,7 +85,7 @@ class NodeFiles:
         os.replace(f"{path}.new", path)
 
     def changed(self) -> bool:
-        """Whether a node may have come since the last look; costs one system call."""
+        """Whether a node may have arrived since the last `look`; costs one system call."""
         return os.stat(self._folder).st_mtime_ns != self._seen
 
     def look(self) -> list[NodeInfo]:
@@ -122,7 +122,7 @@ class NodeFiles:
             return None
 
     def _watch(self, id: int, descriptor: int) -> None:
-        """Wait until the node's process has ended: then the system lets its lock go."""
+        """Wait until the node's process has ended: the operating system then releases its lock."""
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         os.close(descriptor)

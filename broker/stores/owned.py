@@ -23,7 +23,7 @@ class Rules(NamedTuple):
     flush_seconds: float = 0.0  # with `interval`
 
 
-TOPIC_RULES = Rules("never")  # the operating system writes topic data, as with Kafka
+TOPIC_RULES = Rules("never")  # the operating system flushes topic data, as with Kafka
 
 
 class Store(Protocol):
@@ -53,15 +53,13 @@ class Store(Protocol):
 
 
 def run_all(flushes: list[Flush]) -> list[Exception | None]:
-    """Run the flushes in a worker thread; the exception of each, or None."""
-    results: list[Exception | None] = []
-    for flush in flushes:
+    """Run the flushes, in a worker thread; returns the exception of each, or None."""
+    results: list[Exception | None] = [None] * len(flushes)
+    for index, flush in enumerate(flushes):
         try:
             flush.run()
         except Exception as error:
-            results.append(error)
-        else:
-            results.append(None)
+            results[index] = error
     return results
 
 
@@ -74,7 +72,7 @@ class Flusher:
         self.scheduled = False  # the store will flush it later
         self.failed: Callable[[AppendFailed], None] = lambda failure: None
         self.grown: Callable[[], None] | None = None  # called when more records became readable
-        # Everything below these is flushed, or in `turns.N` (safe) or on its way there (queued).
+        # Records below these offsets are flushed, or in `turns.N` (safe), or being written there (queued).
         self.safe_offset = 0
         self.queued_offset = 0
         self._store = store
@@ -94,7 +92,7 @@ class Flusher:
             self.flushed(flush, done, error)
 
     def begin(self, done: Done, closed: bool = False) -> Flush | None:
-        """A flush to run and then pass to `flushed`; None: `done` was queued for the next flush, or called with a failure."""
+        """Start a flush, to be run and then passed to `flushed`; None: `done` was queued for the next flush, or called with a failure."""
         if self.busy:
             self._next.append(done)
             self._next_closed &= closed
@@ -133,7 +131,7 @@ class Flusher:
         run(done, failure)
 
     def report_failure(self, failure: AppendFailed | None) -> None:
-        """Pass a failure to the log's present owner."""
+        """Report a failure to the log's current owner."""
         if failure is not None:
             self.failed(failure)
 
@@ -168,7 +166,7 @@ class OpenLog:
         """Try to write again; on success, cut the log back to the high watermark."""
         if self.log.busy:
             self._store.cancel_compaction(self.log)
-            done(AppendFailed("a flush or a compaction under way has not ended"))
+            done(AppendFailed("a flush or a compaction is still in progress"))
             return
         repair = self.log.start_repair(self.high_watermark, partial(self._store.batch_copies, self.id))
         after = partial(done, AppendFailed("a defect in this version"))
@@ -223,7 +221,7 @@ class LocalLog(OpenLog):
 
 
 def log_cut(recovery: Recovery) -> None:
-    """Log what the opening cut off the end of a log, if anything."""
+    """Log the bytes that the opening cut off the end of a log, if any."""
     if recovery.kept:
         log.error(
             "damaged end of a log cut off and kept",

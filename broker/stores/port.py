@@ -1,4 +1,4 @@
-"""What a broker asks of any of its stores, besides the ports of `storage.store`."""
+"""The port to a broker's store, in addition to the ports of `storage.store`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class BrokerStore(LogStore, Protocol):
 
     @property
     def data_path(self) -> str:
-        """Where the logs are, for people."""
+        """The place of the logs, for people."""
         ...
 
     def start(self, me: NodeInfo) -> None:
@@ -22,7 +22,7 @@ class BrokerStore(LogStore, Protocol):
         ...
 
     def unchecked(self) -> list[LogId]:
-        """Logs that are not open and may need what a crash left to be repaired."""
+        """Logs that have not been opened since a crash, and may have to be repaired."""
         ...
 
     def flush_topics(self) -> None:

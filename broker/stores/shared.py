@@ -1,8 +1,8 @@
 """A LogStore over a data directory that several nodes on one machine share; experimental.
 
-A log belongs to the node that holds its byte of the lock file. Taking a log over from a node that died is opening it after a crash: the
-same code reads its last segment, that node's checkpoints and that node's `turns.N`. The table of owners names that node until the new
-owner has opened the log, so that the next one finds the same if the new owner dies meanwhile.
+A log belongs to the node that holds the lock on its byte of the lock file. A node takes over the log of a dead node as a single broker
+opens a log after a crash: it reads the log's last segment and the dead node's checkpoints and `turns.N`. The table of owners names the
+dead node until the new owner has opened the log, so that yet another node would read the same if the new owner dies meanwhile.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
-from broker.logging.logs import log
 from broker.runtime.contain import Contained, run
 from broker.runtime.start import ExitCode, StartError
 from broker.runtime.workers import Workers
 from broker.settings.config import Config
-from broker.stores.local import LOG_FILES_MAX, Inherited, LocalStore, log_id_of, open_directory
+from broker.stores.local import LOG_FILES_MAX, Inherited, LocalStore, log_id_of, log_turn_damage, open_directory
 from broker.stores.node_files import NewLiveNodes, NodeFiles
 from broker.stores.owned import OpenLog
 from broker.stores.tokens import RandomBytes
@@ -45,14 +44,13 @@ from storage.checkpoints import LOG_STARTS, RECOVERY_POINTS, read_offset
 from storage.directory import CLEAN_FILE
 from storage.node_directory import NODES_FOLDER, SINGLE, NodeDirectory, node_folder
 from storage.owners import ALONE, DELETED, FREE, LOCKS_FILE, OWNED, OwnerTable, byte_of, closed_by, open_for
-from storage.turn_format import Lost
 from storage.turn_log import Leftover, turn_log_sizes
 
-START_SECONDS: Final = 5.0  # for other nodes to prepare the directory, and for watchers to let this node's file go
+START_SECONDS: Final = 5.0  # for other nodes to prepare the directory, and for watchers to release this node's file
 START_PAUSE_SECONDS: Final = 0.05
-LOOK_SECONDS: Final = 0.5  # between two looks for nodes that have come
+LOOK_SECONDS: Final = 0.5  # between two searches for new nodes
 BUSY_SECONDS: Final = 0.02
-PROBE_BYTE: Final = 1 << 62  # behind the bytes of all logs
+PROBE_BYTE: Final = 1 << 62  # after the bytes of all logs
 
 
 class SharedStoreView:
@@ -60,7 +58,7 @@ class SharedStoreView:
 
     def __init__(self, me: int, table: OwnerTable, held: set[LogId]) -> None:
         self.live: dict[int, NodeInfo] = {}
-        self.changes = 0  # of live nodes
+        self.changes = 0  # the number of changes of live nodes
         self._me = me
         self._table = table
         self._held = held
@@ -83,17 +81,17 @@ class SharedStoreView:
         return self._table.read(with_its_offsets(log)).epoch
 
     def since_ms(self, log: LogId) -> int:
-        """Since when the log's owner has it, in milliseconds since 1970."""
+        """When the log's owner acquired it, in milliseconds since 1970."""
         return self._table.read(with_its_offsets(log)).since_ms
 
 
 def with_its_offsets(id: LogId) -> LogId:
-    """Notes about groups go with the offsets of their partition, under one lock."""
+    """The log whose lock covers this one: notes about groups share the lock of their partition's offsets."""
     return LogId(CONSUMER_OFFSETS, id.partition) if id.name == NOTES_LOG else id
 
 
 class Opened(NamedTuple):
-    """A log that was opened for this node and may be used once the table says so."""
+    """A log that this node has opened, and may use once the table of owners names this node."""
 
     id: LogId
     epoch: int
@@ -124,10 +122,10 @@ class SharedStore(LocalStore):
         self._shared_disk = shared = disk or OsDisk()
         super().__init__(config, loop, shared, log_files_max, new_workers, random_bytes, monotonic)
         self._held: set[LogId] = set()
-        self._found: dict[LogId, Inherited] = {}  # of logs that are being opened
-        self._opened_logs: list[Opened] = []  # whose turn comes with the next write of the table
+        self._inherited: dict[LogId, Inherited] = {}  # of logs that are being opened
+        self._opened_logs: list[Opened] = []  # to be entered by the next write of the table
         self._announcing = False
-        self._leaving: dict[LogId, list[Callable[[], None]]] = {}  # being released, with what is called then
+        self._leaving: dict[LogId, list[Callable[[], None]]] = {}  # logs being released, and the callbacks after that
         self._opening_notes: set[LogId] = set()
         self._leftovers: dict[str, tuple[object, Leftover]] = {}  # of other nodes, by folder, with the sizes of the files
         self._leftovers_lock = threading.Lock()
@@ -137,17 +135,17 @@ class SharedStore(LocalStore):
             self._locks = shared.byte_locks(f"{self._root}/{LOCKS_FILE}")
             if not self._locks.work(PROBE_BYTE + self._node_id):
                 self.directory.close()
-                raise StartError(f"data directory {self._root}: its file system has no locks that several nodes need", ExitCode.DIRECTORY)
+                raise StartError(f"data directory {self._root}: several nodes need file locks, which its file system lacks", ExitCode.DIRECTORY)
             self._files = new_live_nodes(f"{self._root}/{NODES_FOLDER}", self._node_id, self._gone_in_thread)
             self._retry_at_start(self._take_my_file)
-            self._free_logs_of_before()
+            self._free_former_logs()
         except OSError as error:
             self.directory.close()
             raise StartError(f"data directory {self._root}: {error.strerror or error}", ExitCode.DIRECTORY) from error
         self._view = SharedStoreView(self._node_id, self._table, self._held)
 
-    def _free_logs_of_before(self) -> None:
-        """Nodes that did not see this one's end must not take it for the owner of what it had before."""
+    def _free_former_logs(self) -> None:
+        """Clear this node's former logs in the table: nodes that did not notice its end would still consider it their owner."""
         for id in self._table.logs_of(self._node_id):
             if self._locks.take(id):
                 self._table.free(id, self._node_id)
@@ -193,7 +191,7 @@ class SharedStore(LocalStore):
     # Nodes.
 
     def watch_nodes(self, changed: Callable[[int, bool], None]) -> None:
-        """`changed` hears of each node that comes (True) or goes (False)."""
+        """Call `changed` for each node that arrives (True) or ends (False)."""
         self._watcher = changed
         self._look_on_timer()
 
@@ -208,7 +206,7 @@ class SharedStore(LocalStore):
         done()  # the table is in memory that all nodes share
 
     def look_for_nodes(self) -> None:
-        """Find out now whether nodes have come."""
+        """Search for new nodes now."""
         for node in self._files.look():
             self._view.live[node.id] = node
             self._view.changes += 1
@@ -248,10 +246,10 @@ class SharedStore(LocalStore):
         return epoch
 
     def _drop(self, id: LogId, writer: int | None = None) -> None:
-        """Let other nodes have the log."""
+        """Unlock the log, so that other nodes can acquire it."""
         if id in self._held:
             self._held.discard(id)
-            self._found.pop(id, None)
+            self._inherited.pop(id, None)
             slot = self._table.read(id)
             writer = slot.writer if writer is None else writer
             self._table.write(id, slot._replace(state=FREE, since_ms=self._wall_ns() // 1_000_000, writer=writer))
@@ -259,7 +257,7 @@ class SharedStore(LocalStore):
             self._locks.drop(byte_of(id))
 
     def inherited(self, id: LogId) -> Inherited:
-        """What the last writer left: this node, another node, or a broker that was alone."""
+        """The state in which the last writer left the log: this node, another node, or a single broker."""
         writer = self._table.read(with_its_offsets(id)).writer
         if writer == DELETED:
             return Inherited(0, 0, False, self.turn_flushes.leftover)
@@ -267,10 +265,10 @@ class SharedStore(LocalStore):
         point = read_offset(self.disk, f"{folder}/{RECOVERY_POINTS}", id)
         start = read_offset(self.disk, f"{folder}/{LOG_STARTS}", id)
         clean = self.disk.exists(f"{folder}/{CLEAN_FILE}") if writer == ALONE else writer < 0 and id.name != NOTES_LOG
-        found = Inherited(point, start, clean, self._leftover(folder))
+        inherited = Inherited(point, start, clean, self._leftover(folder))
         if id.name not in (CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG):
-            self._found[id] = found
-        return found
+            self._inherited[id] = inherited
+        return inherited
 
     def _leftover(self, folder: str) -> Leftover:
         """The `turns.N` files of a node, read again if they have changed."""
@@ -283,8 +281,7 @@ class SharedStore(LocalStore):
                 leftover = Leftover(self.disk, folder)
                 self._leftovers[folder] = sizes, leftover
                 for path, piece in leftover.damage:
-                    reason = piece.reason if isinstance(piece, Lost) else f"a batch of {piece.name} is not what was written"
-                    log.error("log of turns is damaged", file=path, position=piece.position, reason=reason)
+                    log_turn_damage(path, piece)
             return leftover
 
     def acquire(self, id: LogId, done: Acquired) -> None:
@@ -315,7 +312,7 @@ class SharedStore(LocalStore):
         done(result)
 
     def opens_notes(self, id: LogId) -> bool:
-        """Whether the notes that go with this log are being opened."""
+        """Whether the notes of this partition are being opened."""
         return LogId(NOTES_LOG, id.partition) in self._opening_notes
 
     def _acquired(self, id: LogId, epoch: int, done: Acquired, result: OwnedLog | HeldBy | Unreadable) -> None:
@@ -330,17 +327,17 @@ class SharedStore(LocalStore):
         self.announce(id, epoch, ready)
 
     def announce(self, id: LogId, epoch: int, ready: Callable[[Exception | None], None]) -> None:
-        """Call `ready` once the table says, safe against power loss, that this node writes the log from this epoch on."""
+        """Call `ready` once the table states, safe against power loss, that this node writes the log from this epoch on."""
         self._opened_logs.append(Opened(id, epoch, ready))
         if not self._announcing:
             self._announcing = True
             self.loop.call_soon(Contained(self._adopt))
 
     def _adopt(self) -> None:
-        """First this node's checkpoints have to be true for the logs, since the next owner will read them."""
+        """Write this node's checkpoints for the opened logs first, since the next owner will read them, then the table."""
         opened, self._opened_logs = self._opened_logs, []
-        found = {(log.id.name, log.id.partition): self._found.pop(log.id) for log in opened if log.id in self._found}
-        points = {partition: (one.recovery_point, one.start_offset) for partition, one in found.items()}
+        inherited = {(log.id.name, log.id.partition): self._inherited.pop(log.id) for log in opened if log.id in self._inherited}
+        points = {partition: (log.recovery_point, log.start_offset) for partition, log in inherited.items()}
         directory = self.directory
         assert isinstance(directory, NodeDirectory)
         self.checkpoint_worker.submit(partial(directory.adopt, points), partial(self._write_slots, opened))
@@ -365,11 +362,11 @@ class SharedStore(LocalStore):
             self._adopt()
         self._clear_turns()
         if not self.finishing:
-            for one in opened:
-                run(partial(one.ready, failure))
+            for log in opened:
+                run(partial(log.ready, failure))
 
     def cannot_use(self, id: LogId, failure: Exception) -> Unreadable:
-        """The table could not be written: close the log and let another node have it."""
+        """The table could not be written: close the log, so that another node can acquire it."""
         owned = self.owned(id)
         if owned is not None:
             owned.log.retire()
@@ -378,7 +375,7 @@ class SharedStore(LocalStore):
         return Unreadable(f"{self._root}: {failure}", False)
 
     def _clear_turns(self) -> None:
-        """Remove `turns.N` of this node's earlier life once each log in them was opened since, here or on another node."""
+        """Remove the `turns.N` files of this node's previous process once each of their logs was opened, here or on another node."""
         leftover = self.turn_flushes.leftover
         for name in leftover.names:
             id = log_id_of(name)
@@ -387,7 +384,7 @@ class SharedStore(LocalStore):
         self.turn_flushes.restored()
 
     def release(self, id: LogId, done: Callable[[], None]) -> None:
-        """Flush and close the log, and those that go with it; then other nodes may have it."""
+        """Flush and close the log, for offsets also their notes; then other nodes may acquire it."""
         waiting = self._leaving.get(id)
         if waiting is not None:
             waiting.append(done)
@@ -411,7 +408,7 @@ class SharedStore(LocalStore):
             self._drop(id, DELETED)
 
     def closed_in_order(self, id: LogId, logs: list[OpenLog], problem: str, done: Callable[[], None]) -> None:
-        """The log's files are closed, or could not be: let other nodes have it."""
+        """The log's files are closed, or `problem` prevented it: store its checkpoints and let other nodes acquire it."""
         points = {(owned.id.name, owned.id.partition): owned.log.flushed_offset for owned in logs if owned.log.flushed_offset}
         starts = {(owned.id.name, owned.id.partition): owned.log.start_offset for owned in logs if owned.log.start_offset}
 
@@ -453,7 +450,7 @@ class SharedStore(LocalStore):
 
 
 class _Release:
-    """One log, or the logs of one partition of groups, on the way to another node."""
+    """The release of one log, or of a partition's offsets and notes."""
 
     def __init__(self, store: SharedStore, id: LogId, logs: list[OpenLog], done: Callable[[], None]) -> None:
         self._store = store
@@ -477,7 +474,7 @@ class _Release:
             self._close()
 
     def _close(self) -> None:
-        """Close the files once nothing works in them."""
+        """Close the files once no flush or compaction uses them."""
         busy = self._id.name == CONSUMER_OFFSETS and self._store.opens_notes(self._id)
         for owned in self._logs:
             if owned.log.busy:
@@ -487,8 +484,8 @@ class _Release:
             self._store.loop.call_later(BUSY_SECONDS, Contained(self._close, self._done))
             return
         for owned in self._logs:
-            owned.log.claim()  # fences whatever still has the log
-            owned.log.retire()  # other nodes may put other files in the place of these
+            owned.log.claim()  # fences other users of the log object
+            owned.log.retire()  # other nodes may replace the files
             self._store.turn_flushes.forget(owned.flusher)
             self._store.drop(owned.id)
         self._store.bulk_flusher.close_logs([owned.log for owned in self._logs], self._closed)
@@ -526,6 +523,6 @@ class SharedTopicStore(LocalTopicStore):
             folder = self._directory.log_folder(*id)
             if self.exists(id) and self._belongs(folder, topic_id, claimed):
                 raise BlockingIOError("another node has its log open")
-            return  # that of a new topic of the same name
+            return  # the log of a new topic of the same name
         super().set_aside(id, topic_id, opened, claimed, delete_delay_ms)
         self._shared.drop_deleted(id)

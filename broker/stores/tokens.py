@@ -1,4 +1,4 @@
-"""Random ids: of topics and clusters, and in the names of files that are on their way in or out."""
+"""Random ids: of topics and clusters, and in the names of files that are being replaced or removed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def id_text(id: bytes) -> str:
 
 
 def fresh_cluster_id(random_bytes: RandomBytes = os.urandom) -> str:
-    """A random id that does not begin with a dash, which command lines take for an option."""
+    """A random id that does not begin with a dash, which command lines treat as an option."""
     while True:
         text = id_text(fresh_id(random_bytes))
         if not text.startswith("-"):

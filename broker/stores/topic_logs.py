@@ -68,11 +68,11 @@ class LocalTopicLog(OpenLog):
         self.log.segment_ms = segment_ms
 
     def retain(self, now: int, monotonic: int, limits: Limits) -> int:
-        kept = self.log
-        last_base = kept.last_base
-        kept.roll_if_old(monotonic, kept.segment_ms)
-        bases = kept.retain(now, monotonic, limits.retention_ms if now >= 0 else -1, limits.retention_bytes)
-        if kept.last_base != last_base:
+        log = self.log
+        last_base = log.last_base
+        log.roll_if_old(monotonic, log.segment_ms)
+        bases = log.retain(now, monotonic, limits.retention_ms if now >= 0 else -1, limits.retention_bytes)
+        if log.last_base != last_base:
             self._flush_closed()
         if bases:
             self._directory.loop.call_later(limits.delete_delay_ms / 1000, Contained(self._remove), bases)
@@ -85,13 +85,13 @@ class LocalTopicLog(OpenLog):
         """Remove the files, unless their topic was deleted: then the folder belongs to another log."""
         if self._directory.owned(self.id) is not self:
             return
-        kept = self.log
-        kept.at_work += 1
+        log = self.log
+        log.at_work += 1
 
         def removed(result: object) -> None:
-            kept.at_work -= 1
+            log.at_work -= 1
 
-        self._workers.submit(partial(self._remove_files, kept.folder, bases), removed)
+        self._workers.submit(partial(self._remove_files, log.folder, bases), removed)
 
     def _remove_files(self, folder: str, bases: list[int]) -> None:
         """Runs in a worker thread. Files that a compaction removed already are skipped."""
@@ -122,7 +122,7 @@ class LocalTopicStore:
         if self._store.finishing:
             return
         before = self._store.owned(id)
-        if before is not None:  # of a topic whose creation the registry could not store: its folder will be moved
+        if before is not None:  # the log of a topic whose creation the registry could not store: its folder will be moved
             before.log.retire()
             if before.log.busy:
                 self._store.cancel_compaction(before.log)
@@ -143,11 +143,11 @@ class LocalTopicStore:
         folder = self._directory.log_folder(*id)
         topic_id = id_text(topic.topic_id)
         try:
-            strayed = ""
+            stray_folder = ""
             if is_of_another_topic(self._disk, folder, topic_id):
                 if not checkpoints_cleared:
                     return None
-                strayed = set_folder_aside(self._disk, folder, self._store.fresh_token(), STRAY)
+                stray_folder = set_folder_aside(self._disk, folder, self._store.fresh_token(), STRAY)
             inherited = self._store.inherited(id)
             opened, recovery = Log.open(
                 handles,
@@ -160,7 +160,7 @@ class LocalTopicStore:
                 start_offset=inherited.start_offset,
                 producers=topic.producers,
             )
-            return strayed, opened, recovery
+            return stray_folder, opened, recovery
         finally:
             if handles is not self._store.handles:
                 handles.close()
@@ -174,7 +174,7 @@ class LocalTopicStore:
         self._add_opened(id, done, self._store.check_opened(id, result[1:] if isinstance(result, tuple) else result))
 
     def _checkpoints_cleared(self, id: LogId, topic: TopicInfo, done: Opened, result: object) -> None:
-        """Set the other topic's folder aside and open: no checkpoint entry of it can be mistaken for this log's."""
+        """Set the other topic's folder aside and open the log: its checkpoint entries can no longer be mistaken for this log's."""
         if isinstance(result, Exception):
             self._add_opened(id, done, Unreadable(describe_error(result, self._directory.path), False))
         else:
@@ -218,8 +218,8 @@ class LocalTopicStore:
             self._remove_later([moved], delete_delay_ms)
 
     def _belongs(self, folder: str, topic_id: bytes, claimed: bool) -> bool:
-        found = read_topic_id(self._disk, folder)
-        return found == id_text(topic_id) or (not found and not claimed)
+        stored = read_topic_id(self._disk, folder)
+        return stored == id_text(topic_id) or (not stored and not claimed)
 
     def forget_topics(self, ids: Collection[LogId], done: Done) -> None:
         self._store.checkpoint_worker.submit(partial(self._forget, ids), Contained(partial(_report, done)))
@@ -256,7 +256,7 @@ class LocalTopicStore:
         self._store.checkpoint_worker.submit(partial(self._directory.checkpoint_starts, offsets), partial(_report, done))
 
     def save_recovery_points(self, offsets: dict[tuple[str, int], int], done: Done) -> None:
-        """Save these, and those of the broker's own logs."""
+        """Save these recovery points, and those of the internal logs."""
         points = offsets | self._store.flushed_offsets()
         self._store.checkpoint_worker.submit(partial(self._directory.checkpoint, points), partial(_report, done))
 

@@ -48,7 +48,7 @@ class TurnFlushes:
         flush_in_background: Callable[[list[Flusher], Done], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Raises OSError. `flush_each`: flushes logs that replies wait for; `flush_in_background`: those without."""
+        """Raises OSError. `flush_each` flushes logs for which replies wait, `flush_in_background` other logs."""
         self.leftover = Leftover(disk, folder)
         self._disk = disk
         self._folder = folder
@@ -67,9 +67,9 @@ class TurnFlushes:
 
     def add(self, appended: list[Appended]) -> None:
         """Make the batches durable, then call `done` of each."""
-        separate = [append for append in appended if append.has_gap_before]
-        if separate:
-            self._flush_each(separate)
+        with_gap = [append for append in appended if append.has_gap_before]
+        if with_gap:
+            self._flush_each(with_gap)
             appended = [append for append in appended if not append.has_gap_before]
         if not self._writing and (len(appended) < LOGS_MIN or self._monotonic() < self._usable_from):
             self._flush_each(appended)
@@ -154,4 +154,4 @@ class TurnFlushes:
 
 
 def ignored(result: object) -> None:
-    """A file that stays does no harm: its logs have all of its batches."""
+    """Nothing to do if a file could not be removed: its logs have all of its batches."""

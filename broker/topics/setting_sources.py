@@ -8,16 +8,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, NOTES_SEGMENT_BYTES
-from broker.settings.config import RETENTION, ROLL, ROLL_JITTER, Config, shown
+from broker.settings.config import RETENTION, ROLL, ROLL_JITTER, Config, format_setting
 from broker.settings.kafka_names import KNOWN
-from broker.settings.table import ALIASES, SETTINGS
+from broker.settings.table import ALIASES, SUPPORTED
 from broker.topics.registry import Topic
 from broker.topics.settings import BROKER_FIELDS, TOPIC_SETTINGS
 
 # Source codes of DescribeConfigs.
 TOPIC, STATIC_BROKER, DEFAULT = 1, 4, 5
 
-HONOURED = {setting.name: setting for setting in SETTINGS}
 _UNITS = {names[0]: names for names in (RETENTION, ROLL, ROLL_JITTER)}  # the finest unit first; it overrides the others
 # Topic settings without effect here, and their broker settings.
 _SHOWN_ONLY = {
@@ -66,7 +65,7 @@ class SettingSources:
             field = BROKER_FIELDS.get(name)
             fallbacks = self._fallbacks_of(field.replace("_", ".") if field is not None else _SHOWN_ONLY.get(name))
             self._fallbacks[name] = fallbacks
-            effective = setting.default if field is None else shown(getattr(config, field))
+            effective = setting.default if field is None else format_setting(getattr(config, field))
             self._defaults[name] = (effective, fallbacks[0].source if fallbacks else DEFAULT)
 
     def _fallbacks_of(self, broker_name: str | None) -> tuple[Source, ...]:
@@ -110,9 +109,9 @@ class SettingSources:
 
 
 def _default(name: str) -> str | None:
-    setting = HONOURED.get(name)
+    setting = SUPPORTED.get(name)
     # Of a setting in several units only the coarsest has a default.
     if setting is not None and not any(name in names[:-1] for names in _UNITS.values()):
-        return shown(setting.default)
+        return format_setting(setting.default)
     default = KNOWN[name][1] if name in KNOWN else None
     return None if default == "-" else default

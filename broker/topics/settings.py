@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from broker.settings.config import Config, shown
+from broker.settings.config import Config, format_setting
 
 _INT = (-(1 << 31), (1 << 31) - 1)
 _LONG = (-(1 << 63), (1 << 63) - 1)
@@ -196,7 +196,7 @@ class LogSettings:
 
 def broker_defaults(config: Config) -> dict[str, str]:
     """The broker's defaults of topic settings, by the topic's name of the setting."""
-    return {name: shown(getattr(config, field)) for name, field in BROKER_FIELDS.items()}
+    return {name: format_setting(getattr(config, field)) for name, field in BROKER_FIELDS.items()}
 
 
 def log_settings(topic_settings: Mapping[str, str], defaults: Mapping[str, str]) -> LogSettings:

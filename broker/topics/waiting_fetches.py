@@ -50,7 +50,7 @@ class Waiting:
         self.over = False
         self._fetches = fetches
         self._connection = connection
-        connection.leave = self.end
+        connection.on_lost = self.end
         for partition in partitions:
             partition.waiters[self] = None
 
@@ -64,7 +64,7 @@ class Waiting:
         if self.over:
             return
         self.over = True
-        self._connection.leave = None
+        self._connection.on_lost = None
         for partition in self.partitions:
             partition.waiters.pop(self, None)
         self.partitions = ()

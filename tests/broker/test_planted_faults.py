@@ -34,7 +34,7 @@ CALLS_BACK = {"call_soon": 0, "call_later": 1, "call_at": 1, "call_soon_threadsa
 BARE = {
     ("broker/runtime/turn.py", "self._end"),
     ("broker/runtime/turn.py", "self._fire"),
-    ("broker/runtime/turn.py", "self._past_input"),
+    ("broker/runtime/turn.py", "self._advance_past_input"),
     ("broker/net/acceptor.py", "self._tasks.discard"),
     ("broker/stores/jetstream/claim.py", "self._step(step)"),  # makes a Contained
     ("broker/topics/partitions.py", "self._continue_deletion(served, remaining)"),  # the same
@@ -50,7 +50,7 @@ CALLED = {"end_turn", "advance", "move_deadlines", "write_piece", "release", "fa
 LOOPS_CALLS = ("data_received", "pause_writing", "resume_writing", "connection_lost")
 NOT_PLANTED = {
     "broker.net.connection:Connection.connection_lost",  # these must not fail: connections end there
-    "broker.net.dispatch:Constant.answer",
+    "broker.net.dispatch:ConstantReply.answer",
 }
 
 PLANTING = """\

@@ -89,21 +89,13 @@ def test_the_lock_ends_with_a_killed_process(tmp_path: Path) -> None:
         assert answered(client)
 
 
-def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        code, lines = failed_start("--listen", f"127.0.0.1:{port}", "--data", str(tmp_path / "data"))
-    assert code == ExitCode.LISTEN
-    assert lines == [f"tenure: cannot listen on 127.0.0.1:{port}: the port is taken by another process; end that one, or take another port with --listen HOST:PORT"]
-
-
-def test_a_single_taken_port_of_several_fails_the_start(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        listeners = f"listeners=PLAINTEXT://127.0.0.1:0,SECOND://127.0.0.1:{port}"
-        code, lines = failed_start("--data", str(tmp_path / "data"), "--set", listeners)
-    assert code == ExitCode.LISTEN
-    assert lines == [f"tenure: cannot listen on 127.0.0.1:{port}: the port is taken by another process; end that one, or take another port with --listen HOST:PORT"]
+@pytest.mark.parametrize("listeners", ["PLAINTEXT://127.0.0.1:{}", "PLAINTEXT://127.0.0.1:0,SECOND://127.0.0.1:{}"])
+def test_a_port_in_use_is_one_line(tmp_path: Path, listeners: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        code, lines = failed_start("--data", str(tmp_path / "data"), "--set", f"listeners={listeners.format(port)}", "--set", "num.partitions=3")
+    reason = "another process uses the port; stop that process, or choose another port with --listen HOST:PORT"
+    assert (code, lines) == (ExitCode.LISTEN, [f"tenure: cannot listen on 127.0.0.1:{port}: {reason}"])
 
 
 @pytest.mark.parametrize(

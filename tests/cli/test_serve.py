@@ -73,7 +73,7 @@ def test_changed_settings_and_notices_are_logged(serve: Callable[..., int], capf
         ("info", "setting"),
         ("info", "setting"),
         ("warning", "num.io.threads=9 (--set) has no effect here"),
-        ("warning", "PLAINTEXT://10.0.0.1:9092 can be reached from beyond this machine: whoever reaches the port may do everything"),
+        ("warning", "PLAINTEXT://10.0.0.1:9092 can be reached from other machines: every client that reaches the port may do everything"),
     ]
     assert {key: lines[1][key] for key in ("name", "value", "default", "source")} == {
         "name": "num.partitions",
@@ -162,12 +162,12 @@ def test_sigterm_before_the_broker_handles_signals_stops_it_and_removes_test_dat
     broker = """
 import time
 from broker.settings.report import log_settings
-from broker.runtime.start import asked_to_stop
+from broker.runtime.start import early_stop_signals
 
 
 def serve(config):
     print(config.data_directory, flush=True)
-    while not asked_to_stop:
+    while not early_stop_signals:
         time.sleep(0.01)
     return 0
 """

@@ -23,7 +23,7 @@ from protocol.apis import APIS
 from tests.support.headers import encode_request, response_header_version
 
 ANSWER_SECONDS = 10
-DESCRIPTORS = divide_descriptors(4_096, kept=1)
+DESCRIPTORS = divide_descriptors(4_096, always_open=1)
 
 
 class Announcing(Server):

@@ -174,7 +174,7 @@ def test_the_partition_count_of_the_offsets_topic_is_fixed_by_the_directory(last
     lasting.stop()
     broker = lasting.start("offsets.topic.num.partitions=7")
     assert described(lasting.port, "orders").group_state == "Stable"
-    ignored = "offsets.topic.num.partitions is ignored: the data directory was made with another number, and groups live by it"
+    ignored = "offsets.topic.num.partitions is ignored: the data directory was created with another number, which places its groups"
     broker.await_line(ignored)  # it is written in the background, perhaps after the first replies
     (line,) = entries(broker, ignored)
     assert (line["configured"], line["used"]) == (7, PARTITIONS)

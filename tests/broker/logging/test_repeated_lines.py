@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.logging.line_format import Render, json_line
-from broker.logging.repeated_lines import FOLLOWED_MAX, SECONDS_MAX, Repeats
+from broker.logging.repeated_lines import COUNTED_MAX, SECONDS_MAX, Repeats
 
 
 class Moment:
@@ -79,9 +79,9 @@ def test_exceptions_are_compared_by_location_not_message(repeats: Repeats) -> No
 
 
 def test_the_number_of_tracked_lines_is_limited(repeats: Repeats) -> None:
-    assert not any(repeats.repeated("warning", line(number=number)) for number in range(2 * FOLLOWED_MAX))
-    assert repeats.repeated("warning", line(number=FOLLOWED_MAX - 1))
-    assert not repeats.repeated("warning", line(number=FOLLOWED_MAX))
+    assert not any(repeats.repeated("warning", line(number=number)) for number in range(2 * COUNTED_MAX))
+    assert repeats.repeated("warning", line(number=COUNTED_MAX - 1))
+    assert not repeats.repeated("warning", line(number=COUNTED_MAX))
 
 
 def test_pending_counts_are_written_at_the_end(repeats: Repeats) -> None:

@@ -111,7 +111,7 @@ def test_a_reply_to_a_closed_connection_is_dropped(bench: Bench) -> None:
 
 def test_a_stopping_broker_answers_parked_requests_and_starts_no_new_ones(bench: Bench) -> None:
     bench.arrives(b"park", b"echo 1")
-    bench.connection.begin_nothing_more()
+    bench.connection.stop_requests()
     bench.arrives(b"echo 2")
     bench.connection.send(b"parked")
     bench.end_turn()
@@ -122,13 +122,13 @@ def test_a_stopping_broker_answers_parked_requests_and_starts_no_new_ones(bench:
 def test_a_stopping_broker_drains_the_socket(bench: Bench) -> None:
     bench.arrives(b"park", *[b"echo" + b"." * 300] * 5)
     assert not bench.wire.reading
-    bench.connection.begin_nothing_more()
+    bench.connection.stop_requests()
     assert bench.wire.reading
 
 
 def test_a_stopping_broker_closes_a_connection_after_its_last_reply(bench: Bench) -> None:
     bench.arrives(b"echo 1")
-    bench.connection.begin_nothing_more()
+    bench.connection.stop_requests()
     bench.connection.close_when_sent()
     assert bench.wire.open
     bench.wire.peer_reads_everything()

@@ -209,7 +209,7 @@ def test_thousands_of_hostile_frames_change_nothing(loop: str, count: int) -> No
         assert len(reasons(started)) - known > count // 4
         assert defects(started) == []
         transactions = "transactions are not served by this broker"  # once for each id
-        usual = {"setting", "listening", "connection closed", "data goes with this process", transactions}
+        usual = {"setting", "listening", "connection closed", "data is temporary: it is removed when this process ends", transactions}
         assert {entry["event"] for entry in entries(started)} <= usual
         with Client(started.port) as client:
             assert answered(client)

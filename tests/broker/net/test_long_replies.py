@@ -242,12 +242,12 @@ def test_bytes_received_after_a_long_reply_began_are_limited(desk: Desk) -> None
     desk.slow.takes = 1 << 40
     desk.slow.peer_reads_everything()
     assert not desk.slow.reading, "too much waits"
-    desk.connection.leave = None
+    desk.connection.on_lost = None
 
 
 def test_the_end_of_a_connection_is_reported_to_its_waiting_requests(desk: Desk) -> None:
     left: list[str] = []
     desk.arrives(b"fetch")
-    desk.connection.leave = lambda: left.append("left")
+    desk.connection.on_lost = lambda: left.append("left")
     desk.connection.connection_lost(None)
     assert left == ["left"]

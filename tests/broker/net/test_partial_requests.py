@@ -105,9 +105,9 @@ def test_a_closed_connection_releases_its_partial_bytes() -> None:
     for end in ends:
         bench = Bench()
         bench.connection.data_received(pack(">i", 4_000) + b"x" * 1_000)
-        assert bench.connection.host.partial.bytes == 1_004
+        assert bench.connection.host.partial_requests.bytes == 1_004
         end(bench)
-        assert bench.connection.host.partial.bytes == 0
+        assert bench.connection.host.partial_requests.bytes == 0
         assert bench.connection._framer.pending == 0
 
 

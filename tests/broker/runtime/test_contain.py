@@ -14,7 +14,7 @@ from broker.groups.journal import close_failed_reply
 from broker.net.long_replies import LongReplies
 from broker.runtime.clock import Clock
 from broker.runtime.contain import DEFECTS, Contained, Defects, broken, contained_task, run, uncontained
-from broker.runtime.turn import NEVER, REST_MS_MAX, REST_MS_MIN, Turn
+from broker.runtime.turn import NEVER, PAUSE_MS_MAX, PAUSE_MS_MIN, Turn
 from broker.topics.retention import Rounds
 from broker.topics.waiting_fetches import Fetches
 from coordinator.hold import Hold, Parts
@@ -145,7 +145,7 @@ def test_deadlines_go_on_after_the_clock_has_raised(
     monkeypatch.undo()
     assert (part.called, planted()) == ([], 1)
     for _ in range(4):
-        world.run(REST_MS_MIN / 1000 + 0.001)
+        world.run(PAUSE_MS_MIN / 1000 + 0.001)
     assert part.called.count("advance") >= 2
 
 
@@ -160,18 +160,18 @@ def test_an_actor_that_always_raises_is_called_less_often(world: World, planted:
     rests = 0
     spent = 0
     while spent < seconds * 1000:
-        spent += min(REST_MS_MIN << rests, REST_MS_MAX)
+        spent += min(PAUSE_MS_MIN << rests, PAUSE_MS_MAX)
         rests += 1
     assert rests - 1 <= planted() <= rests + 1
     bad.raising = ()
-    world.run(REST_MS_MAX / 1000)
+    world.run(PAUSE_MS_MAX / 1000)
     assert bad.called[-1] == "advance"
     assert bad.at == NEVER
     bad.raising, bad.at = ("advance",), world.clock.now
     before = planted()
     world.turn.wake_by(bad.at)
     world.run(0.001)
-    world.run(REST_MS_MIN / 1000 + 0.001)
+    world.run(PAUSE_MS_MIN / 1000 + 0.001)
     assert planted() - before == 2, "after it was well it rests as briefly as at first"
 
 
@@ -184,7 +184,7 @@ class Writer:
         self.ended = False
 
     @property
-    def writes_on(self) -> bool:
+    def can_write_piece(self) -> bool:
         return self.left > 0
 
     def write_piece(self, bytes_max: int) -> int:
@@ -213,7 +213,7 @@ class Waiter:
 
     def __init__(self, raising: str = "") -> None:
         self.raising = raising
-        self.leave: Any = None
+        self.on_lost: Any = None
         self.completed = self.ended = False
 
     def enough(self, grown: Any) -> bool:

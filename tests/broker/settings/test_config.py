@@ -180,7 +180,7 @@ def test_all_problems_are_reported_at_once(toml: Any) -> None:
         f"num.partitions=0 (file {path}): must be",
         f"log.level=loud (file {path}): must be",
         "--listen nowhere: the port is missing",
-        "--profile tset: there is no such profile; there is: test",
+        "--profile tset: there is no such profile; profiles: test",
         "group.max.size=none (--set): must be",
         "max.conections=5 (--set): there is no such setting; did you mean max.connections?",
         "ssl.protocol=TLSv1.3 (--set): connections are not encrypted here",
@@ -424,7 +424,7 @@ def test_the_finest_given_unit_of_a_setting_counts(settings: list[str], retentio
 
 
 def test_a_retention_of_0_is_refused() -> None:
-    assert problem(settings=["log.retention.hours=0"]).startswith("log.retention.hours=0 (--set): 0 would keep nothing")
+    assert problem(settings=["log.retention.hours=0"]).startswith("log.retention.hours=0 (--set): 0 would keep no record")
 
 
 def test_a_fraction_and_a_list_of_choices_have_their_limits() -> None:
@@ -432,7 +432,7 @@ def test_a_fraction_and_a_list_of_choices_have_their_limits() -> None:
     assert load_config(settings=["log.cleanup.policy=compact,delete"]).log_cleanup_policy == ("compact", "delete")
     for setting in ("log.cleaner.min.cleanable.ratio=1.5", "log.cleaner.min.cleanable.ratio=nan", "log.cleaner.min.cleanable.ratio=x"):
         assert problem(settings=[setting]).endswith("must be a number from 0 to 1")
-    assert problem(settings=["log.cleanup.policy=compact,keep"]).endswith("must name none but compact, delete")
+    assert problem(settings=["log.cleanup.policy=compact,keep"]).endswith("must contain only compact, delete")
 
 
 def test_the_default_of_a_policy_is_checked_as_the_policy_is() -> None:

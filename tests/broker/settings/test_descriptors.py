@@ -205,5 +205,5 @@ def test_the_default_connection_limit_fits_the_descriptor_limit(capsys: pytest.C
     assert with_connections(load_config(settings=["max.connections=500"]), shared, 1).max_connections == 500
     assert capsys.readouterr().out == ""
     assert with_connections(load_config(settings=["max.connections=5000"]), shared, 1 << 40).max_connections == 677
-    assert "max.connections is lowered to what the open-file limit allows" in capsys.readouterr().out
+    assert "max.connections is lowered to the open-file limit" in capsys.readouterr().out
     assert memory_bytes() > 1 << 26

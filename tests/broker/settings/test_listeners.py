@@ -112,9 +112,9 @@ def test_an_advertised_name_must_be_a_listener() -> None:
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
 def test_a_listener_with_a_security_protocol_is_refused(protocol: str) -> None:
     (problem,) = problems(f"listeners={protocol}://127.0.0.1:9093")
-    assert f"asks for {protocol}, which is not spoken here" in problem
+    assert f"needs {protocol}, which is not supported" in problem
     (problem,) = problems("listeners=A://127.0.0.1:9093", f"listener.security.protocol.map=a:{protocol.lower()}")
-    assert f"listener A asks for {protocol}" in problem
+    assert f"listener A needs {protocol}" in problem
 
 
 def test_a_map_may_name_protocols_that_no_listener_uses_but_must_name_every_listener() -> None:
@@ -139,14 +139,14 @@ def test_kafkas_controller_listeners_are_not_opened() -> None:
         ]
     )
     assert [listener.name for listener in config.listeners] == ["PLAINTEXT"]
-    assert "listener CONTROLLER://:9093 is not opened: controller.listener.names keeps it for a controller" in config.notices
+    assert "listener CONTROLLER://:9093 is not opened: controller.listener.names reserves it for a controller" in config.notices
     assert problems("controller.listener.names=PLAINTEXT")[0].endswith("there is nothing to listen on")
 
 
 def test_a_warning_says_that_a_listener_beyond_loopback_is_open_to_all() -> None:
     assert not load_config(listen=["localhost:1"]).notices
     (notice,) = load_config(listen=["A://127.0.0.1:1,B://10.0.0.1:2"]).notices
-    assert notice == "B://10.0.0.1:2 can be reached from beyond this machine: whoever reaches the port may do everything"
+    assert notice == "B://10.0.0.1:2 can be reached from other machines: every client that reaches the port may do everything"
 
 
 def test_a_wrong_address_does_not_hide_other_problems() -> None:

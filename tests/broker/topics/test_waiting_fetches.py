@@ -54,7 +54,7 @@ def test_an_append_is_answered_at_the_end_of_its_turn(desk: FetchDesk) -> None:
     (reply,) = desk.consumer.replies()
     assert partition_replies(reply) == [(0, 0, 3, SIZE), (1, 0, 1, SIZE)]
     assert no_fetch_waits(desk)
-    assert desk.consumer.connection.leave is None
+    assert desk.consumer.connection.on_lost is None
 
 
 def test_a_fetch_waits_for_min_bytes_over_all_partitions(desk: FetchDesk) -> None:

@@ -69,7 +69,7 @@ def test_a_password_is_never_shown() -> None:
 
 @pytest.mark.parametrize("text", ["a:1", "http://a", "nats://", "nats://a:x", "nats://a/b", "nats://a,,b"])
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"begins with|HOST:PORT"):
+    with pytest.raises(ValueError, match=r"begin with|HOST:PORT"):
         parse_servers(text)
 
 
