@@ -40,7 +40,7 @@ Commands that change something:
 
 On a terminal tables are coloured (not with `NO_COLOR`), and what changes something asks first. Piped, tables are plain and nobody is asked.
 With `--json` the output is JSON: one document, or one object per line for what streams. Times carry their zone. Exit codes are in
-[configuration.md](configuration.md#exit-codes).
+[configuration.md](configuration.md#what-do-the-exit-codes-mean).
 
 ## In scripts
 

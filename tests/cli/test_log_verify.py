@@ -83,7 +83,7 @@ def test_every_planted_problem_is_found(kind: str, name: str, plant: Plant, what
 def test_every_kind_of_problem_is_planted_and_explained() -> None:
     planted = {one.kind for one in PLANTED}
     assert planted == set(GO_ON) - {"being-written"}  # which needs a broker: test_log_live.py
-    page = (ROOT / "docs/logs.md").read_text().partition("## What verify finds")[2]
+    page = (ROOT / "docs/logs.md").read_text().partition("## What did verify find")[2]
     rows = re.findall(r"^\| `([a-z-]+)`( \(a warning\))? \|", page, re.MULTILINE)
     assert {kind for kind, _ in rows} == set(GO_ON)
     assert {kind for kind, warning in rows if warning} == WARNINGS

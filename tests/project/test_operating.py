@@ -191,7 +191,7 @@ def test_a_backup_is_made_and_restored_as_the_page_says(machine: Machine) -> Non
     machine.do("systemctl start tenure")
     create_topic(machine.port, "orders", 1)
     assert produce(machine.port, b"before") == 0
-    backup, restore, *_ = section("Backup and restore")
+    backup, restore, *_ = section("How do I back up and restore?")
     machine.do(backup)
     assert produce(machine.port, b"after") == 1
     machine.do(restore)
@@ -204,9 +204,9 @@ def test_a_damaged_log_is_treated_as_the_page_says(machine: Machine) -> None:
     create_topic(machine.port, "orders", 1)
     for number in range(3):
         assert produce(machine.port, b"%d" % number * 100) == number
-    machine.do(section("Backup and restore")[0])
+    machine.do(section("How do I back up and restore?")[0])
     segment = machine.data / "orders-0" / f"{0:020}.log"
-    look, restore, dump, _, _, move_away, save, *_ = section("A damaged log")
+    look, restore, dump, _, _, move_away, save, *_ = section("What do I do with a damaged log?")
 
     def damage() -> None:
         with segment.open("r+b") as file:
