@@ -22,6 +22,7 @@ from broker.stores.port import BrokerStore
 from broker.stores.shared import SharedStore, SharedTopicStore
 from broker.topics.deletions import Deletions
 from broker.topics.partitions import Partitions
+from broker.topics.producer_ids import ProducerIds
 from broker.topics.settings import broker_defaults
 from broker.wiring import Broker
 from coordinator import partition_of
@@ -149,6 +150,9 @@ class ClusterBroker(Broker):
             return False
         by_name = self.topics.by_name
         return any(topic.name and topic.name not in by_name for topic in request.topics or [] if version < ASKED_BY_ID_FROM or topic.name)
+
+    def _new_producer_ids(self) -> ProducerIds:
+        return self.cluster.producer_ids
 
     def _open_logs(self) -> None:
         """Nothing: this node opens logs as it acquires them (`Cluster.start`)."""

@@ -45,6 +45,7 @@ from broker.topics.end_offset_notes import EndOffsetNotes
 from broker.topics.late_batches import LateBatches
 from broker.topics.leaders import Leaders
 from broker.topics.partitions import Partitions
+from broker.topics.producer_ids import ProducerIds, RegistryIds
 from broker.topics.registry import Topics
 from broker.topics.retention import Retention
 from broker.topics.setting_sources import SettingSources
@@ -175,6 +176,9 @@ class Broker:
     def _new_deletions(self) -> Deletions:
         return Deletions(self.topics, self.registry, self.shards, self.partitions, self._loop, self._machine.monotonic)
 
+    def _new_producer_ids(self) -> ProducerIds:
+        return RegistryIds(self.topics, self.registry)
+
     def _open_logs(self) -> None:
         """Open the logs of groups and topics in the background."""
         self.deletions.resume(self.topics.deleted.values())
@@ -253,6 +257,7 @@ class Broker:
             shards=self.shards,
             topics=self.topics,
             registry=self.registry,
+            producer_ids=self._new_producer_ids(),
             setting_sources=SettingSources(config, node.id, store.data_path),
             partitions=self.partitions,
             deletions=deletions,

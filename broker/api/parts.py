@@ -19,6 +19,7 @@ from broker.topics.deletions import Deletions
 from broker.topics.late_batches import LateBatches
 from broker.topics.leaders import Leaders
 from broker.topics.partitions import Partitions
+from broker.topics.producer_ids import ProducerIds
 from broker.topics.registry import Topics
 from broker.topics.setting_sources import SettingSources
 from broker.topics.transactions import Transactions
@@ -44,6 +45,7 @@ class Parts:
 
     topics: Topics
     registry: Journal  # of the topics
+    producer_ids: ProducerIds
     setting_sources: SettingSources
     partitions: Partitions
     deletions: Deletions

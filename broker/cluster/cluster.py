@@ -15,6 +15,7 @@ from broker.cluster.messages import NODE_REQUESTS, Kind, log_ids, node_logs
 from broker.cluster.ownership import Ownership
 from broker.cluster.partitions import SharedPartitions
 from broker.cluster.peers import Peers
+from broker.cluster.producer_ids import ControllerIds
 from broker.cluster.registry import Changes, Registry
 from broker.cluster.routing import TOPIC_REGISTRY, Routing
 from broker.cluster.spreading import Spreading
@@ -31,6 +32,7 @@ from broker.runtime.contain import Contained
 from broker.runtime.start import ExitCode, StartError
 from broker.runtime.turn import Turn
 from broker.topics.leaders import NO_NODE
+from broker.topics.producer_ids import RegistryIds
 from broker.topics.registry import Topic, Topics
 from protocol.errors import ErrorCode
 from protocol.messages.node_requests import NodeRequest, NodeResponse
@@ -83,6 +85,7 @@ class Cluster:
         self._following = Following(me, loop, self.peers, self.registry, lambda: self.controller)
         self.follow = self._following.follow
         self.spreading = Spreading(me, loop, self.peers, self._nodes_to_notify, partial(self._request, Kind.REGISTRY_GREW), self._places.when_opened)
+        self.producer_ids = ControllerIds(me, loop, self.peers, lambda: self.controller, self._request, RegistryIds(topics, registry))
         self.forgetting = Forgetting(loop, turn, topics, self.registry, self._report_forgotten)
         self._started = False
         self.started_ms = 0
@@ -208,6 +211,9 @@ class Cluster:
                 return self.registry.answer(request)
             case Kind.FORWARD:
                 self.forwarding.answer(call, request)
+                return None
+            case Kind.PRODUCER_IDS:
+                self.producer_ids.answer(call)
                 return None
             case Kind.FORGOTTEN:
                 ids = request.body or b""

@@ -25,7 +25,6 @@ from protocol.messages.create_topics import CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.describe_configs import DescribeConfigsRequest
 from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.node_requests import NodeRequest, NodeResponse
 
@@ -33,9 +32,8 @@ RETRY_SECONDS: Final = 0.1  # while there is no controller, or it changes
 NOT_FORWARDED: Final = "its request could not be forwarded"
 GIVE_UP_SECONDS: Final = 10.0
 
-INIT_PRODUCER_ID: Final = InitProducerIdRequest.API_KEY
 DESCRIBE_CONFIGS: Final = DescribeConfigsRequest.API_KEY
-CONTROLLER_APIS: Final = (CreateTopicsRequest.API_KEY, DeleteTopicsRequest.API_KEY, CreatePartitionsRequest.API_KEY, INIT_PRODUCER_ID)
+CONTROLLER_APIS: Final = (CreateTopicsRequest.API_KEY, DeleteTopicsRequest.API_KEY, CreatePartitionsRequest.API_KEY)
 CONFIG_APIS: Final = (AlterConfigsRequest.API_KEY, IncrementalAlterConfigsRequest.API_KEY, DESCRIBE_CONFIGS)
 TOPIC_RESOURCE: Final = 2
 GROUP_RESOURCE: Final = 32
@@ -174,7 +172,7 @@ class Forwarding:
             arguments = call, request, node, handle, until
             self._loop.call_later(RETRY_SECONDS, Contained(self._forward, partial(call.connection.close, NOT_FORWARDED)), *arguments)
         elif not call.connection.closed:
-            call.fail(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if call.route.key == INIT_PRODUCER_ID else ErrorCode.REQUEST_TIMED_OUT)
+            call.fail(ErrorCode.REQUEST_TIMED_OUT)
 
     # Requests that other nodes forward.
 

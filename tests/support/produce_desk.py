@@ -24,6 +24,7 @@ from broker.topics.batch_checker import Job
 from broker.topics.batch_checker_process import Outcome, check_job
 from broker.topics.batch_checks import UNLIMITED
 from broker.topics.late_batches import LateBatches
+from broker.topics.producer_ids import RegistryIds
 from broker.topics.registry import Topic, Topics
 from broker.topics.settings import LogSettings, log_settings
 from broker.topics.transactions import Transactions
@@ -199,6 +200,7 @@ class Desk:
             authorizer=authorizer or AllowAll(),
             topics=self.topics,
             registry=self.registry,
+            producer_ids=RegistryIds(self.topics, self.registry),  # type: ignore[arg-type]
             partitions=self.partitions,
             transactions=self.transactions,
             allowance=allowance,

@@ -14,6 +14,7 @@ from broker.cluster.messages import NODE_API
 from broker.cluster.status import status
 from broker.cluster_wiring import ClusterBroker
 from broker.runtime.start import StartError
+from broker.topics.registry import PRODUCER_IDS_PER_BLOCK
 from coordinator import partition_of
 from protocol.batch import build_facts
 from protocol.errors import ErrorCode
@@ -32,6 +33,7 @@ from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProto
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.support.in_loop import AsyncClient, Served
@@ -414,10 +416,64 @@ async def test_a_node_says_itself_whether_it_is_draining(three: Nodes) -> None:
     await three.until(lambda: status(three.broker(second).cluster, three.broker(second).clock)["status.draining.nodes"] == str(third))
 
 
-async def test_producer_ids_of_all_nodes_differ(three: Nodes) -> None:
-    ids = [(await client.ask(InitProducerIdRequest(None, 1_000, -1, -1), 4)).producer_id for client in three.clients.values() for _ in range(20)]
-    assert len(set(ids)) == len(ids)
-    assert min(ids) >= 0
+async def producer_ids(client: AsyncClient, count: int) -> list[int]:
+    replies = [await client.ask(InitProducerIdRequest(None, 1_000, -1, -1), 4) for _ in range(count)]
+    assert not any(reply.error_code for reply in replies)
+    return [reply.producer_id for reply in replies]
+
+
+async def test_every_node_hands_out_producer_ids_of_a_block_of_its_own(three: Nodes) -> None:
+    ids = {id: await producer_ids(client, 20) for id, client in three.clients.items()}
+    assert all(found == list(range(found[0], found[0] + 20)) for found in ids.values())
+    assert {found[0] % PRODUCER_IDS_PER_BLOCK for found in ids.values()} == {0}
+    assert len({found[0] for found in ids.values()}) == 3
+    gone = three.controller
+    await three.stop(gone)
+    for id, client in three.clients.items():
+        assert await producer_ids(client, 1) == [ids[id][-1] + 1]  # without a controller
+    await three.start(gone)
+    assert (await producer_ids(three.clients[gone], 1))[0] >= max(map(max, ids.values()))
+
+
+async def ended(client: AsyncClient, known: int, epoch: int) -> tuple[int, int, int]:
+    """What a client of the leader epoch `known` hears about the end of `epoch`: error, epoch and offset."""
+    asked = OffsetForLeaderTopic("topic", [OffsetForLeaderPartition(0, known, epoch)])
+    (topic,) = (await client.ask(OffsetForLeaderEpochRequest(-1, [asked]), 4)).topics
+    (part,) = topic.partitions
+    return part.error_code, part.leader_epoch, part.end_offset
+
+
+async def test_ends_of_leader_epochs_are_known_over_changes_of_owner(three: Nodes) -> None:
+    await three.create(1, "topic", 1)
+    epochs: list[int] = []  # of the owners with records, and the offsets behind their last ones
+    ends: list[int] = []
+    for number in range(4):
+        (leader,) = await three.leaders(1, "topic")
+        partition = three.broker(leader).partitions.find("topic", 0)
+        assert partition is not None
+        epoch = partition.leader_epoch
+        client = three.clients[leader]
+        assert await ended(client, epoch, epoch) == (0, epoch, ends[-1] if ends else 0)  # it has written nothing yet
+        wrong_epochs = [(known, ErrorCode.FENCED_LEADER_EPOCH) for known in range(epoch)] + [(epoch + 1, ErrorCode.UNKNOWN_LEADER_EPOCH)]
+        for known, error in wrong_epochs:
+            assert (await ended(client, known, epoch))[0] == error
+            read = await client.ask(fetched("topic", 0, 11, epoch=known), 11)
+            assert read.responses[0].partitions[0].error_code == error
+        wrong = three.clients[leader % 3 + 1]
+        assert (await ended(wrong, epoch, epoch))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if number != 1:  # one owner writes nothing
+            for _ in range(number + 1):
+                assert not (await client.ask(produced("topic", 0), 9)).responses[0].partition_responses[0].error_code
+            epochs.append(epoch)
+            ends.append((ends[-1] if ends else 0) + number + 1)
+        for known, end in zip(epochs, ends, strict=True):
+            assert await ended(client, epoch, known) == (0, known, end)
+        for id in three.served:
+            three.broker(id).cluster.members.drain(leader, True)
+            for other in set(three.served) - {leader}:
+                three.broker(id).cluster.members.drain(other, False)
+        await three.until(lambda: all(three.is_settled(id) for id in three.served))
+    assert epochs == sorted(set(epochs))
 
 
 async def test_settings_of_topics_and_policies_of_groups_are_changed_through_any_node(three: Nodes) -> None:

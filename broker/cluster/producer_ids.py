@@ -1,0 +1,80 @@
+"""Blocks of producer ids on one of several nodes: the controller allocates them, and every node hands out ids of its own block."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from broker.cluster.messages import Kind
+from broker.cluster.peers import Peers
+from broker.net.dispatch import Call
+from broker.runtime.contain import Contained
+from broker.topics.leaders import NO_NODE
+from broker.topics.producer_ids import ProducerIds, Reserved
+from protocol.errors import ErrorCode
+from protocol.messages.node_requests import NodeRequest, NodeResponse
+
+RETRY_SECONDS: Final = 0.1  # while there is no controller, or it changes
+GIVE_UP_SECONDS: Final = 10.0
+
+
+class ControllerIds:
+    """Asks the controller, which may be this node. A block whose reply is lost is never used."""
+
+    def __init__(
+        self,
+        me: int,
+        loop: asyncio.AbstractEventLoop,
+        peers: Peers,
+        controller: Callable[[], int],
+        request: Callable[[Kind], NodeRequest],
+        registry: ProducerIds,
+    ) -> None:
+        """`controller`: its live owner, or NO_NODE. `registry` allocates while this node is the controller."""
+        self._me = me
+        self._loop = loop
+        self._peers = peers
+        self._controller = controller
+        self._request = request
+        self._registry = registry
+
+    # For clients of this node.
+
+    def reserve(self, done: Reserved) -> None:
+        self._ask(done, self._loop.time() + GIVE_UP_SECONDS)
+
+    def _ask(self, done: Reserved, until: float) -> None:
+        controller = self._controller()
+        if controller == self._me:
+            self._registry.reserve(partial(self._reserved, done, until))
+        elif controller == NO_NODE:
+            self._reserved(done, until, None)
+        else:
+            # A connection of its own: the reply waits for a disk.
+            self._peers.forward(controller, self._request(Kind.PRODUCER_IDS), partial(self._answered, done, until))
+
+    def _answered(self, done: Reserved, until: float, reply: NodeResponse | None) -> None:
+        self._reserved(done, until, None if reply is None or reply.error_code else range(reply.offset, reply.end))
+
+    def _reserved(self, done: Reserved, until: float, block: range | None) -> None:
+        if block is None and self._loop.time() < until:
+            self._loop.call_later(RETRY_SECONDS, Contained(self._ask, partial(done, None)), done, until)
+        else:
+            done(block)
+
+    # For other nodes.
+
+    def answer(self, call: Call) -> None:
+        """Allocate a block for another node."""
+        if self._controller() != self._me:
+            call.answer(NodeResponse(ErrorCode.NOT_CONTROLLER))
+        else:
+            self._registry.reserve(partial(self._send, call))
+
+    def _send(self, call: Call, block: range | None) -> None:
+        if block is None:
+            call.answer(NodeResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+        else:
+            call.answer(NodeResponse(offset=block.start, end=block.stop))

@@ -1,0 +1,52 @@
+"""Blocks of producer ids. Each is a fact of the registry and is used once that fact is durable, so no id is ever allocated twice.
+
+Unused ids of a block are lost when the broker ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from broker.groups.journal import Journal
+from broker.topics.registry import Topics
+
+Reserved = Callable[[range | None], None]
+
+
+class ProducerIds(Protocol):
+    """The port to the registry that allocates blocks: this broker's own, or the controller's."""
+
+    def reserve(self, done: Reserved) -> None:
+        """`done` gets a block of unused ids, at once or later; None: there is none now."""
+        ...
+
+
+class RegistryIds:
+    """Blocks from the registry that this broker writes."""
+
+    def __init__(self, topics: Topics, registry: Journal) -> None:
+        self._topics = topics
+        self._registry = registry
+
+    def reserve(self, done: Reserved) -> None:
+        if self._registry.writable:
+            self._registry.reply(_Block(self._topics.reserve_producer_ids(), done))
+        else:
+            done(None)
+
+
+class _Block:
+    """A block of ids whose fact is not durable yet (`coordinator.hold`)."""
+
+    __slots__ = ("_done", "_ids")
+
+    def __init__(self, ids: range, done: Reserved) -> None:
+        self._ids = ids
+        self._done = done
+
+    def release(self) -> None:
+        self._done(self._ids)
+
+    def fail(self, error: int) -> None:
+        self._done(None)  # the fact may or may not be in the log, so its ids are not used
