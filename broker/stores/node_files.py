@@ -19,7 +19,10 @@ class LiveNodes(Protocol):
     """The port to the live nodes, as one of them uses it. The operating system detects the end of a node."""
 
     def take_mine(self) -> bool:
-        """Become a live node; False: the previous process with this id lives, or its watchers have not released its file yet."""
+        """Become this node; other nodes find it once it has written its addresses.
+
+        False: the previous process with this id lives, or its watchers have not released its file yet.
+        """
         ...
 
     def write_mine(self, me: NodeInfo) -> None:
@@ -76,6 +79,8 @@ class NodeFiles:
         except BlockingIOError:
             return False
         self._locked = True
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(f"{self._folder}/{self._me}.json")  # of the process before, or in a copied directory: another node's addresses
         return True
 
     def write_mine(self, me: NodeInfo) -> None:

@@ -14,6 +14,7 @@ from broker.stores.node_files import NodeFiles
 from storage import NodeInfo
 
 SECONDS = 10.0
+NOTICED_SECONDS = 0.2
 
 
 class Watcher:
@@ -77,6 +78,35 @@ def test_a_node_that_returns_is_found_again(watchers: list[Watcher]) -> None:
         assert first.files.look() == [second.info]
         second.die()
         assert first.gone.get(timeout=SECONDS) == 2
+
+
+def test_a_node_is_not_found_at_the_address_of_its_process_before(watchers: list[Watcher]) -> None:
+    """With port 0 each process has another port; a copied directory has the addresses of other nodes."""
+    first, second, _ = watchers
+    first.start()
+    second.start()
+    second.die()
+    assert second.files.take_mine()
+    assert first.files.look() == []
+    moved = NodeInfo(2, (("PLAINTEXT", "localhost", 1),), None)
+    second.files.write_mine(moved)
+    assert first.files.changed()
+    assert first.files.look() == [moved]
+
+
+def test_the_end_of_a_node_is_noticed_at_once(watchers: list[Watcher]) -> None:
+    """The quickest of several, since a busy machine may be late once."""
+    first, second, _ = watchers
+    first.start()
+    seconds = []
+    for _ in range(5):
+        second.start()
+        first.files.look()
+        died = time.monotonic()
+        second.die()
+        first.gone.get(timeout=SECONDS)
+        seconds.append(time.monotonic() - died)
+    assert min(seconds) < NOTICED_SECONDS
 
 
 def test_a_second_process_with_the_same_id_does_not_get_the_file(watchers: list[Watcher], tmp_path: Path) -> None:
