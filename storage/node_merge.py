@@ -6,11 +6,14 @@ data directory when it is complete. A crash at any step leaves a directory that 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from storage.checkpoints import CLEANER_POINTS, LOG_STARTS, RECOVERY_POINTS, Partition, read_offsets, write_offsets
 from storage.directory import CLEAN_FILE, CLOCK_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, properties
 from storage.disk import Disk, Lock, SharedDisk
 from storage.errors import DirectoryLocked, DirectoryUnusable
-from storage.owners import ALONE, OwnerTable
+from storage.owners import ALONE, NO_SLOT, OwnerTable
 from storage.store import LogId
 from storage.turn_format import Entry
 from storage.turn_log import Leftover, TurnLog, is_turn_log
@@ -94,13 +97,14 @@ def _gather(disk: SharedDisk, root: str, node_id: int) -> None:
         starts: dict[Partition, int] = {}
         turns: list[Entry] = []
         last_use = ""
+        last_writer = partial(_last_writer, disk, root, table)
         single = [SINGLE] if disk.exists(node_folder(root, SINGLE)) else []
         for name in (*_node_names(disk, root), *single):
             folder = node_folder(root, name)
             for file, found in ((RECOVERY_POINTS, points), (LOG_STARTS, starts)):
                 known = read_offsets(disk, f"{folder}/{file}")
-                found.update({log: offset for log, offset in known.items() if _last_writer(table, LogId(*log)) == name})
-            turns += _turns_of(disk, folder, name, table)
+                found.update({log: offset for log, offset in known.items() if last_writer(LogId(*log)) == name})
+            turns += _turns_of(disk, folder, name, last_writer)
             if disk.exists(f"{folder}/{CLOCK_FILE}"):
                 last_use = max(last_use, disk.read_text(f"{folder}/{CLOCK_FILE}").strip(), key=lambda text: (len(text), text))
     finally:
@@ -116,7 +120,7 @@ def _gather(disk: SharedDisk, root: str, node_id: int) -> None:
     disk.replace_text(f"{merged}/{COMPLETE}", f"{node_id}\n")
 
 
-def _turns_of(disk: Disk, folder: str, name: str, table: OwnerTable) -> list[Entry]:
+def _turns_of(disk: Disk, folder: str, name: str, last_writer: Callable[[LogId], str]) -> list[Entry]:
     """The batches in a node's `turns.N` that logs may lack. Raises DirectoryUnusable when not all of them can be read."""
     leftover = Leftover(disk, folder)
     if leftover.damage:
@@ -125,16 +129,21 @@ def _turns_of(disk: Disk, folder: str, name: str, table: OwnerTable) -> list[Ent
     entries: list[Entry] = []
     for log in leftover.names:
         topic, _, partition = log.rpartition("-")
-        if partition.isdigit() and _last_writer(table, LogId(topic, int(partition))) == name:
+        if partition.isdigit() and last_writer(LogId(topic, int(partition))) == name:
             entries += leftover.entries_of(log)
     return entries
 
 
-def _last_writer(table: OwnerTable, id: LogId) -> str:
+def _last_writer(disk: Disk, root: str, table: OwnerTable, id: LogId) -> str:
+    """The name of the folder with what the log's last writer left; "" when nothing counts."""
     if id.name == NOTES:
         id = LogId(OFFSETS, id.partition)
-    writer = table.read(id).writer
-    return SINGLE if writer == ALONE else str(abs(writer) - 1)  # DELETED gives a number that no node has
+    slot = table.read(id)
+    if slot.writer != ALONE:
+        return str(abs(slot.writer) - 1)  # NO_WRITER gives a number that no node has
+    if slot == NO_SLOT and not disk.exists(f"{root}/{id.name}-{id.partition}"):
+        return ""  # nodes have deleted its topic, and another log has its slot
+    return SINGLE
 
 
 def _node_names(disk: Disk, root: str) -> list[str]:

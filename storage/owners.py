@@ -7,6 +7,7 @@ A slot is synced before the first append at its epoch: after a power failure it 
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from hashlib import blake2b
 from struct import Struct
 from typing import Final, NamedTuple
@@ -22,12 +23,14 @@ _COUNTERS: Final = 512  # in front of the slots: one for each node, incremented 
 _HEADER_BYTES: Final = 8 * _COUNTERS
 _SLOTS_BYTES: Final = _SLOT.size * SLOTS
 TABLE_BYTES: Final = _HEADER_BYTES + _SLOTS_BYTES
+_PAGE_BYTES: Final = 4096
+_UNUSED_PAGE: Final = bytes(_PAGE_BYTES)
 
-UNUSED, OWNED, FREE = range(3)  # states
+UNUSED, OWNED, FREE, GONE = range(4)  # states; GONE: the log's topic was deleted
 
 # Writers: n + 1 is node n, which has not closed the log in order; -(n + 1) is node n, which has.
-ALONE: Final = 0  # a broker that was alone, or the log is new
-DELETED: Final = -(1 << 31)  # the log's topic was deleted: a new log of this name begins empty
+ALONE: Final = 0  # a broker that was alone
+NO_WRITER: Final = -(1 << 31)  # the log is new, or its topic was deleted: it begins empty
 
 
 class Slot(NamedTuple):
@@ -59,54 +62,52 @@ def byte_of(id: LogId) -> int:
 
 
 class OwnerTable:
-    """Open addressing; a slot is never given to another log. A reader may see a slot that is being written: it only routes by it."""
+    """Open addressing. A new log may get the slot of one whose topic was deleted, and no other slot that is in use.
+
+    A reader may see a slot that is being written: it only routes by it.
+    """
 
     def __init__(self, disk: SharedDisk, root: str) -> None:
         self._bytes = disk.shared_bytes(f"{root}/{OWNERS_FILE}", TABLE_BYTES)
-        self._places: dict[LogId, int] = {}
+        self._places: dict[LogId, tuple[int, int]] = {}  # the positions of slots, and their keys
 
     @property
     def version(self) -> bytes:
         return self._bytes.read(0, _HEADER_BYTES)
 
     def read(self, id: LogId) -> Slot:
-        at = self._find(id)
-        if at is None:
-            return NO_SLOT
-        _, *slot = _SLOT.unpack(self._bytes.read(at, _SLOT.size))
-        return Slot(*slot)
+        stored = self._stored(id)
+        return NO_SLOT if stored is None else Slot(*stored[1:])
 
     def owner(self, id: LogId) -> int:
         """The log's owner; -1 while it has none. Asked for all logs at once."""
-        at = self._find(id)
-        if at is None:
-            return -1
-        _, node, _, _, state, _ = _SLOT.unpack(self._bytes.read(at, _SLOT.size))
-        return int(node) if state == OWNED else -1
+        stored = self._stored(id)
+        return stored[1] if stored is not None and stored[4] == OWNED else -1
 
     def write(self, id: LogId, slot: Slot) -> None:
         """Called by the node that holds the log's lock. Raises OSError when the table is full."""
-        at = self._find(id)
-        if at is None:
-            with self._bytes.exclusive():
-                at = self._probe(byte_of(id))
-                if at is None:
-                    raise OSError(errno.ENOSPC, "more logs were ever owned than the table of owners has slots")
-                self._bytes.write(at, _SLOT.pack(byte_of(id), *slot))
-        else:
-            self._bytes.write(at, _SLOT.pack(byte_of(id), *slot))
+        stored = self._stored(id)
+        if stored is not None and GONE not in (stored[4], slot.state):
+            self._bytes.write(self._places[id][0], _SLOT.pack(stored[0], *slot))
+            return
+        with self._bytes.exclusive():  # another node may be giving the slot to a new log
+            key = byte_of(id)
+            at = self._place_for(key)
+            if at is None:
+                raise OSError(errno.ENOSPC, "there are more logs than the table of owners has slots")
+            self._bytes.write(at, _SLOT.pack(key, *slot))
+            self._places[id] = at, key
 
     def logs_of(self, node: int) -> list[int]:
         """The bytes of the logs that the table says this node has."""
-        slots = _SLOT.iter_unpack(self._bytes.read(_HEADER_BYTES, _SLOTS_BYTES))
-        return [key for key, owner, _, _, state, _ in slots if owner == node and state == OWNED]
+        return [slot[0] for _, slot in self._used() if slot[1] == node and slot[4] == OWNED]
 
     def free(self, key: int, node: int) -> None:
         """The log with this byte has no owner, if this node was it. Called by the node that holds the log's lock."""
         at = self._probe(key)
         if at is None:
             return
-        stored, owner, epoch, since_ms, state, writer = _SLOT.unpack(self._bytes.read(at, _SLOT.size))
+        stored, owner, epoch, since_ms, state, writer = self._slot(at)
         if (stored, owner, state) == (key, node, OWNED):
             self._bytes.write(at, _SLOT.pack(key, node, epoch, since_ms, FREE, writer))
 
@@ -118,33 +119,61 @@ class OwnerTable:
 
     def forget_writers(self) -> None:
         """All logs were closed by a broker that is alone, or will be: whatever nodes left of them is void."""
-        slots = _SLOT.iter_unpack(self._bytes.read(_HEADER_BYTES, _SLOTS_BYTES))
-        for number, (key, node, epoch, since_ms, _, writer) in enumerate(slots):
-            if key and writer != ALONE:
-                self._bytes.write(_HEADER_BYTES + _SLOT.size * number, _SLOT.pack(key, node, epoch, since_ms, FREE, ALONE))
+        for at, (key, node, epoch, since_ms, state, writer) in self._used():
+            if writer != ALONE:
+                self._bytes.write(at, _SLOT.pack(key, node, epoch, since_ms, GONE if state == GONE else FREE, ALONE))
         self._bytes.sync()
 
-    def _find(self, id: LogId) -> int | None:
-        """The position of the log's slot."""
+    def _stored(self, id: LogId) -> tuple[int, int, int, int, int, int] | None:
+        """The log's slot, its key first; its position is known then."""
         known = self._places.get(id)
         if known is not None:
-            return known
+            stored = self._slot(known[0])
+            if stored[0] == known[1]:
+                return stored
+            del self._places[id]  # its topic was deleted, and another log has the slot now
         key = byte_of(id)
         at = self._probe(key)
         if at is None or self._key(at) != key:
             return None
-        self._places[id] = at
-        return at
+        self._places[id] = at, key
+        return self._slot(at)
+
+    def _used(self) -> Iterator[tuple[int, tuple[int, int, int, int, int, int]]]:
+        """The positions of the slots in use, and what they have. Pages without any, most of them as a rule, cost next to nothing."""
+        for start in range(_HEADER_BYTES, TABLE_BYTES, _PAGE_BYTES):
+            page = self._bytes.read(start, _PAGE_BYTES)
+            if page != _UNUSED_PAGE:
+                for at in range(0, _PAGE_BYTES, _SLOT.size):
+                    slot = _SLOT.unpack_from(page, at)
+                    if slot[0]:
+                        yield start + at, slot
+
+    def _slot(self, at: int) -> tuple[int, int, int, int, int, int]:
+        return _SLOT.unpack(self._bytes.read(at, _SLOT.size))
+
+    def _place_for(self, key: int) -> int | None:
+        """The position at which to write the slot with this key; None when the table is full."""
+        given_up: int | None = None  # the first slot on the way of a log whose topic was deleted
+        for at in self._way(key):
+            found = self._key(at)
+            if found == key:
+                return at
+            if not found:
+                return at if given_up is None else given_up
+            if given_up is None and self._slot(at)[4] == GONE:
+                given_up = at
+        return given_up
 
     def _probe(self, key: int) -> int | None:
         """The position of the slot with this key, or else of the unused slot for it; None when the table is full."""
-        index = key % SLOTS
-        for _ in range(SLOTS):
-            at = _HEADER_BYTES + _SLOT.size * index
-            if self._key(at) in (key, 0):
-                return at
-            index = (index + 1) % SLOTS
-        return None
+        return next((at for at in self._way(key) if self._key(at) in (key, 0)), None)
+
+    def _way(self, key: int) -> Iterator[int]:
+        """The positions of all slots, in the order in which a slot with this key is looked for."""
+        first = key % SLOTS
+        for number in range(first, first + SLOTS):
+            yield _HEADER_BYTES + _SLOT.size * (number % SLOTS)
 
     def _key(self, at: int) -> int:
         return int.from_bytes(self._bytes.read(at, 8), "little")

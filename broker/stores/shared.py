@@ -43,7 +43,7 @@ from storage import (
 from storage.checkpoints import LOG_STARTS, RECOVERY_POINTS, read_offset
 from storage.directory import CLEAN_FILE
 from storage.node_directory import NODES_FOLDER, SINGLE, NodeDirectory, node_folder
-from storage.owners import ALONE, DELETED, FREE, LOCKS_FILE, OWNED, OwnerTable, byte_of, closed_by, open_for
+from storage.owners import ALONE, FREE, GONE, LOCKS_FILE, NO_SLOT, NO_WRITER, OWNED, OwnerTable, byte_of, closed_by, open_for
 from storage.turn_log import Leftover, turn_log_sizes
 
 START_SECONDS: Final = 5.0  # for other nodes to prepare the directory, and for watchers to release this node's file
@@ -236,6 +236,8 @@ class SharedStore(LocalStore):
             if not self._locks.take(byte_of(id)):
                 return HeldBy(f"node {self._table.read(id).node}")
             before = self._table.read(id)
+            if before == NO_SLOT and not self.disk.exists(self.directory.log_folder(*id)):
+                before = before._replace(writer=NO_WRITER)
             epoch = before.epoch + 1
             self._table.write(id, before._replace(node=self._node_id, epoch=epoch, since_ms=self._wall_ns() // 1_000_000, state=OWNED))
         except OSError as error:
@@ -245,21 +247,21 @@ class SharedStore(LocalStore):
         self._table.count(self._node_id)
         return epoch
 
-    def _drop(self, id: LogId, writer: int | None = None) -> None:
+    def _drop(self, id: LogId, writer: int | None = None, state: int = FREE) -> None:
         """Unlock the log, so that other nodes can acquire it."""
         if id in self._held:
             self._held.discard(id)
             self._inherited.pop(id, None)
             slot = self._table.read(id)
             writer = slot.writer if writer is None else writer
-            self._table.write(id, slot._replace(state=FREE, since_ms=self._wall_ns() // 1_000_000, writer=writer))
+            self._table.write(id, slot._replace(state=state, since_ms=self._wall_ns() // 1_000_000, writer=writer))
             self._table.count(self._node_id)
             self._locks.drop(byte_of(id))
 
     def inherited(self, id: LogId) -> Inherited:
         """The state in which the last writer left the log: this node, another node, or a single broker."""
         writer = self._table.read(with_its_offsets(id)).writer
-        if writer == DELETED:
+        if writer == NO_WRITER:
             return Inherited(0, 0, False, self.turn_flushes.leftover)
         folder = node_folder(self._root, SINGLE if writer == ALONE else abs(writer) - 1)
         point = read_offset(self.disk, f"{folder}/{RECOVERY_POINTS}", id)
@@ -405,7 +407,7 @@ class SharedStore(LocalStore):
     def drop_deleted(self, id: LogId) -> None:
         """The log's topic was deleted, and its folder has another name."""
         if self.owned(id) is None:
-            self._drop(id, DELETED)
+            self._drop(id, NO_WRITER, GONE)
 
     def closed_in_order(self, id: LogId, logs: list[OpenLog], problem: str, done: Callable[[], None]) -> None:
         """The log's files are closed, or `problem` prevented it: store its checkpoints and let other nodes acquire it."""

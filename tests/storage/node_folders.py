@@ -51,6 +51,6 @@ def leave_offsets(disk: Disk, file: str, offsets: dict[tuple[str, int], int]) ->
 
 
 def files_in(disk: SimDisk, folder: str = ROOT) -> dict[str, bytes]:
-    """The files of a folder, without its locks."""
-    names = [name for name in disk.list(folder) if name not in (".lock", "nodes", "owners", "locks")]
+    """The files of a folder, without its locks and the folders of logs."""
+    names = [name for name in disk.list(folder) if name not in (".lock", "nodes", "owners", "locks", "unknown-0")]
     return {name: read(disk, f"{folder}/{name}") for name in names}

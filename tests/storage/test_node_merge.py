@@ -10,17 +10,17 @@ from simulator.disk import Crashed, NothingSurvives, SimDisk
 from storage import DataDirectory, DirectoryLocked, DirectoryUnusable, LogId
 from storage.checkpoints import read_offsets
 from storage.node_merge import clear, finish_merge, is_shared, merge_nodes, node_folder
-from storage.owners import ALONE, DELETED, closed_by, open_for
+from storage.owners import ALONE, NO_WRITER, closed_by, open_for
 from storage.turn_log import Leftover
 from tests.storage.logs import overwrite, read
 from tests.storage.node_folders import META, ROOT, Ids, files_in, leave_offsets, leave_turns, open_node, written_by
 
 POINTS, STARTS = "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"
 MERGED = f"{ROOT}/nodes/merged"
-BY_ONE, BY_TWO, BY_SINGLE, GONE, UNKNOWN = (LogId(name, 0) for name in ("one", "two", "single", "gone", "unknown"))
+BY_ONE, BY_TWO, BY_SINGLE, GONE, UNKNOWN, LOST = (LogId(name, 0) for name in ("one", "two", "single", "gone", "unknown", "lost"))
 OFFSETS, NOTES = LogId("__consumer_offsets", 4), LogId("__coordinator_notes", 4)
-WRITERS = {BY_ONE: open_for(1), BY_TWO: closed_by(2), BY_SINGLE: ALONE, GONE: DELETED, OFFSETS: open_for(2)}
-LOGS = (BY_ONE, BY_TWO, BY_SINGLE, GONE, UNKNOWN, OFFSETS, NOTES)
+WRITERS = {BY_ONE: open_for(1), BY_TWO: closed_by(2), BY_SINGLE: ALONE, GONE: NO_WRITER, OFFSETS: open_for(2)}
+LOGS = (BY_ONE, BY_TWO, BY_SINGLE, GONE, UNKNOWN, OFFSETS, NOTES, LOST)  # UNKNOWN and LOST have no slot, and LOST has no folder
 FOUND = {BY_ONE: 1, BY_TWO: 2, BY_SINGLE: 0, UNKNOWN: 0, OFFSETS: 2, NOTES: 2}  # in whose folder; 0: of the broker that was alone
 
 
@@ -34,6 +34,7 @@ def left_by_nodes(disk: SimDisk, turns: bool = True) -> None:
     overwrite(disk, f"{ROOT}/tenure.format", b"2\n")
     disk.make_folder(f"{ROOT}/nodes")
     written_by(disk, WRITERS)
+    disk.make_folder(f"{ROOT}/{UNKNOWN.name}-{UNKNOWN.partition}")
     for number, name in enumerate(("single", "1", "2")):
         folder = f"{ROOT}/nodes/{name}"
         disk.make_folder(folder)

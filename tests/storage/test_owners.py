@@ -12,10 +12,11 @@ from storage import LogId
 from storage.directory import OWNERS_FILE
 from storage.owners import (
     ALONE,
-    DELETED,
     FREE,
+    GONE,
     LOCKS_FILE,
     NO_SLOT,
+    NO_WRITER,
     OWNED,
     SLOTS,
     TABLE_BYTES,
@@ -58,7 +59,7 @@ def test_the_byte_of_a_log_and_the_format_never_change() -> None:
     assert byte_of(LOG) == 450165056607674485
     assert byte_of(LogId("__consumer_offsets", 49)) == 2741116486996581825
     assert (TABLE_BYTES, SLOTS, ON_DISK.size) == (4096 + 65536 * 32, 65536, 32)
-    assert (UNUSED, OWNED, FREE, ALONE, DELETED) == (0, 1, 2, 0, -(1 << 31))
+    assert (UNUSED, OWNED, FREE, GONE, ALONE, NO_WRITER) == (0, 1, 2, 3, 0, -(1 << 31))
     assert (open_for(0), open_for(5), closed_by(0), closed_by(5)) == (1, 6, -1, -6)
     assert (OWNERS_FILE, LOCKS_FILE) == ("owners", "locks")
     assert NO_SLOT == (-1, -1, 0, UNUSED, ALONE)
@@ -83,7 +84,7 @@ def test_a_slot_lies_where_other_versions_look_for_it(disk: SimDisk) -> None:
 def test_each_log_has_its_own_slot(place: Place) -> None:
     first, second = table(place), table(place)
     assert (first.read(LOG), second.read(OTHER)) == (NO_SLOT, NO_SLOT)
-    other = Slot(3, 1, 5, FREE, DELETED)
+    other = Slot(3, 1, 5, FREE, NO_WRITER)
     first.write(LOG, SLOT)
     second.write(OTHER, other)
     for some in (first, second, table(place)):
@@ -133,7 +134,7 @@ def test_a_full_table_takes_no_other_log_and_keeps_those_it_has(disk: SimDisk) -
     some.write(LOG, SLOT)
     assert table(Place(disk, "/data")).read(LOG) == SLOT
     assert some.read(OTHER) == NO_SLOT
-    with pytest.raises(OSError, match="more logs were ever owned") as raised:
+    with pytest.raises(OSError, match="more logs than the table of owners has slots") as raised:
         some.write(OTHER, SLOT)
     assert raised.value.errno == errno.ENOSPC
     some.write(LOG, SLOT._replace(epoch=8))
@@ -141,6 +142,78 @@ def test_a_full_table_takes_no_other_log_and_keeps_those_it_has(disk: SimDisk) -
     some.free(byte_of(OTHER), 2)
     some.free(byte_of(LOG), 2)
     assert some.read(LOG).state == FREE
+
+
+def neighbours(disk: SimDisk, *slots: Slot) -> tuple[OwnerTable, list[int]]:
+    """A table whose slots from that of LOG on belong to other logs, and the keys of those."""
+    index = byte_of(LOG) % SLOTS
+    keys = [byte_of(LOG) + (number << 20) for number in range(1, len(slots) + 1)]
+    return on_disk(disk, *[(index + number, (key, *slot)) for number, (key, slot) in enumerate(zip(keys, slots, strict=True))]), keys
+
+
+def keys_from(disk: SimDisk, count: int) -> list[int]:
+    data = read(disk, f"/data/{OWNERS_FILE}")
+    index = byte_of(LOG) % SLOTS
+    return [ON_DISK.unpack_from(data, HEADER_BYTES + ON_DISK.size * (index + number))[0] for number in range(count)]
+
+
+def test_a_new_log_gets_the_first_slot_of_a_deleted_one_on_its_way(disk: SimDisk) -> None:
+    gone = SLOT._replace(state=GONE, writer=NO_WRITER)
+    some, keys = neighbours(disk, SLOT, gone, gone, SLOT._replace(state=FREE, writer=NO_WRITER))
+    some.write(LOG, SLOT._replace(epoch=1))
+    assert keys_from(disk, 5) == [keys[0], byte_of(LOG), keys[2], keys[3], 0]
+    assert table(Place(disk, "/data")).read(LOG) == SLOT._replace(epoch=1)
+
+
+def test_a_log_that_is_created_again_keeps_its_slot_and_its_epoch(disk: SimDisk) -> None:
+    gone = SLOT._replace(state=GONE, writer=NO_WRITER)
+    some, keys = neighbours(disk, SLOT)
+    some.write(LOG, gone)
+    overwrite_slot(disk, byte_of(LOG) % SLOTS, (keys[0], *gone))
+    assert some.read(LOG) == gone
+    some.write(LOG, SLOT._replace(epoch=8))
+    assert keys_from(disk, 3) == [keys[0], byte_of(LOG), 0]
+
+
+def test_a_full_table_has_room_where_a_topic_was_deleted(disk: SimDisk) -> None:
+    gone = (byte_of(LOG) - 1) % SLOTS  # the last slot that is looked at for this log
+    slots = [(number, (2 * number + 2, *SLOT._replace(state=GONE if number == gone else OWNED))) for number in range(SLOTS)]
+    some = on_disk(disk, *slots)
+    some.write(LOG, SLOT)
+    assert table(Place(disk, "/data")).read(LOG) == SLOT
+
+
+def test_a_log_whose_slot_another_one_got_has_none(disk: SimDisk) -> None:
+    some, other = table(Place(disk, "/data")), table(Place(disk, "/data"))
+    some.write(LOG, SLOT)
+    assert other.read(LOG) == SLOT
+    some.write(LOG, SLOT._replace(state=GONE, writer=NO_WRITER))
+    overwrite_slot(disk, byte_of(LOG) % SLOTS, (byte_of(LOG) + (1 << 20), *SLOT))
+    for one in (some, other):
+        assert (one.read(LOG), one.owner(LOG)) == (NO_SLOT, -1)
+    other.write(LOG, SLOT._replace(epoch=0))
+    assert keys_from(disk, 2) == [byte_of(LOG) + (1 << 20), byte_of(LOG)]
+    assert some.read(LOG).epoch == 0
+
+
+@pytest.mark.parametrize(("before", "after"), [(GONE, OWNED), (OWNED, GONE)])
+def test_no_other_node_gives_slots_while_a_topics_deletion_is_written_or_it_is_created_again(
+    disk: SimDisk, monkeypatch: pytest.MonkeyPatch, before: int, after: int
+) -> None:
+    some = table(Place(disk, "/data"))
+    some.write(LOG, SLOT._replace(state=before))
+    entered: list[bool] = []
+
+    class Exclusive:
+        def __enter__(self) -> None:
+            entered.append(True)
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(some._bytes, "exclusive", Exclusive)
+    some.write(LOG, SLOT._replace(state=after))
+    assert entered == [True]
 
 
 def test_slots_of_new_logs_are_given_by_one_node_at_a_time(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,13 +318,14 @@ def test_a_counter_has_eight_bytes(disk: SimDisk) -> None:
 
 
 def test_a_broker_that_is_alone_makes_void_what_nodes_left(disk: SimDisk) -> None:
-    logs = [LogId("t", number) for number in range(4)]
+    logs = [LogId("t", number) for number in range(5)]
     some = table(Place(disk, "/data"))
     slots = [
         SLOT,
         Slot(3, 4, 9, FREE, closed_by(3)),
-        Slot(1, 5, 8, FREE, DELETED),
+        Slot(1, 5, 8, FREE, NO_WRITER),
         Slot(1, 6, 7, OWNED, ALONE),
+        Slot(1, 5, 8, GONE, NO_WRITER),
     ]
     for id, slot in zip(logs, slots, strict=True):
         some.write(id, slot)
@@ -263,7 +337,8 @@ def test_a_broker_that_is_alone_makes_void_what_nodes_left(disk: SimDisk) -> Non
     again = table(Place(disk, "/data"))
     assert [again.read(id) for id in logs[:3]] == [slot._replace(state=FREE, writer=ALONE) for slot in slots[:3]]
     assert again.read(logs[3]) == slots[3]
-    assert again.read(LogId("t", 4)) == NO_SLOT
+    assert again.read(logs[4]) == slots[4]._replace(writer=ALONE)
+    assert again.read(LogId("t", 5)) == NO_SLOT
 
 
 def test_the_first_and_the_last_slot_are_made_void_too(disk: SimDisk) -> None:

@@ -38,6 +38,7 @@ class Alone(DirectoryNode):
         config = load_config(data=[root], settings=["offsets.flush=always", f"node.id={id}"], environ={})
         workers = cast(Callable[[asyncio.AbstractEventLoop, int, bool], Workers], lambda loop, count, yielding: self.threads)
         self.store = LocalStore(config, cast(asyncio.AbstractEventLoop, self.loop), disk, new_workers=workers)  # type: ignore[assignment]
+        self.topics = LocalTopicStore(self.store)  # type: ignore[assignment]
 
 
 def test_nodes_go_on_with_what_one_broker_left_and_the_other_way_round() -> None:
@@ -71,7 +72,6 @@ def test_epochs_of_leaders_do_not_fall_when_nodes_are_gone() -> None:
     assert min(epochs) == 3
     for _ in range(2):
         alone = Alone(1, nodes.disk.beside())
-        alone.topics = LocalTopicStore(alone.store)  # type: ignore[assignment]
         again = alone.own_topic(topic)
         assert not isinstance(again, HeldBy | Unreadable)
         assert alone.own(LOG).epoch >= epochs[0]
