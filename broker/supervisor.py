@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 from dataclasses import replace
@@ -126,6 +127,7 @@ class Supervisor:
         self._stop: asyncio.Future[dict[str, object]] = loop.create_future()
         self._code = int(ExitCode.OK)
         self._signals = 0
+        self._problem = ""  # the line that was printed last about a node that could not start
         self.nodes = [
             NodeProcess(id, [*child_command("tenure"), "serve", *arguments, *node_settings(config, id, of_node)], len(of_node))
             for id, of_node in enumerate(listeners, 1)
@@ -224,7 +226,13 @@ class Supervisor:
         return code
 
     def _read(self, node: NodeProcess, line: str) -> None:
-        """Print a line of the node's standard output; it may contain an address that the node listens on."""
+        """Print a line of the node's standard output: an address that the node listens on, or why it cannot start."""
+        if line.startswith("tenure: "):
+            if line != self._problem:
+                self._problem = line
+                with contextlib.suppress(OSError, ValueError):
+                    print(line, end="", file=sys.stderr, flush=True)
+            return
         with contextlib.suppress(OSError, ValueError):  # standard output may be closed
             print(line, end="", flush=True)
         if line.startswith("listening "):
@@ -233,6 +241,7 @@ class Supervisor:
             node.has_listened = True
             if node.is_serving:
                 node.serving_since = self._loop.time()
+                self._problem = ""
                 log.info("node serves", node=node.id, addresses=", ".join(format_endpoint(*address) for address in node.addresses))
 
     async def _probe(self, node: NodeProcess) -> None:

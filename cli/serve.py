@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from broker.logging.sink import LineSink
 from broker.runtime import start_trace
-from broker.runtime.start import ExitCode, StartError, remember_signal
+from broker.runtime.start import SUPERVISED, ExitCode, StartError, remember_signal
 from broker.runtime.start_trace import mark
 from broker.settings.config import Config, ConfigError, load_config
 from cli.failure import readable
@@ -180,8 +180,11 @@ def hold_standard_descriptors() -> None:
 
 
 def complain(*problems: str) -> None:
-    """One line each; like log lines these do not wait for a reader, so that a stuck pipe cannot keep the process from ending."""
-    sink = LineSink(2, lambda count: b"")
+    """One line each; like log lines these do not wait for a reader, so that a stuck pipe cannot keep the process from ending.
+
+    A node tells its supervisor, which tells people once what several nodes cannot start with.
+    """
+    sink = LineSink(1 if SUPERVISED else 2, lambda count: b"")
     for problem in problems:
         sink.write(f"tenure: {readable(problem)}\n".encode("utf-8", "backslashreplace"))
     sink.close()

@@ -24,6 +24,7 @@ class ExitCode(IntEnum):
 
 # In the environment of a node: the id of the supervisor's process, which may end before the node runs.
 SUPERVISOR = "SUPERVISOR_OF_NODE"
+SUPERVISED = SUPERVISOR in os.environ
 # Read early, so that a parent that ends during the start is noticed (broker/runtime/parent.py).
 STARTED_BY = int(os.environ.pop(SUPERVISOR, 0)) or os.getppid()
 # Stop signals received before the event loop handles signals; the server then checks the list.

@@ -103,6 +103,9 @@ def test_a_node_that_cannot_start_again_is_tried_after_growing_pauses(nodes: Nod
         assert all(2 * one["pause_ms"] == then["pause_ms"] for one, then in pairwise(ended[1:]))
         assert nodes.settled(2)
     nodes.await_settled()
+    assert nodes.supervisor is not None
+    (told,) = [line for line in nodes.supervisor.lines if line.startswith("tenure: ")]
+    assert told.startswith(f"tenure: cannot listen on 127.0.0.1:{nodes.port(2)}: ")
 
 
 def test_a_node_that_does_not_answer_is_killed_and_started_again(nodes: Nodes) -> None:
@@ -149,7 +152,7 @@ def test_what_a_node_cannot_start_with_ends_all_of_them(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     code, lines = refused("--nodes", "2", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"))
     assert code == ExitCode.DIRECTORY
-    assert set(lines) == {f"tenure: data directory {tmp_path / 'data'}: not a directory"}
+    assert lines == [f"tenure: data directory {tmp_path / 'data'}: not a directory"]
 
 
 @pytest.mark.parametrize(
