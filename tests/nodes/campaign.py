@@ -80,7 +80,7 @@ class Campaign:
         for number in range(rounds):
             self._round(VICTIMS[number % len(VICTIMS)], probe)
         for id in self.nodes.ids:
-            self._restart_in_order(id, probe)
+            self.restart_in_order(id, probe)
         self.end()
 
     def begin(self) -> ServiceProbe:
@@ -151,7 +151,7 @@ class Campaign:
         self._tell(f"nodes: kill {len(self.kills)}: {what}, nodes {victims}: {service:.2f} s without service, stable after {stable:.2f} s")
         nodes.await_settled()
 
-    def _restart_in_order(self, id: int, probe: ServiceProbe) -> None:
+    def restart_in_order(self, id: int, probe: ServiceProbe) -> None:
         """Drain the node, stop it, and wait until the supervisor has started it again and it has its share."""
         nodes = self.nodes
         nodes.drain(id)

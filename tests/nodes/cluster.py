@@ -18,13 +18,15 @@ from protocol.batch import build_facts
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.running import Broker, Client, environment, wait_until
 
 BROKER = 4  # resource type in DescribeConfigs
-METADATA, FIND_COORDINATOR, OFFSET_FETCH, PRODUCE, DESCRIBE_GROUPS, DESCRIBE_CONFIGS = 12, 4, 8, 9, 5, 4
+METADATA, FIND_COORDINATOR, OFFSET_FETCH, PRODUCE, DESCRIBE_GROUPS, DESCRIBE_CONFIGS, LIST_OFFSETS = 12, 4, 8, 9, 5, 4, 6
+LATEST = -1
 SETTLED_SECONDS = 30.0
 SERVICE_SECONDS = 30.0
 Line = dict[str, Any]
@@ -165,6 +167,13 @@ class Nodes:
                     found = client.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None)]), OFFSET_FETCH).groups[0]
                 return {(topic.name, one.partition_index): one.committed_offset for topic in found.topics for one in topic.partitions}
         return {}
+
+    def ends(self, id: int, topic: str, partitions: int) -> dict[int, int]:
+        """The end offsets of the topic's partitions that the node says it leads."""
+        asked = [ListOffsetsPartition(partition, -1, LATEST) for partition in range(partitions)]
+        with self.client(id) as client:
+            (found,) = client.ask(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, asked)]), LIST_OFFSETS).topics
+        return {one.partition_index: one.offset for one in found.partitions if not one.error_code}
 
 
 class ServiceProbe:

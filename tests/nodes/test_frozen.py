@@ -10,7 +10,6 @@ from typing import NoReturn
 
 import pytest
 
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.clients.members import CONFLUENT, KAFKA_PYTHON
 from tests.nodes.campaign import GROUP, PARTITIONS, PROBED, Campaign
 from tests.nodes.cluster import Nodes
@@ -22,7 +21,6 @@ pytestmark = pytest.mark.clients
 SESSIONS_MS = {KAFKA_PYTHON: 6_000, CONFLUENT: 20_000}
 FROZEN_SECONDS = 8.0
 RETURN_SECONDS = 30.0
-LATEST, LIST_OFFSETS = -1, 6
 
 
 @pytest.fixture
@@ -36,24 +34,16 @@ def no_jvm() -> NoReturn:
     raise AssertionError
 
 
-def ends(nodes: Nodes, id: int) -> dict[int, int]:
-    """The end offsets of the probed topic's partitions that the node says it leads."""
-    asked = [ListOffsetsPartition(partition, -1, LATEST) for partition in range(PARTITIONS)]
-    with nodes.client(id) as client:
-        (topic,) = client.ask(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(PROBED, asked)]), LIST_OFFSETS).topics
-    return {one.partition_index: one.offset for one in topic.partitions if not one.error_code}
-
-
 def freeze(nodes: Nodes, id: int) -> tuple[dict[str, str], dict[int, int]]:
     """Stop the group's coordinator, ask the others meanwhile what they serve, and let it go on; returns what it said before."""
-    status, led = nodes.status(id), ends(nodes, id)
-    others = {other: ends(nodes, other) for other in nodes.ids if other != id}
+    status, led = nodes.status(id), nodes.ends(id, PROBED, PARTITIONS)
+    others = {other: nodes.ends(other, PROBED, PARTITIONS) for other in nodes.ids if other != id}
     nodes.signal(signal.SIGSTOP, id)
     try:
         until = time.monotonic() + FROZEN_SECONDS
         while time.monotonic() < until:
             for other, before in others.items():
-                assert ends(nodes, other) == before, f"node {other} serves partitions of the frozen node {id}"
+                assert nodes.ends(other, PROBED, PARTITIONS) == before, f"node {other} serves partitions of the frozen node {id}"
                 assert nodes.coordinator(GROUP, other) in (id, -1)
             time.sleep(0.1)
     finally:
@@ -82,7 +72,7 @@ def test_a_frozen_node_keeps_its_logs_and_its_members_their_seats(campaign: Camp
 
     after = wait_until(lambda: nodes.committed(GROUP), RETURN_SECONDS)
     assert all(after[place] >= offset for place, offset in committed.items()), "an offset went back"
-    assert ends(nodes, coordinator) == led
+    assert nodes.ends(coordinator, PROBED, PARTITIONS) == led
     assert nodes.coordinator(GROUP) == coordinator
     assert campaign.seated() == seats
     for member in campaign.members:

@@ -1,0 +1,68 @@
+"""Ten thousand partitions over four nodes are served ten seconds after a start, in order or after kill -9 of all nodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.metadata import MetadataRequest
+from tests.nodes.cluster import METADATA, Nodes
+
+pytestmark = [pytest.mark.alone, pytest.mark.once]
+
+NODES, TOPICS, PARTITIONS = 4, 100, 100
+CREATE_TOPICS, TIMEOUT_MS = 7, 60_000
+START_SECONDS_MAX = 10.0
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    nodes = Nodes(tmp_path_factory.mktemp("nodes") / "data", NODES)
+    try:
+        nodes.start()
+        for number in range(TOPICS):
+            with nodes.client(1) as client:
+                reply = client.ask(CreateTopicsRequest([CreatableTopic(f"topic-{number}", PARTITIONS, 1)], TIMEOUT_MS), CREATE_TOPICS)
+            assert not reply.topics[0].error_code
+        nodes.await_settled()
+        yield nodes
+    finally:
+        nodes.close()
+
+
+def check_served(nodes: Nodes) -> None:
+    """All nodes name the same leader for each partition, and each node leads its share."""
+    leaders = []
+    for id in nodes.ids:
+        with nodes.client(id) as client:
+            topics = client.ask(MetadataRequest(None), METADATA).topics
+        leaders.append({(topic.name, one.partition_index): one.leader_id for topic in topics for one in topic.partitions if not topic.is_internal})
+    assert all(found == leaders[0] for found in leaders)
+    assert len(leaders[0]) == TOPICS * PARTITIONS
+    led = [list(leaders[0].values()).count(id) for id in nodes.ids]
+    assert sum(led) == TOPICS * PARTITIONS
+    assert max(led) <= TOPICS * PARTITIONS // NODES + 1
+
+
+def test_all_are_served_soon_after_a_start(nodes: Nodes) -> None:
+    assert nodes.stop() == 0
+    begin = time.monotonic()
+    nodes.start()
+    seconds = time.monotonic() - begin
+    check_served(nodes)
+    print(f"nodes: {TOPICS * PARTITIONS} partitions served by {NODES} nodes {seconds:.1f} s after a start")
+    assert seconds < START_SECONDS_MAX
+
+
+def test_all_are_served_soon_after_all_nodes_were_killed(nodes: Nodes) -> None:
+    begin = time.monotonic()
+    nodes.kill(*nodes.ids)
+    time.sleep(0.5)  # what they said before is not taken for what they say now
+    nodes.await_settled()
+    seconds = time.monotonic() - begin
+    check_served(nodes)
+    print(f"nodes: {TOPICS * PARTITIONS} partitions served by {NODES} nodes {seconds:.1f} s after all of them were killed")
+    assert seconds < START_SECONDS_MAX

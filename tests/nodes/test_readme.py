@@ -1,0 +1,94 @@
+"""What README promises about several nodes, by the commands that it shows: a node is killed, and a consumer does not notice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.nodes.cluster import Nodes
+from tests.project.listings import listings
+from tests.running import ROOT, environment, wait_until
+
+pytestmark = [pytest.mark.clients, pytest.mark.once]
+
+README = ROOT / "README.md"
+SECONDS = 60.0
+
+
+class Terminal:
+    """A shell in a folder that looks like a checkout to it, for a cluster on other ports than README's."""
+
+    def __init__(self, folder: Path, nodes: Nodes) -> None:
+        self._folder = folder
+        self._nodes = nodes
+        (folder / ".venv/bin").mkdir(parents=True)
+        command = folder / ".venv/bin/tenure"
+        command.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m tenure "$@"\n')
+        command.chmod(0o755)
+
+    def start(self, script: str, output: Path) -> subprocess.Popen[bytes]:
+        assert self._nodes.supervisor is not None
+        # Other nodes may run on this machine.
+        script = script.replace("pgrep -f", f"pgrep -P {self._nodes.supervisor.pid} -f")
+        given = environment(TENURE_BOOTSTRAP=f"127.0.0.1:{self._nodes.port(1)}")
+        with output.open("wb") as stream:
+            return subprocess.Popen(["sh", "-c", script], cwd=self._folder, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, env=given)
+
+    def run(self, script: str) -> str:
+        output = self._folder / "output"
+        assert self.start(script, output).wait(SECONDS) == 0, output.read_text()
+        return output.read_text()
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    nodes = Nodes(tmp_path / "data", 3)
+    yield nodes
+    nodes.close()
+
+
+def shown(*words: str) -> list[str]:
+    """The lines of README's one listing with all these words."""
+    (listing,) = [listing for listing in listings(README) if all(word in listing.text for word in words)]
+    return listing.text.splitlines()
+
+
+def cluster(said: str) -> dict[str, tuple[str, str]]:
+    """The partitions of groups, and since when, by node."""
+    rows = [line.split() for line in said.splitlines() if "127.0.0.1" in line]
+    return {row[0]: (row[-3], row[-1]) for row in rows}
+
+
+def test_a_newcomer_kills_a_node_and_sees_that_nothing_happened(tmp_path: Path, nodes: Nodes) -> None:
+    assert "`.venv/bin/tenure serve --nodes 3` runs three nodes" in README.read_text()
+    nodes.start()
+    terminal = Terminal(tmp_path / "checkout", nodes)
+    create, consume = shown("topic create payments")
+    produce, look, kill, look_again, history = shown("kill -9")
+    assert look == look_again
+
+    terminal.run(create)
+    consumed = tmp_path / "consumed"
+    consumer = terminal.start(f"exec {consume}", consumed)
+    try:
+        wait_until(lambda: "generation" in terminal.run(history), SECONDS, 0.5)
+        producer = terminal.start(produce.removesuffix("&"), tmp_path / "produced")
+        wait_until(lambda: consumed.read_text().count("\n") > 3, SECONDS)
+        before = cluster(terminal.run(look))
+        terminal.run(kill)
+        nodes.await_settled()
+        after = cluster(terminal.run(look))
+        assert {id: share for id, (share, _) in after.items()} == {id: share for id, (share, _) in before.items()}
+        assert after["2"][1] > before["2"][1], "since when node 2 has its partitions"
+        assert producer.wait(SECONDS) == 0, (tmp_path / "produced").read_text()
+        wait_until(lambda: consumed.read_text().count("\n") >= 50, SECONDS)
+        assert sorted(map(int, consumed.read_text().split())) == list(range(1, 51))
+        assert consumer.poll() is None
+        assert terminal.run(history).count("rebalance,") == 1
+    finally:
+        consumer.kill()
+        consumer.wait()

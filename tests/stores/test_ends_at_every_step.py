@@ -1,0 +1,163 @@
+"""An owner that ends at each step of its work, by kill -9 or with the power of the machine: the next owner finds what was acknowledged.
+
+The work begins with the start of the process and a take-over, of logs whose last owner was killed or has released them, and ends with an
+orderly stop. Between two steps lies each change of a file or of the table of owners.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from broker.stores.turn_flushes import LOGS_MIN
+from protocol.batch import build_facts, facts_of
+from simulator.disk import Crashed, SimDisk
+from storage import AppendFailed, HeldBy, LogId, OwnedLog, TopicLog, Unreadable
+from tests.stores.nodes import DirectoryNode, NodesOverSimDisk, keys
+
+pytestmark = pytest.mark.once
+
+GROUPS = [LogId("__consumer_offsets", number) for number in range(LOGS_MIN + 1)]  # so many share a file `turns.N`
+TOPIC = LogId("orders", 0)
+DELETED = 2  # records of the topic
+STEPS_MAX = 2_000
+
+
+class Course:
+    """What owners did one after the other, and what they acknowledged."""
+
+    def __init__(self, seed: int) -> None:
+        self.nodes = NodesOverSimDisk(seed)
+        self.appended: dict[LogId, list[bytes]] = {id: [] for id in (*GROUPS, TOPIC)}
+        self.acknowledged: dict[LogId, set[bytes]] = {id: set() for id in (*GROUPS, TOPIC)}
+        self.epochs = dict.fromkeys((*GROUPS, TOPIC), -1)
+        self.start_saved = False
+        self.power_failed = False
+
+    def start(self, id: int, disk: SimDisk | None = None) -> DirectoryNode:
+        return DirectoryNode(id, disk or self.process(), "/data", "always")
+
+    def process(self, crash_at: int = -1) -> SimDisk:
+        """The disk as a new process has it, which ends before so many more changes."""
+        disk = self.nodes.disk.beside()
+        disk.recording, disk.stays_down, disk.crash_at = False, True, crash_at
+        return disk
+
+    def end(self, disk: SimDisk, power_fails: bool) -> None:
+        self.power_failed |= power_fails
+        if power_fails:
+            self.nodes.lose_power()
+        else:
+            disk.kill()
+
+    # What an owner does.
+
+    def own(self, node: DirectoryNode) -> tuple[list[OwnedLog], TopicLog]:
+        """Own all logs, and check that they have what was promised."""
+        logs: list[OwnedLog] = []
+        for id, log in zip(GROUPS, node.acquire_all(GROUPS), strict=True):
+            assert not isinstance(log, HeldBy | Unreadable), log
+            self.check_epoch(id, log.epoch)
+            self.check_records(id, keys(log))
+            logs.append(log)
+        return logs, self.own_topic(node)
+
+    def own_topic(self, node: DirectoryNode) -> TopicLog:
+        log = node.own_topic(TOPIC)
+        assert not isinstance(log, HeldBy | Unreadable), log
+        self.check_epoch(TOPIC, log.epoch)
+        start = log.records.start_offset
+        assert start == DELETED if self.start_saved else start in (0, DELETED)
+        found = [key for key, _ in facts_of(log.records.read(start, 1 << 20))] if start < log.records.next_offset else []
+        self.check_records(TOPIC, self.appended[TOPIC][:start] + found)
+        return log
+
+    def check_epoch(self, id: LogId, epoch: int) -> None:
+        assert epoch > self.epochs[id], "an epoch came twice"
+        self.epochs[id] = epoch
+
+    def check_records(self, id: LogId, found: list[bytes]) -> None:
+        if id != TOPIC or not self.power_failed:  # records of topics are acknowledged before they are flushed, as by Kafka
+            assert self.acknowledged[id] <= set(found), "an acknowledged record is gone"
+        assert self.appended[id][: len(found)] == found, "there are other records"
+        self.appended[id] = found
+        self.acknowledged[id] &= set(found)
+
+    def append(self, node: DirectoryNode, logs: list[OwnedLog], topic: TopicLog | None = None) -> None:
+        """One record to each log in the same turn."""
+        for id, log in zip(GROUPS, logs, strict=False):
+            key = self.next_key(id)
+            log.append(build_facts([(key, b"1")], 1), 1, partial(self.appended_to, id, key))
+        if topic is not None:
+            key = self.next_key(TOPIC)
+            self.appended_to(TOPIC, key, topic.append(bytearray(build_facts([(key, b"1")], 1)), lambda result: None))
+        node.run()
+
+    def next_key(self, id: LogId) -> bytes:
+        key = b"%d" % len(self.appended[id])
+        self.appended[id].append(key)
+        return key
+
+    def appended_to(self, id: LogId, key: bytes, result: int | AppendFailed) -> None:
+        assert isinstance(result, int), result
+        self.acknowledged[id].add(key)
+
+    def save_start(self, node: DirectoryNode, topic: TopicLog) -> None:
+        topic.delete_before(DELETED)
+        saved: list[Exception | None] = []
+        node.topics.save_start_offsets({TOPIC: DELETED}, saved.append)
+        node.run()
+        assert saved == [None]
+        self.start_saved = True
+
+    def work(self, node: DirectoryNode) -> None:
+        """All that an owner does from its first take-over to an orderly stop."""
+        logs, topic = self.own(node)
+        self.append(node, logs, topic)
+        self.append(node, logs, topic)
+        self.save_start(node, topic)
+        self.append(node, logs, topic)
+        for released in (GROUPS[0], TOPIC):
+            node.release(released)
+        taken = node.own(GROUPS[0])
+        self.check_epoch(GROUPS[0], taken.epoch)
+        self.check_records(GROUPS[0], keys(taken))
+        self.append(node, [taken, *logs[1:]], self.own_topic(node))
+        node.stop()
+
+
+def owned_before(course: Course, ended: str, power_fails: bool) -> SimDisk:
+    """Let node 2 write to all logs and end, or give them up; its disk."""
+    disk = course.process()
+    node = course.start(2, disk)
+    logs, topic = course.own(node)
+    course.append(node, logs, topic)
+    if ended == "with all logs released":
+        for id in (*GROUPS, TOPIC):
+            node.release(id)
+    else:
+        course.end(disk, power_fails)
+    return disk
+
+
+@pytest.mark.parametrize("power_fails", [False, True])
+@pytest.mark.parametrize("ended", ["with all logs released", "at once"])
+def test_the_next_owner_finds_what_was_acknowledged_whatever_step_an_owner_ended_at(ended: str, power_fails: bool) -> None:
+    for step in range(STEPS_MAX):
+        course = Course(step)
+        before = owned_before(course, ended, power_fails)
+        disk = course.process(step)
+        try:
+            course.work(course.start(1, disk))
+            return
+        except Crashed:
+            course.end(disk, power_fails)
+        before.kill()
+        for id in (3, 1, 2):
+            disk = course.process()
+            node = course.start(id, disk)
+            logs, topic = course.own(node)
+            course.append(node, logs, topic)
+            course.end(disk, power_fails)
+    pytest.fail(f"the work has more than {STEPS_MAX} steps")
