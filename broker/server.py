@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
-import signal
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from broker.logging import logs
 from broker.logging.logs import log
@@ -19,11 +16,12 @@ from broker.runtime.build import build
 from broker.runtime.contain import uncontained
 from broker.runtime.node import Address
 from broker.runtime.parent import ParentWatch
-from broker.runtime.start import ExitCode, StartError, early_stop_signals
+from broker.runtime.start import ExitCode, StartError
 from broker.runtime.start_trace import mark
+from broker.runtime.stopping import StopRequest, run_until_stopped
 from broker.settings.config import Config
 from broker.settings.descriptors import Descriptors, divide_descriptors, memory_bytes, raise_limit, with_connections
-from broker.settings.listeners import format_endpoint
+from broker.settings.endpoints import format_endpoint
 from broker.stores.port import BrokerStore
 from broker.wiring import Broker
 from storage.disk import LOCK_FILES
@@ -37,8 +35,6 @@ FLUSH_SECONDS = 0.8
 
 ADDRESSES_PER_LISTENER = 2  # `localhost` and an empty host usually mean IPv4 and IPv6
 
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-
 
 def serve(config: Config) -> int:
     """Serve until SIGTERM or SIGINT and return the exit code. Raises StartError when the broker cannot start."""
@@ -49,12 +45,7 @@ def serve(config: Config) -> int:
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         server = Server(config, runner.get_loop(), descriptors, buffered, RealMachine())
         mark("event_loop")
-        # Blocked until the loop handles signals: otherwise the early handler and uvloop would both count the same signal.
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-        try:
-            return runner.run(server.run())
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        return run_until_stopped(runner, server.run())
 
 
 def choose_loop(wanted: str) -> tuple[Callable[[], asyncio.AbstractEventLoop], bool]:
@@ -96,15 +87,11 @@ class Server:
         self._machine = machine
         self._descriptors = descriptors
         self._loop = loop
-        self._stop: asyncio.Future[dict[str, object]] = loop.create_future()  # the reason, for the log
-        self._signals = 0
+        self.stop_request = StopRequest(loop)
+        self.stop = self.stop_request.stop
 
     async def run(self) -> int:
-        for number in STOP_SIGNALS:
-            self._loop.add_signal_handler(number, self._signalled, number)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-        if early_stop_signals:
-            self._signalled(signal.Signals(early_stop_signals.pop()))
+        self.stop_request.handle_signals()
         self._loop.set_exception_handler(uncontained)
         gc.disable()  # no garbage is created while starting
         parent = ParentWatch(self._loop, self.stop) if self.config.exit_with_parent else None
@@ -127,7 +114,7 @@ class Server:
             self.broker.acceptor.start()
             mark("registry_and_apis")
             self._announce(addresses)
-            log.info("stopping", **await self._stop)
+            log.info("stopping", **await self.stop_request.reason)
             return await self._end(store)
         finally:
             store.close()
@@ -151,17 +138,6 @@ class Server:
             log.info("start", **start_trace.summary())
         if logs.debug_enabled():
             log.info("frames are traced: repeated requests take the usual path too")
-
-    def _signalled(self, number: signal.Signals) -> None:
-        self._signals += 1
-        if self._signals > 1:
-            os._exit(128 + number)  # the second signal ends the process at once
-        self.stop({"signal": number.name})
-
-    def stop(self, reason: dict[str, object]) -> None:
-        """Stop in order; `reason` is logged."""
-        if not self._stop.done():
-            self._stop.set_result(reason)
 
     async def _end(self, store: BrokerStore) -> int:
         """Send the replies whose facts are durable, flush and close the logs, and mark the directory clean."""

@@ -14,6 +14,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from broker.logging.logs import log
@@ -21,13 +22,14 @@ from broker.machine import RealMachine
 from broker.runtime.children import child_command, child_environment
 from broker.runtime.contain import contained_task
 from broker.runtime.parent import ParentWatch
-from broker.runtime.start import SUPERVISOR, ExitCode, StartError, early_stop_signals
+from broker.runtime.start import SUPERVISOR, ExitCode, StartError
+from broker.runtime.stopping import StopRequest, run_until_stopped
 from broker.settings.config import Config
-from broker.settings.listeners import Listener, format_endpoint
+from broker.settings.endpoints import format_endpoint
+from broker.settings.listeners import Listener
 from protocol.headers import encode_request
 from protocol.messages.api_versions import ApiVersionsRequest
 
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 # A node stops in order within three seconds.
 STOP_SECONDS: Final = 6.0
 PAUSE_SECONDS_MIN: Final = 0.25  # before a restart; doubles after each short run of a node
@@ -46,11 +48,7 @@ def supervise(config: Config, arguments: Sequence[str]) -> int:
     check_addresses(config, listeners)
     with asyncio.Runner() as runner:
         supervisor = Supervisor(config, listeners, arguments, runner.get_loop())
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-        try:
-            return runner.run(supervisor.run())
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        return run_until_stopped(runner, supervisor.run())
 
 
 def node_ids(config: Config) -> range:
@@ -124,9 +122,8 @@ class Supervisor:
     ) -> None:
         self._config = config
         self._loop = loop
-        self._stop: asyncio.Future[dict[str, object]] = loop.create_future()
+        self._stop = StopRequest(loop, partial(self._signal_all, signal.SIGKILL))
         self._code = int(ExitCode.OK)
-        self._signals = 0
         self._problem = ""  # the line that was printed last about a node that could not start
         self.nodes = [
             NodeProcess(id, [*child_command("tenure"), "serve", *arguments, *node_settings(config, id, of_node)], len(of_node))
@@ -135,43 +132,29 @@ class Supervisor:
 
     async def run(self) -> int:
         log.warning("several nodes are experimental", nodes=len(self.nodes))
-        for number in STOP_SIGNALS:
-            self._loop.add_signal_handler(number, self._signalled, number)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-        if early_stop_signals:
-            self._signalled(signal.Signals(early_stop_signals.pop()))
-        parent = ParentWatch(self._loop, self.stop) if self._config.exit_with_parent else None
+        self._stop.handle_signals()
+        parent = ParentWatch(self._loop, self._stop.stop) if self._config.exit_with_parent else None
         runs = [self._loop.create_task(contained_task(self._keep_running, node)) for node in self.nodes]
         probes = [self._loop.create_task(contained_task(self._probe, node)) for node in self.nodes if self._config.cluster_node_timeout_ms]
         try:
-            log.info("stopping all nodes", **await self._stop)
+            log.info("stopping all nodes", **await self._stop.reason)
             await self._end(runs)
         finally:
             if parent is not None:
                 parent.close()
             for task in (*probes, *runs):
                 task.cancel()
-            for node in self.nodes:
-                node.signal(signal.SIGKILL)
+            self._signal_all(signal.SIGKILL)
         log.info("all nodes are stopped")
         return self._code
 
-    def _signalled(self, number: signal.Signals) -> None:
-        self._signals += 1
-        if self._signals > 1:
-            for node in self.nodes:
-                node.signal(signal.SIGKILL)
-            os._exit(128 + number)  # the second signal ends all processes at once
-        self.stop({"signal": number.name})
-
-    def stop(self, reason: dict[str, object]) -> None:
-        if not self._stop.done():
-            self._stop.set_result(reason)
+    def _signal_all(self, number: signal.Signals) -> None:
+        for node in self.nodes:
+            node.signal(number)
 
     async def _end(self, runs: Sequence[asyncio.Task[None]]) -> None:
         """Stop all nodes at the same time; kill those that still run at the deadline."""
-        for node in self.nodes:
-            node.signal(signal.SIGTERM)
+        self._signal_all(signal.SIGTERM)
         _, late = await asyncio.wait(runs, timeout=STOP_SECONDS)
         if late:
             for node in self.nodes:
@@ -184,22 +167,22 @@ class Supervisor:
 
     async def _keep_running(self, node: NodeProcess) -> None:
         """Run the node until the supervisor stops; restart its process when it ends."""
-        while not self._stop.done():
+        while not self._stop.requested:
             code = await self._run_process(node)
-            if self._stop.done():
+            if self._stop.requested:
                 if code:
                     self._code = self._code or exit_code(code)
                 return
             if not node.has_listened and code > 0:
                 # The node has printed the reason. A cluster with fewer nodes than configured must not run on.
                 self._code = code
-                self.stop({"reason": f"node {node.id} cannot start", "exit_code": code})
+                self._stop.stop({"reason": f"node {node.id} cannot start", "exit_code": code})
                 return
             if node.is_serving and self._loop.time() - node.serving_since >= STEADY_SECONDS:
                 node.pause = PAUSE_SECONDS_MIN
             log.warning("node has ended and is started again", node=node.id, ended=describe_end(code), pause_ms=round(node.pause * 1000))
             node.addresses = []
-            await asyncio.wait([self._stop], timeout=node.pause)
+            await asyncio.wait([self._stop.reason], timeout=node.pause)
             node.pause = min(2 * node.pause, PAUSE_SECONDS_MAX)
 
     async def _run_process(self, node: NodeProcess) -> int:
@@ -215,7 +198,7 @@ class Supervisor:
             log.error("node cannot be started", node=node.id, reason=error.strerror or str(error))
             return int(ExitCode.PLATFORM)
         log.info("node is started", node=node.id, pid=process.pid)
-        if self._stop.done():
+        if self._stop.requested:
             node.signal(signal.SIGTERM)
         assert process.stdout is not None
         assert process.stdin is not None
@@ -249,7 +232,7 @@ class Supervisor:
         timeout = self._config.cluster_node_timeout_ms / 1000
         interval = min(PROBE_SECONDS, timeout / 3)
         silent_seconds, probed_pid = 0.0, 0
-        while not self._stop.done():
+        while not self._stop.requested:
             await asyncio.sleep(interval)
             process = node.process
             if process is None or not node.is_serving:
@@ -261,7 +244,7 @@ class Supervisor:
                 silent_seconds = 0.0
             else:  # a probe counts at most `interval`: the supervisor itself may have been suspended
                 silent_seconds += interval + min(interval, self._loop.time() - begin)
-            if silent_seconds >= timeout and node.process is process and process.returncode is None and not self._stop.done():
+            if silent_seconds >= timeout and node.process is process and process.returncode is None and not self._stop.requested:
                 log.error("node does not answer and is killed", node=node.id, pid=process.pid, seconds=round(silent_seconds))
                 node.signal(signal.SIGKILL)
                 silent_seconds = 0.0

@@ -63,8 +63,8 @@ class Served:
     async def stop(self) -> None:
         """Stop in order, as after SIGTERM."""
         if not self._serving.done():
-            if not self.server._stop.done():
-                self.server._signalled(signal.SIGTERM)
+            if not self.server.stop_request.requested:
+                self.server.stop_request.signalled(signal.SIGTERM)
             await self._serving
         for client in self._clients:
             await client.close()
