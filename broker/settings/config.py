@@ -18,9 +18,6 @@ from broker.settings.sources import Ledger, as_text, collect
 from broker.settings.table import SETTINGS, TEMPORARY_PROFILES, Setting, Value
 from coordinator.policies import resolve
 
-__all__ = ["Config", "ConfigError", "Difference", "Listener", "load_config"]
-
-
 # Settings that exist in several units, the finest first.
 RETENTION = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 ROLL = ("log.roll.ms", "log.roll.hours")

@@ -12,9 +12,6 @@ from typing import NamedTuple
 
 from broker.settings.endpoints import format_endpoint, is_loopback, is_wildcard, packed_address, parse_endpoint
 
-__all__ = ["Endpoint", "Listener", "Problem", "check_ports", "check_protocols", "format_endpoint"]
-__all__ += ["parse_endpoints", "parse_protocols", "resolve_listeners"]
-
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 NAME_CHARACTERS = re.compile(r"[0-9A-Za-z_-]+")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, NOTES_SEGMENT_BYTES
 from broker.logging.logs import log
@@ -21,6 +21,7 @@ from broker.runtime.workers import Workers
 from broker.settings.config import Config
 from broker.stores.bulk_flush import THREADS as CLOSING_THREADS
 from broker.stores.bulk_flush import BulkFlusher, flush_in_parts
+from broker.stores.compaction import Cleaning
 from broker.stores.owned import TOPIC_RULES, Done, Flusher, LocalLog, OpenLog, Rules, log_cut
 from broker.stores.tokens import RandomBytes, fresh_cluster_id, fresh_token
 from broker.stores.turn_flushes import Appended, TurnFlushes
@@ -58,20 +59,6 @@ CLOSE_IDLE_SECONDS = 2.0
 # A crash may lose some notes, but never a commit.
 NOTES_RULES = Rules("interval", 5.0)
 _LOG_NAME = re.compile(r"(.+)-([0-9]+)")
-
-
-class Cleaner(Protocol):
-    """Compaction and retention of a store's logs (compaction.py)."""
-
-    def watch(self, id: LogId, log: Log, flush: Callable[[Callable[[Any], None]], None], failed: Callable[[AppendFailed], None]) -> None: ...
-
-    def retain_log(self, id: LogId, log: Log, retention_ms: int, failed: Callable[[AppendFailed], None]) -> None: ...
-
-    def flushed(self, log: Log) -> None: ...
-
-    def forget(self, id: LogId) -> None: ...
-
-    def cancel(self, cleaned: Log) -> None: ...
 
 
 class Inherited(NamedTuple):
@@ -130,7 +117,7 @@ class LocalStore:
         self.topic_workers = new_workers(loop, TOPIC_THREADS, False)
         self.bulk_flusher = BulkFlusher(new_workers(loop, CLOSING_THREADS, False), self.disk, self.directory.path, self._at_once, monotonic)
         self.checkpoint_worker = new_workers(loop, 1, False)  # one thread: checkpoints are written one after another
-        self.cleaning: Cleaner | None = None  # set before the first log is acquired; None: no compaction
+        self.cleaning: Cleaning | None = None  # set before the first log is acquired; None: no compaction
         self.topic_ids: dict[str, str] = {}  # by topic name, for partition.metadata
         self._notes_retention_ms = config.notes_retention_ms
         self._me = NodeInfo(config.node_id, ())
@@ -187,7 +174,6 @@ class LocalStore:
         return True
 
     def start(self, me: NodeInfo) -> None:
-        """Set the advertised addresses, known once the listeners are open."""
         self._me = me
 
     def view(self) -> ClusterView:
@@ -226,7 +212,6 @@ class LocalStore:
 
     @property
     def data_path(self) -> str:
-        """The data directory."""
         return self.directory.path
 
     def _open_new(self, id: LogId) -> tuple[Log, Recovery] | Exception:
@@ -309,7 +294,6 @@ class LocalStore:
         self._logs.pop(id, None)
 
     def flush_topics(self) -> None:
-        """Start flushing all unflushed topic logs."""
         self.bulk_flusher.flush([owned.flusher for owned in self._logs.values() if _is_unflushed(owned)], None)
 
     def _reacquire(self, id: LogId, before: OpenLog, done: Acquired) -> None:
@@ -381,14 +365,12 @@ class LocalStore:
         return ""
 
     def unchecked(self) -> list[LogId]:
-        """Logs that were not opened since a crash: the next start must check them."""
         if self.directory.clean:
             return []
         ids = map(log_id_of, self.disk.list(self.directory.path))
         return [id for id in ids if id is not None and id not in self._logs]
 
     def schedule_flush(self, flusher: Flusher, seconds: float) -> None:
-        """Flush the log after the delay; no reply waits for it."""
         scheduled = self._scheduled.get(seconds)
         if scheduled is None:
             scheduled = self._scheduled[seconds] = []
@@ -408,7 +390,6 @@ class LocalStore:
         flush_in_parts(self.background_flusher, 1, list(zip(flushers, callbacks, strict=True)), self._at_once)
 
     def flush_at_turn_end(self, flusher: Flusher, batch: bytearray, offset: int, done: Done) -> None:
-        """Flush the batch just appended at `offset`, together with all other appends of this turn."""
         if not self._appended:
             self.loop.call_soon(Contained(self._flush_appended))
         self._appended.append(Appended(flusher, batch, offset, flusher.log.next_offset, done))
@@ -423,7 +404,6 @@ class LocalStore:
                 run(append.done, Undecided("a defect in this version"))
 
     def batch_copies(self, id: LogId) -> list[bytes]:
-        """Copies of the log's batches in `turns.N` files. Called in any thread; raises OSError."""
         return Leftover(self.disk, self.directory.path).batches_of(str(id))
 
     def _flush_each(self, appended: list[Appended]) -> None:

@@ -191,7 +191,6 @@ class SharedStore(LocalStore):
     # Nodes.
 
     def watch_nodes(self, changed: Callable[[int, bool], None]) -> None:
-        """Call `changed` for each node that arrives (True) or ends (False)."""
         self._watcher = changed
         self._look_on_timer()
 
@@ -206,7 +205,6 @@ class SharedStore(LocalStore):
         done()  # the table is in memory that all nodes share
 
     def look_for_nodes(self) -> None:
-        """Search for new nodes now."""
         for node in self._files.look():
             self._view.live[node.id] = node
             self._view.changes += 1
@@ -227,7 +225,6 @@ class SharedStore(LocalStore):
     # Owning logs.
 
     def take(self, id: LogId) -> HeldBy | Unreadable | int:
-        """Lock the log for this node; returns its new epoch."""
         if id in self._leaving:
             return HeldBy(f"node {self._node_id}")
         if id in self._held:
@@ -386,7 +383,6 @@ class SharedStore(LocalStore):
         self.turn_flushes.restored()
 
     def release(self, id: LogId, done: Callable[[], None]) -> None:
-        """Flush and close the log, for offsets also their notes; then other nodes may acquire it."""
         waiting = self._leaving.get(id)
         if waiting is not None:
             waiting.append(done)
