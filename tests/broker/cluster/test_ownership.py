@@ -115,9 +115,9 @@ class World:
             self.nodes[id] = Node(self, id)
             for group, logs in GROUPS.items():
                 self.nodes[id].ownership.set_logs(group, logs, self.now)
-        self.tell()
+        self.announce_nodes()
 
-    def tell(self) -> None:
+    def announce_nodes(self) -> None:
         for node in self.nodes.values():
             if node.alive:
                 node.ownership.set_nodes(self.live, self.draining, self.now)
@@ -126,11 +126,11 @@ class World:
         for id in ids:
             self.nodes[id].alive = False
         self.locks = {log: node for log, node in self.locks.items() if node not in ids}
-        self.later(NOTICED_MS, self.tell)
+        self.later(NOTICED_MS, self.announce_nodes)
 
     def drain(self, *ids: int) -> None:
         self.draining = set(ids)
-        self.tell()
+        self.announce_nodes()
 
     def check_even(self) -> None:
         taking = self.live - self.draining
@@ -247,7 +247,7 @@ def test_a_log_that_is_lost_is_tried_again(world: World) -> None:
 
 
 class Table:
-    """An owner for each log; what the node tries and asks for is written down."""
+    """Logs with one common owner; records the logs that the node tries to acquire."""
 
     def __init__(self, logs: int, owner: int | None) -> None:
         self.logs = [LogId("many", number) for number in range(logs)]

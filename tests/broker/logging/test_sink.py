@@ -36,26 +36,33 @@ def pipe() -> Iterator[tuple[int, int]]:
         os.close(writer)
 
 
-def drain(reader: int) -> bytes:
-    """Read until the last writer closes."""
-    text = b""
-    while piece := os.read(reader, 1 << 16):
-        text += piece
-    return text
+class Reader(threading.Thread):
+    """Reads until the last writer closes."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(daemon=True)
+        self._descriptor = descriptor
+        self._text = b""
+        self.start()
+
+    def run(self) -> None:
+        while piece := os.read(self._descriptor, 1 << 16):
+            self._text += piece
+
+    def text(self, sink: LineSink, writer: int) -> bytes:
+        """Everything, once the sink and the pipe are closed."""
+        assert sink.close(10)
+        os.close(writer)
+        self.join(10)
+        return self._text
 
 
 def test_lines_come_out_whole_and_in_order(pipe: tuple[int, int]) -> None:
     sink = LineSink(pipe[1], dropped_line)
     lines = [b"%d" % number * (number % 50) + b"\n" for number in range(1000)]
-    collected: list[bytes] = []
-    reader = threading.Thread(target=lambda: collected.append(drain(pipe[0])), daemon=True)
     for line in lines:
         sink.write(line)
-    reader.start()
-    assert sink.close(10)
-    os.close(pipe[1])
-    reader.join(10)
-    assert collected == [b"".join(lines)]
+    assert Reader(pipe[0]).text(sink, pipe[1]) == b"".join(lines)
 
 
 def fill(writer: int) -> int:
@@ -81,15 +88,10 @@ def test_a_pipe_without_a_reader_drops_lines_without_blocking(pipe: tuple[int, i
     dropped = sink.dropped
     assert 1000 - (10_000 + 4096) // 100 <= dropped < 1000  # the queued line and the line being written
     # Once the pipe is read again, the reader gets the count, and logging continues.
-    collected: list[bytes] = []
-    reader = threading.Thread(target=lambda: collected.append(drain(pipe[0])), daemon=True)
-    reader.start()
+    reader = Reader(pipe[0])
     assert sink.flush(10)
     sink.write(b"after\n")
-    assert sink.close(10)
-    os.close(pipe[1])
-    reader.join(10)
-    *lines, summary, after = collected[0][filled:].splitlines()
+    *lines, summary, after = reader.text(sink, pipe[1])[filled:].splitlines()
     assert (summary, after) == (b"%d dropped" % dropped, b"after")
     assert len(lines) == 1000 - dropped
     assert sink.dropped == dropped
@@ -123,13 +125,7 @@ def test_a_full_non_blocking_descriptor_is_waited_for(pipe: tuple[int, int]) -> 
     sink = LineSink(pipe[1], dropped_line)
     for _ in range(3000):
         sink.write(LINE)
-    collected: list[bytes] = []
-    reader = threading.Thread(target=lambda: collected.append(drain(pipe[0])), daemon=True)
-    reader.start()
-    assert sink.close(10)
-    os.close(pipe[1])
-    reader.join(10)
-    assert collected == [LINE * 3000]
+    assert Reader(pipe[0]).text(sink, pipe[1]) == LINE * 3000
 
 
 def test_a_process_ends_though_its_log_is_not_read() -> None:

@@ -126,10 +126,10 @@ def hostile_bytes(seed: int, count: int) -> Iterator[bytes]:
     yield from truncated
     random = Random(seed)
     for _ in range(count - len(truncated)):
-        yield changed(bytearray(random.choice(valid)), random)
+        yield mutated(bytearray(random.choice(valid)), random)
 
 
-def changed(data: bytearray, random: Random) -> bytes:
+def mutated(data: bytearray, random: Random) -> bytes:
     kind = random.randrange(8)
     if kind == 0:  # bits flipped anywhere, including the length prefix
         for _ in range(random.randint(1, 8)):
@@ -157,8 +157,8 @@ def changed(data: bytearray, random: Random) -> bytes:
     return bytes(data)
 
 
-def throw(port: int, data: bytes) -> None:
-    """Send it, end the stream, and wait until the broker is done with it."""
+def send_and_drain(port: int, data: bytes) -> None:
+    """Send the bytes, end the stream, and read until the broker closes the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as sock, contextlib.suppress(ConnectionError):
         sock.sendall(data)
         sock.shutdown(socket.SHUT_WR)
@@ -194,13 +194,13 @@ def test_thousands_of_hostile_frames_change_nothing(loop: str, count: int) -> No
     storm = hostile_bytes(20_251_121, count)
     with broker(*on(loop, "partitions.max=60")) as started:
         for _ in range(count // 4):
-            throw(started.port, next(storm))
+            send_and_drain(started.port, next(storm))
         before, known = started.memory_kib(), len(reasons(started))
         bystander = Bystander(started.port)
         bystander.start()
         try:
             for data in storm:
-                throw(started.port, data)
+                send_and_drain(started.port, data)
         finally:
             waits = bystander.stop()
         assert started.memory_kib() - before < 4 * 1024

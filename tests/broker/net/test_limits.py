@@ -129,12 +129,6 @@ def padded(size: int) -> bytes:
     return bytes_of(MetadataRequest([MetadataRequestTopic(name="x" * (size + 4 - len(empty)))], False), 8)
 
 
-def test_a_large_ordinary_request_is_answered() -> None:
-    names = [MetadataRequestTopic(name=f"some-topic-with-a-longer-name-{number}") for number in range(5_000)]
-    with broker(*on("auto")) as started, Client(started.port) as client:
-        assert len(client.ask(MetadataRequest(names, False), 12).topics) == 5_000
-
-
 # Times
 
 

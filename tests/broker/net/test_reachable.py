@@ -19,7 +19,7 @@ from tests.running import Broker, Client, broker
 from tests.support.peers import answered, has_ipv6, kept_in
 
 NAMED = "PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.2:0,OUTSIDE://127.0.0.1:0"
-TOLD = "INSIDE://broker.inside.invalid:9094,OUTSIDE://[2001:db8::7]:0"
+ADVERTISED = "INSIDE://broker.inside.invalid:9094,OUTSIDE://[2001:db8::7]:0"
 
 
 needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
@@ -38,7 +38,7 @@ def advertised(started: Broker, name: str) -> set[tuple[str, int]]:
 
 @pytest.fixture(scope="module")
 def named() -> Iterator[Broker]:
-    arguments = ("--set", f"listeners={NAMED}", "--set", f"advertised.listeners={TOLD}")
+    arguments = ("--set", f"listeners={NAMED}", "--set", f"advertised.listeners={ADVERTISED}")
     with broker("--profile", "test", *arguments, listeners=3) as started:
         yield started
 
@@ -112,7 +112,7 @@ def listener(port: int = 0) -> Listener:
     return Listener("PLAINTEXT", "several.invalid", port, "several.invalid", port)
 
 
-def stands_for(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+def resolve_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
     def resolve(host: str | None, port: int, **options: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
         families = [socket.AF_INET6 if ":" in address else socket.AF_INET for address in addresses]
         return [(family, socket.SOCK_STREAM, 6, "", (address, port)) for family, address in zip(families, addresses, strict=True)]
@@ -129,19 +129,19 @@ def bound_addresses(sockets: list[socket.socket]) -> set[tuple[str, int]]:
 
 @needs_ipv6
 def test_a_host_name_listens_on_all_its_addresses_on_one_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    stands_for(monkeypatch, "127.0.0.1", "::1", "127.0.0.2", "127.0.0.1")
+    resolve_to(monkeypatch, "127.0.0.1", "::1", "127.0.0.2", "127.0.0.1")
     sockets, port = open_sockets(listener(), 16)
     assert bound_addresses(sockets) == {("127.0.0.1", port), ("::1", port), ("127.0.0.2", port)}
 
 
 def test_an_address_of_a_host_name_foreign_to_this_machine_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    stands_for(monkeypatch, "2001:db8::1", "127.0.0.1")
+    resolve_to(monkeypatch, "2001:db8::1", "127.0.0.1")
     sockets, port = open_sockets(listener(), 16)
     assert bound_addresses(sockets) == {("127.0.0.1", port)}
 
 
 def test_a_port_taken_on_one_address_of_a_host_name_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    stands_for(monkeypatch, "127.0.0.1", "127.0.0.2")
+    resolve_to(monkeypatch, "127.0.0.1", "127.0.0.2")
     with socket.create_server(("127.0.0.2", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(StartError, match="another process uses the port") as refused:
@@ -152,7 +152,7 @@ def test_a_port_taken_on_one_address_of_a_host_name_is_taken(monkeypatch: pytest
 
 def test_a_free_port_is_free_on_all_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The port found on the first address may be taken on the second: then another port is tried."""
-    stands_for(monkeypatch, "127.0.0.1", "127.0.0.2")
+    resolve_to(monkeypatch, "127.0.0.1", "127.0.0.2")
     bind = socket.socket.bind
     refusals = [errno.EADDRINUSE] * 3
 

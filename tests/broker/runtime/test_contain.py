@@ -14,7 +14,7 @@ from broker.groups.journal import close_failed_reply
 from broker.net.long_replies import LongReplies
 from broker.runtime.clock import Clock
 from broker.runtime.contain import DEFECTS, Contained, Defects, broken, contained_task, run, uncontained
-from broker.runtime.turn import NEVER, PAUSE_MS_MAX, PAUSE_MS_MIN, Turn
+from broker.runtime.turn import NEVER, Turn
 from broker.topics.retention import Rounds
 from broker.topics.waiting_fetches import Fetches
 from coordinator.hold import Hold, Parts
@@ -121,58 +121,6 @@ def test_an_actor_that_raises_does_not_delay_other_deadlines(world: World, plant
         world.run(0.101)
     assert good.called.count("advance") == 10
     assert bad.called.count("broken") == planted()
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize("late", [False, True])
-def test_deadlines_go_on_after_the_clock_has_raised(
-    world: World, planted: Callable[[], int], monkeypatch: pytest.MonkeyPatch, late: bool
-) -> None:
-    part = Part()
-    part.at = world.clock.now + 100
-    part.period = 100
-    world.turn.attend(part)
-
-    def tick(clock: Clock) -> int:
-        raise Planted
-
-    seconds = 0.101 + late
-    if late:  # the second call: input is read first
-        monkeypatch.setattr(Turn, "_advance", tick)
-    else:
-        monkeypatch.setattr(Clock, "tick", tick)
-    world.run(seconds)
-    monkeypatch.undo()
-    assert (part.called, planted()) == ([], 1)
-    for _ in range(4):
-        world.run(PAUSE_MS_MIN / 1000 + 0.001)
-    assert part.called.count("advance") >= 2
-
-
-def test_an_actor_that_always_raises_is_called_less_often(world: World, planted: Callable[[], int]) -> None:
-    bad = Part("advance")
-    bad.at = world.clock.now
-    world.turn.attend(bad)
-    seconds = 120
-    for _ in range(seconds * 20):
-        world.run(0.05, passes=1)
-        world.turn.wake_by(bad.at)  # like its callers, which know nothing of exceptions
-    rests = 0
-    spent = 0
-    while spent < seconds * 1000:
-        spent += min(PAUSE_MS_MIN << rests, PAUSE_MS_MAX)
-        rests += 1
-    assert rests - 1 <= planted() <= rests + 1
-    bad.raising = ()
-    world.run(PAUSE_MS_MAX / 1000)
-    assert bad.called[-1] == "advance"
-    assert bad.at == NEVER
-    bad.raising, bad.at = ("advance",), world.clock.now
-    before = planted()
-    world.turn.wake_by(bad.at)
-    world.run(0.001)
-    world.run(PAUSE_MS_MIN / 1000 + 0.001)
-    assert planted() - before == 2, "after it was well it rests as briefly as at first"
 
 
 class Writer:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from broker.settings.config import Config, ConfigError, Difference, load_config
+from broker.settings.config import ConfigError, Difference, load_config
 
 
 def problems(**sources: Any) -> list[str]:
@@ -307,14 +307,6 @@ def test_a_kafka_setting_for_an_unsupported_guarantee_refuses_the_start(setting:
     assert reason in problem(environ={"TENURE_" + name.replace(".", "_").upper(): value})
 
 
-@pytest.mark.parametrize(
-    "setting",
-    ["min.insync.replicas=1", "default.replication.factor=1", "authorizer.class.name=", "security.inter.broker.protocol=PLAINTEXT"],
-)
-def test_a_kafka_setting_with_its_neutral_value_is_accepted(setting: str) -> None:
-    assert load_config(settings=[setting]).notices == (f"{setting} (--set) has no effect here",)
-
-
 def test_an_unsupported_setting_overridden_by_a_stronger_source_is_accepted(toml: Any) -> None:
     assert load_config(config_file=toml("min_insync_replicas = 2"), settings=["min.insync.replicas=1"])
 
@@ -401,12 +393,6 @@ def test_the_test_profile_is_made_for_integration_tests() -> None:
 def test_with_data_the_test_profile_keeps_it() -> None:
     config = load_config(profile="test", data=["/srv"])
     assert (config.data_directory, config.temporary_data) == ("/srv", False)
-
-
-def test_a_config_cannot_be_changed() -> None:
-    config: Config = load_config()
-    with pytest.raises(AttributeError):
-        config.num_partitions = 2  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

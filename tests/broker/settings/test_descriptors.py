@@ -66,19 +66,6 @@ def test_accepting_pauses_with_one_log_line_and_without_processor_time(tmp_path:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_served_connections_have_descriptors_for_their_requests(tmp_path: Path, loop: str) -> None:
-    with broker(*kept_in(tmp_path, f"event.loop={loop}"), command=("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}")) as started:
-        with Client(started.port) as client, ExitStack() as stack:
-            for _ in range(PEERS):
-                stack.enter_context(socket.create_connection(("127.0.0.1", started.port), 10))
-            started.await_line("accepting pauses")
-            for number in range(20):
-                assert client.ask(create(f"made-{number}"), 7).topics[0].error_code == 0
-            assert len(list(Path(f"/proc/{started.pid}/fd").iterdir())) <= DESCRIPTORS - 20
-        assert started.stop() == 0
-
-
-@pytest.mark.parametrize("loop", LOOPS)
 def test_waiting_connections_are_served_as_others_leave(tmp_path: Path, loop: str) -> None:
     with short_of_descriptors(tmp_path, loop) as (started, peers):
         while peers:
@@ -156,6 +143,7 @@ def test_with_connections_at_the_limit_every_partition_and_group_can_be_written(
             idle = [stack.enter_context(socket.create_connection(("127.0.0.1", started.port), 10)) for _ in range(fits + 20)]
             started.await_line("accepting pauses")
             write_everywhere(client)
+            assert len(list(Path(f"/proc/{started.pid}/fd").iterdir())) < limit
         with Client(started.port) as late:  # a silent connection makes room
             assert answered(late)
             assert eventually(lambda: bool(entries(started, "idle connections were closed for new ones")))

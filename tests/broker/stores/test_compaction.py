@@ -87,23 +87,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
-def runner(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> Run:
-    def run(main: Coroutine[Any, Any, None]) -> None:
-        with asyncio.Runner(loop_factory=loop_factory) as runner:
-            runner.run(main)
-
-    return run
-
-
-@pytest.fixture
-def run() -> Run:
-    return runner(uvloop.new_event_loop)
-
-
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def run_on_both(request: pytest.FixtureRequest) -> Run:
     """For results that depend on how an event loop handles child processes."""
-    return runner(request.param)
+
+    def run(main: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(main)
+
+    return run
 
 
 def test_above_the_bound_the_dirtiest_log_is_rolled_and_cleaned(tmp_path: Path, run_on_both: Run) -> None:
@@ -130,39 +122,35 @@ def test_above_the_bound_the_dirtiest_log_is_rolled_and_cleaned(tmp_path: Path, 
     run_on_both(main())
 
 
-def test_the_allowed_dirty_bytes_grow_with_the_live_bytes(tmp_path: Path, run: Run) -> None:
-    async def main() -> None:
-        machine = Machine(tmp_path)
-        log = machine.open(ORDERS)
-        write(log, 1_000, keys=1_000)
-        await until(lambda: machine.cleaning.cleanings)
-        live = machine.cleaning.live_bytes
-        assert live > 4 * BOUND
-        write(log, 500)
-        assert machine.cleaning.dirty_bytes > 2 * BOUND
-        await asyncio.sleep(0.1)
-        assert machine.cleaning.cleanings == 1
-        write(log, 700)
-        await until(lambda: machine.cleaning.cleanings == 2)
-        assert machine.cleaning.live_bytes < live + 10 * 300
-        await machine.end()
-
-    run(main())
+@pytest.mark.asyncio
+async def test_the_allowed_dirty_bytes_grow_with_the_live_bytes(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    log = machine.open(ORDERS)
+    write(log, 1_000, keys=1_000)
+    await until(lambda: machine.cleaning.cleanings)
+    live = machine.cleaning.live_bytes
+    assert live > 4 * BOUND
+    write(log, 500)
+    assert machine.cleaning.dirty_bytes > 2 * BOUND
+    await asyncio.sleep(0.1)
+    assert machine.cleaning.cleanings == 1
+    write(log, 700)
+    await until(lambda: machine.cleaning.cleanings == 2)
+    assert machine.cleaning.live_bytes < live + 10 * 300
+    await machine.end()
 
 
-def test_cleaned_offsets_are_known_after_a_restart(tmp_path: Path, run: Run) -> None:
-    async def main() -> None:
-        machine = Machine(tmp_path)
-        write(machine.open(ORDERS), 400, keys=400)
-        await until(lambda: machine.cleaning.cleanings)
-        live = machine.cleaning.live_bytes
-        await machine.end()
-        machine = Machine(tmp_path)
-        machine.open(ORDERS)
-        assert (machine.cleaning.live_bytes, machine.cleaning.dirty_bytes) == (live, 0)
-        await machine.end()
-
-    run(main())
+@pytest.mark.asyncio
+async def test_cleaned_offsets_are_known_after_a_restart(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    write(machine.open(ORDERS), 400, keys=400)
+    await until(lambda: machine.cleaning.cleanings)
+    live = machine.cleaning.live_bytes
+    await machine.end()
+    machine = Machine(tmp_path)
+    machine.open(ORDERS)
+    assert (machine.cleaning.live_bytes, machine.cleaning.dirty_bytes) == (live, 0)
+    await machine.end()
 
 
 @pytest.mark.parametrize(
@@ -245,162 +233,148 @@ def test_stopping_ends_the_cleaner(tmp_path: Path, run_on_both: Run) -> None:
 
 
 @pytest.mark.parametrize("what", ["repaired", "unusable", "given away", "appended to", "read"])
-def test_a_log_that_changes_while_it_is_cleaned_loses_nothing(tmp_path: Path, run: Run, what: str) -> None:
-    async def main() -> None:
-        machine = Machine(tmp_path, WAITING)
-        cleaning = machine.cleaning
-        log = machine.open(ORDERS)
-        write(log, 400)
-        reader = log.facts()
-        await until(lambda: (tmp_path / "pid").exists())
-        if what == "repaired":
-            with pytest.raises(AssertionError):
-                log.start_repair(log.next_offset)
-            cleaning.cancel(log)
-            await until(lambda: not log.busy)
-            recover(log, keep_unflushed=True)
-        elif what == "unusable":
-            log.usable = False
-        elif what == "given away":
-            cleaning.forget(ORDERS)
-        elif what == "appended to":
-            write(log, 30)
-        else:
-            next(reader)
-        expected = state(log)
-        (tmp_path / "go").touch()
-        if what in ("unusable", "given away"):
-            await until(lambda: cleaning.failures)
-            assert not [name for name in os.listdir(log.folder) if name.endswith((".cleaned", ".swap", ".deleted"))]
-            if what == "unusable":
-                recover(log, keep_unflushed=True)
-                await until(lambda: cleaning.cleanings)
-        else:
-            await until(lambda: cleaning.cleanings)
-        assert state(log) == expected
-        seen = {key: value for some in reader for key, value in some}
-        assert seen.items() <= expected.items() or what == "appended to"
-        log.append(build_facts([(b"new", b"1")], 5_000), log.epoch)
-        log.flush()
-        await machine.end()
-        assert state(reopened(log)) == expected | {b"new": b"1"}
-
-    run(main())
-
-
-def test_a_failed_segment_swap_is_reported_to_the_owner_of_the_log(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def main() -> None:
-        machine = Machine(tmp_path)
-        log = machine.open(ORDERS)
-        write(log, 400)
-        expected = state(log)
-        renames = 0
-        rename = OsDisk.rename
-
-        def refuse(disk: OsDisk, old: str, new: str) -> None:
-            nonlocal renames
-            renames += 1
-            if renames == 5:  # promoting takes three, and the old log is set aside
-                raise OSError(5, "Input/output error")
-            rename(disk, old, new)
-
-        monkeypatch.setattr(OsDisk, "rename", refuse)
-        await until(lambda: machine.failures)
-        assert not log.usable
-        assert "Input/output error" in str(machine.failures[0])
+@pytest.mark.asyncio
+async def test_a_log_that_changes_while_it_is_cleaned_loses_nothing(tmp_path: Path, what: str) -> None:
+    machine = Machine(tmp_path, WAITING)
+    cleaning = machine.cleaning
+    log = machine.open(ORDERS)
+    write(log, 400)
+    reader = log.facts()
+    await until(lambda: (tmp_path / "pid").exists())
+    if what == "repaired":
+        with pytest.raises(AssertionError):
+            log.start_repair(log.next_offset)
+        cleaning.cancel(log)
+        await until(lambda: not log.busy)
         recover(log, keep_unflushed=True)
-        assert state(log) == expected
-        assert log.size < 10 * 300  # it was promoted, so it counts
-        await machine.end()
-
-    run(main())
-
-
-def test_a_log_without_flushes_is_rolled_for_compaction_too(tmp_path: Path, run: Run) -> None:
-    async def main() -> None:
-        machine = Machine(tmp_path)
-        log = machine.open(ORDERS)
-
-        def flush(done: Callable[[Any], None]) -> None:
-            """An append always comes during a flush."""
-            flush = log.start_flush()
-            write(log, 1)
-            flush.run()
-            log.finish_flush(flush, None)
-            machine.cleaning.flushed(log)
-            done(None)
-
-        machine.cleaning.watch(ORDERS, log, flush, machine.failures.append)
-        write(log, 400)
-        await until(lambda: machine.cleaning.cleanings)
-        await machine.end()
-
-    run(main())
+    elif what == "unusable":
+        log.usable = False
+    elif what == "given away":
+        cleaning.forget(ORDERS)
+    elif what == "appended to":
+        write(log, 30)
+    else:
+        next(reader)
+    expected = state(log)
+    (tmp_path / "go").touch()
+    if what in ("unusable", "given away"):
+        await until(lambda: cleaning.failures)
+        assert not [name for name in os.listdir(log.folder) if name.endswith((".cleaned", ".swap", ".deleted"))]
+        if what == "unusable":
+            recover(log, keep_unflushed=True)
+            await until(lambda: cleaning.cleanings)
+    else:
+        await until(lambda: cleaning.cleanings)
+    assert state(log) == expected
+    seen = {key: value for some in reader for key, value in some}
+    assert seen.items() <= expected.items() or what == "appended to"
+    log.append(build_facts([(b"new", b"1")], 5_000), log.epoch)
+    log.flush()
+    await machine.end()
+    assert state(reopened(log)) == expected | {b"new": b"1"}
 
 
-def test_logs_with_time_retention_share_a_size_limit(tmp_path: Path, run: Run) -> None:
-    async def main() -> None:
-        machine = Machine(tmp_path)
-        cleaning = machine.cleaning
-        cleaning.rules = CleaningRules(SEGMENT_BYTES, notes_bytes_max=60_000)
-        large, small, one = [machine.open(LogId("notes", number), watch=False) for number in range(3)]
-        for log, count in ((large, 500), (small, 30), (one, 3)):
-            log.segment_bytes = 20_000
-            write(log, count)
-            log.flush()
-            cleaning.retain_log(LogId("notes", [large, small, one].index(log)), log, -1, machine.failures.append)
-        kept = sum(log.size for log in (small, one))
-        machine.now = -1  # independent of the clock
-        await until(lambda: large.size + kept <= 60_000)
-        assert large.size + kept > 39_000
-        assert (small.start_offset, one.start_offset) == (0, 0)
-        assert state(large)[b"k9"] == b"v499" + bytes(200)  # the newest are there
-        cleaning.rules = CleaningRules(SEGMENT_BYTES, notes_bytes_max=0)
-        await until(lambda: not sum(log.size for log in (large, small, one)))  # the last segments too
-        await machine.end()
-        assert (machine.failures, reopened(large).start_offset) == ([], 500)
+@pytest.mark.asyncio
+async def test_a_failed_segment_swap_is_reported_to_the_owner_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(tmp_path)
+    log = machine.open(ORDERS)
+    write(log, 400)
+    expected = state(log)
+    renames = 0
+    rename = OsDisk.rename
 
-    run(main())
+    def refuse(disk: OsDisk, old: str, new: str) -> None:
+        nonlocal renames
+        renames += 1
+        if renames == 5:  # promoting takes three, and the old log is set aside
+            raise OSError(5, "Input/output error")
+        rename(disk, old, new)
 
-
-def test_a_log_with_time_retention_loses_older_segments(tmp_path: Path, run: Run) -> None:
-    async def main() -> None:
-        machine = Machine(tmp_path)
-        log = machine.open(ORDERS, watch=False)
-        for number in range(3):
-            write(log, 10)
-            log.append(build_facts([(b"day", b"%d" % number)], 100_000 * number), log.epoch)
-            log.flush()
-            assert log.roll(0)
-        machine.cleaning.retain_log(ORDERS, log, 900_000, machine.failures.append)
-        await asyncio.sleep(0.1)
-        assert log.start_offset == 11
-        machine.now += 1
-        await until(lambda: log.start_offset == 22)
-        starts = f"{tmp_path}/log-start-offset-checkpoint"
-        await until(lambda: read_offsets(machine.disk, starts) == {ORDERS: 22})
-        assert not [name for name in os.listdir(log.folder) if name.endswith(".deleted")]
-        await machine.end()
-        assert reopened(log).start_offset == 22
-
-    run(main())
+    monkeypatch.setattr(OsDisk, "rename", refuse)
+    await until(lambda: machine.failures)
+    assert not log.usable
+    assert "Input/output error" in str(machine.failures[0])
+    recover(log, keep_unflushed=True)
+    assert state(log) == expected
+    assert log.size < 10 * 300  # it was promoted, so it counts
+    await machine.end()
 
 
-def test_recovery_points_are_written_while_it_runs(tmp_path: Path, run: Run) -> None:
-    async def main() -> None:
-        machine = Machine(tmp_path)
-        log = machine.open(ORDERS)
-        path = f"{tmp_path}/recovery-point-offset-checkpoint"
-        write(log, 5)
+@pytest.mark.asyncio
+async def test_a_log_without_flushes_is_rolled_for_compaction_too(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    log = machine.open(ORDERS)
+
+    def flush(done: Callable[[Any], None]) -> None:
+        """An append always comes during a flush."""
+        flush = log.start_flush()
+        write(log, 1)
+        flush.run()
+        log.finish_flush(flush, None)
+        machine.cleaning.flushed(log)
+        done(None)
+
+    machine.cleaning.watch(ORDERS, log, flush, machine.failures.append)
+    write(log, 400)
+    await until(lambda: machine.cleaning.cleanings)
+    await machine.end()
+
+
+@pytest.mark.asyncio
+async def test_logs_with_time_retention_share_a_size_limit(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    cleaning = machine.cleaning
+    cleaning.rules = CleaningRules(SEGMENT_BYTES, notes_bytes_max=60_000)
+    large, small, one = [machine.open(LogId("notes", number), watch=False) for number in range(3)]
+    for log, count in ((large, 500), (small, 30), (one, 3)):
+        log.segment_bytes = 20_000
+        write(log, count)
         log.flush()
-        await until(lambda: read_offsets(machine.disk, path) == {ORDERS: 5})
-        write(log, 5)
-        await asyncio.sleep(0.15)
-        assert read_offsets(machine.disk, path) == {ORDERS: 5}
-        log.flush()
-        await until(lambda: read_offsets(machine.disk, path) == {ORDERS: 10})
-        await machine.end()
+        cleaning.retain_log(LogId("notes", [large, small, one].index(log)), log, -1, machine.failures.append)
+    kept = sum(log.size for log in (small, one))
+    machine.now = -1  # independent of the clock
+    await until(lambda: large.size + kept <= 60_000)
+    assert large.size + kept > 39_000
+    assert (small.start_offset, one.start_offset) == (0, 0)
+    assert state(large)[b"k9"] == b"v499" + bytes(200)  # the newest are there
+    cleaning.rules = CleaningRules(SEGMENT_BYTES, notes_bytes_max=0)
+    await until(lambda: not sum(log.size for log in (large, small, one)))  # the last segments too
+    await machine.end()
+    assert (machine.failures, reopened(large).start_offset) == ([], 500)
 
-    run(main())
+
+@pytest.mark.asyncio
+async def test_a_log_with_time_retention_loses_older_segments(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    log = machine.open(ORDERS, watch=False)
+    for number in range(3):
+        write(log, 10)
+        log.append(build_facts([(b"day", b"%d" % number)], 100_000 * number), log.epoch)
+        log.flush()
+        assert log.roll(0)
+    machine.cleaning.retain_log(ORDERS, log, 900_000, machine.failures.append)
+    await asyncio.sleep(0.1)
+    assert log.start_offset == 11
+    machine.now += 1
+    await until(lambda: log.start_offset == 22)
+    starts = f"{tmp_path}/log-start-offset-checkpoint"
+    await until(lambda: read_offsets(machine.disk, starts) == {ORDERS: 22})
+    assert not [name for name in os.listdir(log.folder) if name.endswith(".deleted")]
+    await machine.end()
+    assert reopened(log).start_offset == 22
+
+
+@pytest.mark.asyncio
+async def test_recovery_points_are_written_while_it_runs(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    log = machine.open(ORDERS)
+    path = f"{tmp_path}/recovery-point-offset-checkpoint"
+    write(log, 5)
+    log.flush()
+    await until(lambda: read_offsets(machine.disk, path) == {ORDERS: 5})
+    write(log, 5)
+    await asyncio.sleep(0.15)
+    assert read_offsets(machine.disk, path) == {ORDERS: 5}
+    log.flush()
+    await until(lambda: read_offsets(machine.disk, path) == {ORDERS: 10})
+    await machine.end()

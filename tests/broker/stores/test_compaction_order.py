@@ -221,20 +221,17 @@ async def test_compacting_keeps_the_newest_record_of_each_key_and_the_last_batch
 
 
 @pytest.mark.once
-def test_due_logs_are_cleaned_without_a_pause_between_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.asyncio
+async def test_due_logs_are_cleaned_without_a_pause_between_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHECK_SECONDS", 0.02)
-
-    async def main() -> None:
-        logs = Logs(OsDisk(), str(tmp_path))
-        for name in "abcd":
-            write(logs.add(name), 20)
-        cleaning = Cleaning(asyncio.get_running_loop(), logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
-        monkeypatch.setattr(module, "CHECK_SECONDS", 3_600)  # there is only one scan
-        cleaning.clean_topics(logs.topics)
-        await until(lambda: cleaning.cleanings == 4)
-        await cleaning.stop()
-
-    asyncio.run(main())
+    logs = Logs(OsDisk(), str(tmp_path))
+    for name in "abcd":
+        write(logs.add(name), 20)
+    cleaning = Cleaning(asyncio.get_running_loop(), logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
+    monkeypatch.setattr(module, "CHECK_SECONDS", 3_600)  # there is only one scan
+    cleaning.clean_topics(logs.topics)
+    await until(lambda: cleaning.cleanings == 4)
+    await cleaning.stop()
 
 
 class Scans:
@@ -244,10 +241,12 @@ class Scans:
         self.scans = 0
         self.passes = 0  # of the loop
         self.at: list[int] = []
+        self.stopped = False
 
     def tick(self) -> None:
         self.passes += 1
-        asyncio.get_running_loop().call_soon(self.tick)
+        if not self.stopped:
+            asyncio.get_running_loop().call_soon(self.tick)
 
     def scan(self, now: int, time: float) -> Iterator[None]:
         self.scans += 1
@@ -260,20 +259,17 @@ class Scans:
     def next_due(self, now: int) -> None: ...
 
 
-def test_the_loop_runs_between_steps_and_a_failed_scan_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.asyncio
+async def test_the_loop_runs_between_steps_and_a_failed_scan_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHECK_SECONDS", 0.02)
-
-    async def main() -> None:
-        logs = Logs(OsDisk(), str(tmp_path))
-        loop = asyncio.get_running_loop()
-        defects = DEFECTS.count
-        cleaning = Cleaning(loop, logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
-        scans = Scans()
-        scans.tick()
-        cleaning.clean_topics(cast(TopicLogs, scans))
-        await until(lambda: len(scans.at) == 5)
-        await cleaning.stop()
-        assert DEFECTS.count == defects + 1
-        assert len(set(scans.at)) == 5
-
-    asyncio.run(main())
+    logs = Logs(OsDisk(), str(tmp_path))
+    defects = DEFECTS.count
+    cleaning = Cleaning(asyncio.get_running_loop(), logs.disk, logs.directory, CleaningRules(1 << 20), lambda: HOUR)
+    scans = Scans()
+    scans.tick()
+    cleaning.clean_topics(cast(TopicLogs, scans))
+    await until(lambda: len(scans.at) == 5)
+    await cleaning.stop()
+    scans.stopped = True
+    assert DEFECTS.count == defects + 1
+    assert len(set(scans.at)) == 5

@@ -129,15 +129,6 @@ def test_with_interval_writes_are_flushed_after_the_interval(disk: SimDisk) -> N
     assert b"a" in machine.restart_after_crash()
 
 
-def test_with_always_unflushed_batches_are_not_readable_after_a_failure(always: StoreBench) -> None:
-    always.put(b"a")
-    always.threads.run()
-    always.put(b"b")
-    always.disk.fail_syncs = 1
-    always.threads.run()
-    assert always.shard.values == {b"a": b"1"}
-
-
 # Failures
 
 
@@ -149,6 +140,7 @@ def test_with_always_a_failed_flush_refuses_waiting_appends_and_cuts_them(always
     always.threads.run()
     assert refused.error == 56
     assert not always.journal.writable
+    assert always.shard.values == {b"a": b"1"}, "an unflushed batch is readable"
     syncs = always.disk.syncs
     assert not always.owned.usable()
     assert always.disk.syncs == syncs  # and it is not retried before the log is repaired
@@ -418,10 +410,10 @@ def test_the_notes_log_has_its_own_flush_policy(always: StoreBench) -> None:
 # Stopping and starting
 
 
-def stop(machine: StoreBench) -> str:
+def stop(machine: StoreBench, everything_written: bool = True) -> str:
     """The error of the stop, or nothing."""
     problems: list[str] = []
-    machine.store.finish(True, problems.append)
+    machine.store.finish(everything_written, problems.append)
     machine.threads.run_all()
     machine.store.close()
     (problem,) = problems
@@ -443,28 +435,19 @@ def test_an_orderly_stop_is_safe_against_power_loss_and_the_next_start_writes_no
     assert machine.restart_after_crash() == {b"a": b"1"}
 
 
-def test_a_stop_with_a_failed_flush_is_not_marked_clean(disk: SimDisk) -> None:
+@pytest.mark.parametrize(
+    ("fault", "value", "problem"),
+    [
+        ("fail_syncs", 1, "Input/output error"),  # of a log
+        ("room", 0, "the disk of /data is full"),  # for the marker
+        ("room", None, "not everything was written"),  # facts
+    ],
+)
+def test_a_stop_that_fails_reports_it_and_is_not_marked_clean(disk: SimDisk, fault: str, value: int | None, problem: str) -> None:
     machine = StoreBench(disk, "never")
     machine.put(b"a")
-    disk.fail_syncs = 1
-    assert stop(machine) != ""
-    assert not disk.exists("/data/.kafka_cleanshutdown")
-
-
-def test_a_stop_whose_marker_cannot_be_written_is_one_log_line(disk: SimDisk) -> None:
-    machine = StoreBench(disk, "never")
-    machine.put(b"a")
-    disk.room = 0
-    assert stop(machine) == "the disk of /data is full"
-
-
-def test_a_stop_with_unwritten_facts_flushes_and_is_not_marked_clean(disk: SimDisk) -> None:
-    machine = StoreBench(disk, "never")
-    machine.put(b"a")
-    problems: list[str] = []
-    machine.store.finish(False, problems.append)
-    machine.threads.run_all()
-    assert problems == ["not everything was written"]
+    setattr(disk, fault, value)
+    assert problem in stop(machine, everything_written=value is not None)
     assert not disk.exists("/data/.kafka_cleanshutdown")
 
 
