@@ -15,7 +15,7 @@ from typing import Any
 from bench import rows
 from bench.kafka import kafka_on
 from bench.load import OURS, SETUP_SECONDS, SLACK_SECONDS, LoadError, Sample, command_line, generate, spread, taken
-from bench.machine import Cores, pinned
+from bench.machine import Cores, pinned, touch_memory
 from bench.native import ROOT, Tools
 from bench.rows import DataRow
 from bench.servers import Server, broker, broker_on, first_line, floor, resident_mib, served_versions
@@ -23,6 +23,7 @@ from bench.servers import Server, broker, broker_on, first_line, floor, resident
 RESTARTS = 3
 IDLE_SECONDS = 1.0
 WARM_UP_LAPS, WARM_UP_LAP_SECONDS = 3, 8.0  # of Kafka, in each row
+TOUCHED_BYTES = 1 << 29  # before batches of 1 MB are produced: twice what a round writes
 FLOOR_TOPIC = "kgdata-topic"  # the only figure measured on the floor too
 
 Result = dict[str, Any]
@@ -78,6 +79,8 @@ class DataPlane:
         topic = f"{row.name}-{number if number >= 0 else f'warm-up{-number}'}"
         if row is rows.HEARTBEATS:
             return self._beside(row, server, topic, seconds)
+        if row is rows.PRODUCE_1MB:
+            touch_memory(TOUCHED_BYTES)
         arguments = (*row.arguments, "--topic", topic)
         if name == "floor":
             arguments = (*row.arguments, "--topic", FLOOR_TOPIC, "--parts", "1", "--no-preflight")

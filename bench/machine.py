@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import platform
 import sys
@@ -62,6 +63,17 @@ def pinned(core: int | None) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def touch_memory(size: int) -> None:
+    """Write to so much free memory once, so that the files of the next measurement land in it.
+
+    A virtual machine gets memory from its host when it first writes there. That costs several times as much as the copy, and whichever
+    server fills the page cache first would pay for it.
+    """
+    with mmap.mmap(-1, size) as memory:
+        for at in range(0, size, mmap.PAGESIZE):
+            memory[at] = 1
 
 
 class Watch:

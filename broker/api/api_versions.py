@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cached_property
 
 from broker.api.parts import Parts
 from broker.net.dispatch import Call, ConstantReply, Response, Route
@@ -22,16 +21,16 @@ def route(parts: Parts) -> Route:
 class ApiVersions:
     def __init__(self, routes: Mapping[int, Route]) -> None:
         self._routes = routes  # of all APIs; complete before the first request
+        self._accepted: ConstantReply | None = None  # the reply to every valid request
 
     def handle(self, call: Call, request: ApiVersionsRequest) -> Response:
         named = (request.client_software_name, request.client_software_version)
         if call.version >= 3 and not all(_CLIENT_SOFTWARE.fullmatch(text) for text in named):
             return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
-        return self._all
-
-    @cached_property
-    def _all(self) -> Response:
-        return ConstantReply(ApiVersionsResponse(ErrorCode.NONE, [_range(route.api) for route in self._routes.values() if route.api.advertised[1] >= 0]))
+        if self._accepted is None:
+            ranges = [_range(route.api) for route in self._routes.values() if route.api.advertised[1] >= 0]
+            self._accepted = ConstantReply(ApiVersionsResponse(ErrorCode.NONE, ranges))
+        return self._accepted
 
 
 def _range(api: Api) -> ApiVersion:
