@@ -27,7 +27,7 @@ from tests.running import Broker, Client, environment, wait_until
 BROKER = 4  # resource type in DescribeConfigs
 METADATA, FIND_COORDINATOR, OFFSET_FETCH, PRODUCE, DESCRIBE_GROUPS, DESCRIBE_CONFIGS, LIST_OFFSETS = 12, 4, 8, 9, 5, 4, 6
 LATEST = -1
-SETTLED_SECONDS = 30.0
+SETTLED_SECONDS = 60.0
 SERVICE_SECONDS = 30.0
 Line = dict[str, Any]
 
