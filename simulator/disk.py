@@ -158,11 +158,13 @@ class SimFile:
         disk.step(self._path)
         if disk.recording:
             disk.writes.append(len(data))
-        if self._disk.fail_writes:
-            self._disk.fail_writes -= 1
+        if disk.fail_writes:
+            disk.fail_writes -= 1
             self._content.change(at, bytes(data[: len(data) // 2]))
             raise system_error(errno.EIO)
-        room = self._disk.room_for(self._content, at, len(data))
+        if disk.corrupts and disk.corrupts in self._path:
+            data = data[:-1] + bytes([data[-1] ^ 1])
+        room = disk.room_for(self._content, at, len(data))
         self._content.change(at, bytes(data[:room]))
         if room < len(data):
             raise system_error(errno.ENOSPC)
@@ -292,6 +294,7 @@ class SimDisk:
         self.failed_sync_loses = True
         self.sync_failed: Callable[[str], object] = lambda path: None  # called before a planted failure of `sync` is raised
         self.unreadable = ""  # reads of paths that contain this fail
+        self.corrupts = ""  # writes to paths that contain this store a wrong last byte
         self.read_only = False
         self.byte_locked: Callable[[int], object] = lambda at: None  # called after this process locked a byte
         self.byte_unlocked: Callable[[int], object] = lambda at: None  # called before it unlocks one

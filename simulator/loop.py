@@ -32,17 +32,17 @@ class Handle:
 
 
 class TimerHandle:
-    __slots__ = ("_handle", "_when")
+    __slots__ = ("_when", "handle")
 
     def __init__(self, handle: Handle, when: float) -> None:
-        self._handle = handle
+        self.handle = handle
         self._when = when
 
     def cancel(self) -> None:
-        self._handle.cancel()
+        self.handle.cancel()
 
     def cancelled(self) -> bool:
-        return self._handle.cancelled()
+        return self.handle.cancelled()
 
     def when(self) -> float:
         return self._when
@@ -102,19 +102,7 @@ class SimLoop:
         try:
             while True:
                 self.spent_ns = 0
-                arrived, self._input = self._input, deque()
-                for handle in arrived:
-                    if handle.call is not None:
-                        handle.call(*handle.arguments)
-                        if self.dead or self._disk.down:
-                            raise Crashed
-                ready = self._ready
-                for _ in range(len(ready)):
-                    handle = ready.popleft()
-                    if handle.call is not None:
-                        handle.call(*handle.arguments)
-                        if self.dead or self._disk.down:
-                            raise Crashed
+                self.run_pass()
                 stalled, self.stall_ns = self.stall_ns, 0
                 self._free_at = world.now + self.pass_ns + self.spent_ns + stalled
                 self.spent_ns = 0
@@ -128,6 +116,20 @@ class SimLoop:
             self._crashed()
         finally:
             events._set_running_loop(None)
+
+    def run_pass(self) -> None:
+        """Run the input that has arrived, then the callbacks that were scheduled before this pass."""
+        self._run_handles(self._input)
+        self._run_handles(self._ready)
+
+    def _run_handles(self, handles: deque[Handle]) -> None:
+        """Run the callbacks in the queue, without those that they add to it."""
+        for _ in range(len(handles)):
+            handle = handles.popleft()
+            if handle.call is not None:
+                handle.call(*handle.arguments)
+                if self.dead or self._disk.down:
+                    raise Crashed
 
     def kill(self) -> None:
         self.dead = True

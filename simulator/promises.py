@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, Protocol
 
 from simulator.world import MS, SECOND, Broken, World, format_time
 
@@ -18,7 +18,14 @@ KEPT_NS: Final = 120 * SECOND  # how long replaced values are remembered
 FOREVER: Final = 1 << 62
 
 
-class _Value:
+class Moments(Protocol):
+    """The world, or for a soak of real brokers whatever says in which order things happened."""
+
+    @property
+    def now(self) -> int: ...
+
+
+class SentValue:
     """A value that was sent. It took effect between `sent` and `done`, if at all; after `replaced` no reader may see it."""
 
     __slots__ = ("acknowledged", "done", "refused", "replaced", "sent", "value")
@@ -40,7 +47,7 @@ class Offsets:
 
     promise = "offsets"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Moments) -> None:
         self._world = world
         self._registers: dict[Place, _Register] = {}
         self._last = 0
@@ -58,20 +65,20 @@ class Offsets:
         for place in places:
             self._last = value = self._last + 1
             register = self._of(place)
-            written = register.by_value[value] = _Value(value, now)
+            written = register.by_value[value] = SentValue(value, now)
             register.open.append(written)
             values.append(value)
         return values
 
-    def send_removal(self, place: Place) -> _Value:
-        removal = _Value(NONE, self._world.now)
+    def send_removal(self, place: Place) -> SentValue:
+        removal = SentValue(NONE, self._world.now)
         self._of(place).open.append(removal)
         return removal
 
-    def acknowledged(self, place: Place, value: int | _Value) -> None:
+    def acknowledged(self, place: Place, value: int | SentValue) -> None:
         now = self._world.now
         register = self._of(place)
-        written = value if isinstance(value, _Value) else register.find(value)
+        written = value if isinstance(value, SentValue) else register.find(value)
         assert written is not None
         written.acknowledged = True
         if written.done > now:
@@ -81,15 +88,15 @@ class Offsets:
         if gone:
             register.replace(gone, now)
 
-    def unknown(self, place: Place, value: int | _Value) -> None:
+    def unknown(self, place: Place, value: int | SentValue) -> None:
         """The commit failed in a way that leaves open whether it took effect; from now on it can not."""
-        written = value if isinstance(value, _Value) else self._of(place).find(value)
+        written = value if isinstance(value, SentValue) else self._of(place).find(value)
         if written is not None:
             written.done = min(written.done, self._world.now)
 
-    def refused(self, place: Place, value: int | _Value) -> None:
+    def refused(self, place: Place, value: int | SentValue) -> None:
         """The commit was answered with an error that says that it has no effect."""
-        written = value if isinstance(value, _Value) else self._of(place).find(value)
+        written = value if isinstance(value, SentValue) else self._of(place).find(value)
         if written is not None:
             written.refused = True
             written.done = self._world.now
@@ -126,7 +133,7 @@ class Offsets:
         now = self._world.now
         register = self._of(place)
         if not any(known.acknowledged and known.value != NONE and known.done > now - retention_ns for known in register.open):
-            gone = _Value(NONE, now - retention_ns)
+            gone = SentValue(NONE, now - retention_ns)
             gone.done = now
             register.open.append(gone)
 
@@ -146,16 +153,16 @@ class _Register:
     __slots__ = ("by_value", "open", "replaced")
 
     def __init__(self) -> None:
-        first = _Value(NONE, 0)
+        first = SentValue(NONE, 0)
         first.done = 0
         self.open = [first]
-        self.by_value: dict[int, _Value] = {}  # of both, but for removals
-        self.replaced: deque[_Value] = deque()  # the oldest first
+        self.by_value: dict[int, SentValue] = {}  # of both, but for removals
+        self.replaced: deque[SentValue] = deque()  # the oldest first
 
-    def find(self, value: int) -> _Value | None:
+    def find(self, value: int) -> SentValue | None:
         return self.by_value.get(value)
 
-    def replace(self, gone: list[_Value], now: int) -> None:
+    def replace(self, gone: list[SentValue], now: int) -> None:
         for known in gone:
             known.replaced = now
         self.open = [known for known in self.open if known.replaced == FOREVER]
@@ -176,7 +183,7 @@ class Instances:
 
     promise = "instances"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Moments) -> None:
         self._world = world
         self._joined: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}  # (sent, answered) of each id's first successful join
         self._ended: dict[tuple[str, str], int] = {}  # (group, member id) -> since when it is known to be fenced
@@ -223,7 +230,7 @@ class Generations:
 
     promise = "generations"
 
-    def __init__(self, world: World, surely_has_offsets: Callable[[str], bool]) -> None:
+    def __init__(self, world: Moments, surely_has_offsets: Callable[[str], bool]) -> None:
         """`surely_has_offsets`: an empty group without offsets may be forgotten, and begins again with its first generation."""
         self._world = world
         self._surely_has_offsets = surely_has_offsets

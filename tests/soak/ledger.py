@@ -1,16 +1,19 @@
-"""The requests and replies of group clients, in order, and the guarantees they must satisfy. No sockets and no clock.
+"""The requests and replies of group clients, in order, and the guarantees they must satisfy. No sockets.
 
-Guarantees: an acknowledged commit is there, or a later one; a generation is used for one assignment; settled members stay settled if
-only the broker died; a live process is never fenced; no client waits for ever (the waiting code reports that with `wrong`).
+The promises about offsets and generations are those of the simulator (simulator/promises.py): an acknowledged commit is there, or a
+later one; a generation is used for one assignment and does not go back. Here are those that only a soak can check: settled members stay
+settled if only the broker died; a live process is never fenced; no client waits for ever (the waiting code reports that with `wrong`).
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from protocol.errors import ErrorCode
-
-Place = tuple[str, int]  # a group and a partition
+from simulator.promises import Generations, Offsets, Place, SentValue
+from simulator.world import Broken
 
 # Errors after which a member has to join again.
 UNSETTLING = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -40,107 +43,70 @@ class Seat(NamedTuple):
     assignment: Assignment
 
 
-class Register:
-    """The offsets sent for one partition: all different, and growing."""
-
-    __slots__ = ("acknowledged", "deletions", "refused", "sent")
-
-    def __init__(self) -> None:
-        self.sent = 0
-        self.acknowledged = 0
-        self.refused: set[int] = set()
-        self.deletions: set[int] = set()
-
-
 class Ledger:
     def __init__(self) -> None:
         self.life = 0  # how often the broker was restarted
         self.wrong: list[str] = []
         self.counts: dict[str, int] = {}
-        self._registers: dict[Place, Register] = {}
-        self._rounds: dict[tuple[str, int], str] = {}
-        self._seats: dict[tuple[str, int], dict[str, Assignment]] = {}
-        self._newest: dict[str, int] = {}  # the newest generation in which a group got an assignment
-        self._floors: dict[str, int] = {}  # and that generation at the last restart
+        self._began = time.monotonic_ns()
+        self._moment = 0
+        self._offsets = Offsets(self)
+        self._generations = Generations(self, lambda group: True)
         self._settled: dict[str, dict[str, Seat]] = {}
+
+    @property
+    def now(self) -> int:
+        """Nanoseconds since the ledger began; no moment is told twice."""
+        self._moment = max(self._moment + 1, time.monotonic_ns() - self._began)
+        return self._moment
 
     def broken(self, what: str) -> None:
         self.wrong.append(f"life {self.life}: {what}")
+
+    def _check(self, promise: Callable[[], None]) -> None:
+        try:
+            promise()
+        except Broken as broken:
+            self.broken(str(broken))
 
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
 
     def restarted(self) -> None:
         self.life += 1
-        self._floors = dict(self._newest)
 
     # Offsets.
 
-    def _register(self, place: Place) -> Register:
-        return self._registers.setdefault(place, Register())
-
     def commit_sent(self, place: Place) -> int:
-        """The offset to commit: the next number of this partition."""
-        register = self._register(place)
-        register.sent += 1
-        return register.sent
+        """The offset to commit."""
+        return self._offsets.send([place])[0]
 
-    def deletion_sent(self, place: Place) -> int:
-        number = self.commit_sent(place)
-        self._register(place).deletions.add(number)
-        return number
+    def deletion_sent(self, place: Place) -> SentValue:
+        return self._offsets.send_removal(place)
 
-    def acknowledged(self, place: Place, number: int) -> None:
-        register = self._register(place)
-        register.acknowledged = max(register.acknowledged, number)
+    def acknowledged(self, place: Place, sent: int | SentValue) -> None:
+        self._offsets.acknowledged(place, sent)
         self.count("acknowledged")
 
-    def refused(self, place: Place, number: int) -> None:
-        """The commit was refused: it was not stored. Retriable codes leave that open."""
-        self._register(place).refused.add(number)
+    def refused(self, place: Place, sent: int | SentValue) -> None:
+        """The commit or deletion was refused and has no effect. Retriable codes leave that open."""
+        self._offsets.refused(place, sent)
 
-    def fetch_begun(self, place: Place) -> int:
-        """The offsets that the reply must have at least."""
-        return self._register(place).acknowledged
-
-    def fetched(self, place: Place, offset: int, floor: int) -> None:
-        """-1: there is no offset."""
-        register = self._register(place)
-        where = f"{place[0]} partition {place[1]}"
+    def fetched(self, place: Place, offset: int, sent: int) -> None:
+        """`offset`: -1 where there is none. `sent`: the moment of the request."""
         self.count("fetched")
-        if offset == -1:
-            if floor and not any(number >= floor for number in register.deletions):
-                self.broken(f"lost commit: {where} has no offset, acknowledged was {floor}")
-        elif offset < floor or (offset == floor and floor in register.deletions):
-            was = "was deleted" if floor in register.deletions else "was acknowledged"
-            self.broken(f"lost commit: {where} has {offset}, {floor} {was}")
-        elif offset > register.sent or offset in register.deletions:
-            self.broken(f"invented commit: {where} has {offset}, which nobody sent")
-        elif offset in register.refused:
-            self.broken(f"refused commit: {where} has {offset}, whose commit was answered with an error")
+        self._check(lambda: self._offsets.read(place, offset, sent))
 
     # Generations and assignments.
 
-    def synced(self, group: str, seat: str, generation: int, assignment: Assignment, asked_in_life: int) -> None:
+    def synced(self, group: str, seat: str, generation: int, assignment: Assignment, sent: int) -> None:
         """A SyncGroup was answered with an assignment; `seat` is the instance, or the id of a dynamic member."""
         self.count("synced")
-        where = f"{group} generation {generation}"
-        first = self._rounds.setdefault((group, generation), assignment.round)
-        if first != assignment.round:
-            self.broken(f"two assignments: {where} was handed out for round {first} and for {assignment.round}")
-        seats = self._seats.setdefault((group, generation), {})
-        before = seats.setdefault(seat, assignment)
-        if before != assignment:
-            self.broken(f"two assignments: {where} gave {seat} {before.partitions} and then {assignment.partitions}")
-        for other, given in seats.items():
-            if other != seat and set(given.partitions) & set(assignment.partitions):
-                self.broken(f"two owners: {where} gave {other} {given.partitions} and {seat} {assignment.partitions}")
-        if asked_in_life == self.life and generation < self._floors.get(group, 0):
-            self.broken(f"forgotten generation: {where} is handed out after {self._floors[group]} was")
-        self._newest[group] = max(self._newest.get(group, 0), generation)
+        owned = [(group, partition) for partition in assignment.partitions]
+        self._check(lambda: self._generations.assigned(group, generation, seat, assignment.round, repr(assignment).encode(), owned, sent))
         place = self._settled.get(group, {}).get(seat)
         if place is not None and (place.generation, place.assignment) != (generation, assignment):
-            self.broken(f"lost seat: {seat} of {where} sat in generation {place.generation} with {place.assignment.partitions}")
+            self.broken(f"lost seat: {seat} of {group} had {place.assignment.partitions} in generation {place.generation}, and now {generation}")
 
     def settled(self, group: str, seats: dict[str, Seat]) -> None:
         """All members are settled: from now on only `disturbed` may change that."""

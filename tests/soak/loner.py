@@ -10,6 +10,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from simulator.promises import SentValue
 from tests.soak.actor import Actor
 from tests.soak.ledger import RETRIABLE, Ledger
 from tests.soak.member import RETRY_SECONDS, TOPIC
@@ -55,32 +56,32 @@ class Loner(Actor):
         assert self._wire is not None
         return await self._wire.ask(request, version, ANSWER_SECONDS)
 
-    def _answered(self, group: str, api: str, code: int, number: int) -> None:
+    def _answered(self, group: str, api: str, code: int, sent: int | SentValue) -> None:
         if not code:
-            self._ledger.acknowledged((group, 0), number)
+            self._ledger.acknowledged((group, TOPIC, 0), sent)
         else:
             self._ledger.answered(group, "nobody", api, code)
             if code not in (*RETRIABLE, ErrorCode.REQUEST_TIMED_OUT):
-                self._ledger.refused((group, 0), number)
+                self._ledger.refused((group, TOPIC, 0), sent)
 
     async def _commit(self, group: str) -> None:
-        number = self._ledger.commit_sent((group, 0))
+        number = self._ledger.commit_sent((group, TOPIC, 0))
         topics = [OffsetCommitRequestTopic(TOPIC, [OffsetCommitRequestPartition(0, number, 7, "alone")])]
         reply = await self._ask(OffsetCommitRequest(group, topics=topics), 8)
         self._answered(group, "OffsetCommit", reply.topics[0].partitions[0].error_code, number)
 
     async def _delete(self, group: str) -> None:
-        number = self._ledger.deletion_sent((group, 0))
+        sent = self._ledger.deletion_sent((group, TOPIC, 0))
         reply = await self._ask(DeleteGroupsRequest([group]), 2)
         code = reply.results[0].error_code
-        self._answered(group, "DeleteGroups", 0 if code == ErrorCode.GROUP_ID_NOT_FOUND else code, number)
+        self._answered(group, "DeleteGroups", 0 if code == ErrorCode.GROUP_ID_NOT_FOUND else code, sent)
 
     async def _check(self, group: str) -> bool:
-        floor = self._ledger.fetch_begun((group, 0))
+        sent = self._ledger.now
         groups = [OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics(TOPIC, [0])])]
         answer = (await self._ask(OffsetFetchRequest(groups), 8)).groups[0]
         if answer.error_code:
             self._ledger.answered(group, "nobody", "OffsetFetch", answer.error_code)
             return False
-        self._ledger.fetched((group, 0), answer.topics[0].partitions[0].committed_offset, floor)
+        self._ledger.fetched((group, TOPIC, 0), answer.topics[0].partitions[0].committed_offset, sent)
         return True

@@ -201,14 +201,14 @@ class Member(Actor):
         ]
 
     async def _sync(self, generation: int, protocol: str, assignments: list[SyncGroupRequestAssignment]) -> None:
-        life = self._ledger.life
+        life, sent = self._ledger.life, self._ledger.now
         request = SyncGroupRequest(self.plan.name, generation, self.member_id, self.instance, "consumer", protocol, assignments)
         reply = await self._ask(request, self._versions.sync)
         self._react("SyncGroup", reply.error_code)
         given = read_assignment(reply.assignment)
         partitions = tuple(sorted(partition for assigned_partition in given.assigned_partitions for partition in assigned_partition.partitions))
         assignment = Assignment((given.user_data or b"").decode(), partitions)
-        self._ledger.synced(self.plan.name, self.name, generation, assignment, life)
+        self._ledger.synced(self.plan.name, self.name, generation, assignment, sent)
         self.seat = Seat(generation, assignment)
         self.steady_life = life
         self._fetched = False
@@ -251,9 +251,9 @@ class Member(Actor):
 
     async def _fetch(self) -> None:
         partitions = list(self._seated().assignment.partitions)
-        floors = {partition: self._ledger.fetch_begun((self.plan.name, partition)) for partition in partitions}
+        sent = self._ledger.now
         for partition, offset in (await self._stored_offsets(partitions)).items():
-            self._ledger.fetched((self.plan.name, partition), offset, floors[partition])
+            self._ledger.fetched((self.plan.name, TOPIC, partition), offset, sent)
         self._fetched = True
 
     async def _stored_offsets(self, partitions: list[int]) -> dict[int, int]:
@@ -277,7 +277,7 @@ class Member(Actor):
         if not seat.assignment.partitions:
             return
         partitions = self._random.sample(seat.assignment.partitions, self._random.randint(1, len(seat.assignment.partitions)))
-        numbers = {partition: self._ledger.commit_sent((self.plan.name, partition)) for partition in partitions}
+        numbers = {partition: self._ledger.commit_sent((self.plan.name, TOPIC, partition)) for partition in partitions}
         parts = [OffsetCommitRequestPartition(partition, number, -1, f"by {self._number}") for partition, number in numbers.items()]
         topics = [OffsetCommitRequestTopic(TOPIC, parts)]
         life = self._ledger.life
@@ -285,7 +285,7 @@ class Member(Actor):
         reply = await self._ask(request, self._versions.commit)
         worst = 0
         for one in reply.topics[0].partitions:
-            place = (self.plan.name, one.partition_index)
+            place = (self.plan.name, TOPIC, one.partition_index)
             if not one.error_code:
                 self._ledger.acknowledged(place, numbers[one.partition_index])
                 self.steady_life = max(self.steady_life, life)

@@ -11,9 +11,10 @@ from tests.running import broker
 from tests.soak.ledger import Assignment, Ledger, Seat
 from tests.soak.world import COMPLAINT
 
-PLACE = ("g", 0)
+PLACE = ("g", "t", 0)
 FIRST = Assignment("round 1", (0, 1))
 SECOND = Assignment("round 1", (2, 3))
+OTHER = Assignment("round 2", (2,))
 
 
 @pytest.fixture
@@ -33,136 +34,67 @@ def commit(ledger: Ledger, acknowledged: bool = True) -> int:
     return number
 
 
-# Offsets.
+# Promises of the simulator, whose own tests break each of them: here, that clients of the soak are judged by them.
 
 
 def test_the_newest_acknowledged_commit_and_any_later_one_may_be_read(ledger: Ledger) -> None:
-    commit(ledger)
-    floor = ledger.fetch_begun(PLACE)
     commit(ledger, acknowledged=False)
-    for offset in (1, 2):
-        ledger.fetched(PLACE, offset, floor)
-    assert not ledger.wrong
-
-
-def test_nothing_may_be_read_while_nothing_is_acknowledged(ledger: Ledger) -> None:
-    commit(ledger, acknowledged=False)
-    ledger.fetched(PLACE, -1, ledger.fetch_begun(PLACE))
-    assert not ledger.wrong
-
-
-def test_an_acknowledged_commit_that_is_not_there_is_lost(ledger: Ledger) -> None:
-    commit(ledger)
-    ledger.fetched(PLACE, -1, ledger.fetch_begun(PLACE))
-    only(ledger, "lost commit")
-
-
-def test_an_older_offset_than_the_acknowledged_one_is_a_lost_commit(ledger: Ledger) -> None:
-    commit(ledger)
-    commit(ledger)
-    ledger.fetched(PLACE, 1, ledger.fetch_begun(PLACE))
-    only(ledger, "lost commit")
-
-
-def test_a_commit_acknowledged_while_a_fetch_was_under_way_need_not_be_in_it(ledger: Ledger) -> None:
-    commit(ledger)
-    floor = ledger.fetch_begun(PLACE)
-    commit(ledger)
-    ledger.fetched(PLACE, 1, floor)
-    assert not ledger.wrong
-
-
-def test_an_offset_that_was_never_sent_is_invented(ledger: Ledger) -> None:
-    commit(ledger)
-    ledger.fetched(PLACE, 2, ledger.fetch_begun(PLACE))
-    only(ledger, "invented commit")
-
-
-def test_a_refused_commit_must_not_be_stored(ledger: Ledger) -> None:
-    commit(ledger)
-    ledger.refused(PLACE, commit(ledger, acknowledged=False))
-    ledger.fetched(PLACE, 2, ledger.fetch_begun(PLACE))
-    only(ledger, "refused commit")
-
-
-@pytest.mark.parametrize("acknowledged", [True, False])
-def test_after_a_deletion_there_may_be_nothing(ledger: Ledger, acknowledged: bool) -> None:
-    commit(ledger)
-    number = ledger.deletion_sent(PLACE)
-    if acknowledged:
-        ledger.acknowledged(PLACE, number)
-    ledger.fetched(PLACE, -1, ledger.fetch_begun(PLACE))
-    assert not ledger.wrong
-
-
-def test_a_deleted_offset_that_returns_is_found(ledger: Ledger) -> None:
-    commit(ledger)
+    ledger.fetched(PLACE, -1, ledger.now)
+    first = commit(ledger)
+    sent = ledger.now
+    later = commit(ledger)
+    for offset in (first, later, commit(ledger, acknowledged=False)):
+        ledger.fetched(PLACE, offset, sent)
     ledger.acknowledged(PLACE, ledger.deletion_sent(PLACE))
-    ledger.fetched(PLACE, 1, ledger.fetch_begun(PLACE))
-    only(ledger, "lost commit: g partition 0 has 1, 2 was deleted")
+    ledger.fetched(PLACE, -1, ledger.now)
+    assert not ledger.wrong
 
 
-def test_a_commit_after_a_deletion_must_not_be_lost(ledger: Ledger) -> None:
-    ledger.acknowledged(PLACE, ledger.deletion_sent(PLACE))
-    commit(ledger)
-    ledger.fetched(PLACE, -1, ledger.fetch_begun(PLACE))
-    only(ledger, "lost commit")
-
-
-# Generations and assignments.
+@pytest.mark.parametrize("read", ["nothing", "older", "invented", "refused", "deleted"])
+def test_any_other_offset_breaks_a_promise(ledger: Ledger, read: str) -> None:
+    older, newest = commit(ledger), commit(ledger)
+    refused = commit(ledger, acknowledged=False)
+    ledger.refused(PLACE, refused)
+    if read == "deleted":
+        ledger.acknowledged(PLACE, ledger.deletion_sent(PLACE))
+    offset = {"nothing": -1, "older": older, "invented": 1_000, "refused": refused, "deleted": newest}[read]
+    ledger.fetched(PLACE, offset, ledger.now)
+    only(ledger, "life 0: offsets: g: t-0 has")
 
 
 def test_members_of_a_generation_share_the_round_and_not_the_partitions(ledger: Ledger) -> None:
-    ledger.synced("g", "a", 1, FIRST, 0)
-    ledger.synced("g", "b", 1, SECOND, 0)
-    ledger.synced("g", "a", 1, FIRST, 0)
-    ledger.synced("g", "a", 2, Assignment("round 2", (0,)), 0)
-    ledger.synced("other", "b", 1, Assignment("round 3", (0,)), 0)
+    for group, seat, generation, assignment in (("g", "a", 1, FIRST), ("g", "b", 1, SECOND), ("g", "a", 1, FIRST), ("g", "a", 2, OTHER), ("other", "b", 1, OTHER)):
+        ledger.synced(group, seat, generation, assignment, ledger.now)
     assert not ledger.wrong
 
 
-def test_a_generation_used_for_another_assignment_is_found_though_no_member_saw_both(ledger: Ledger) -> None:
-    ledger.synced("g", "a", 1, FIRST, 0)
-    ledger.synced("g", "b", 1, Assignment("round 2", (2,)), 0)
-    only(ledger, "two assignments: g generation 1 was handed out for round round 1 and for round 2")
-
-
-def test_a_member_given_something_else_in_the_same_generation_is_found(ledger: Ledger) -> None:
-    ledger.synced("g", "a", 1, FIRST, 0)
-    ledger.synced("g", "a", 1, SECOND, 0)
-    only(ledger, "two assignments: g generation 1 gave a (0, 1) and then (2, 3)")
-
-
-def test_a_partition_given_to_two_members_is_found(ledger: Ledger) -> None:
-    ledger.synced("g", "a", 1, FIRST, 0)
-    ledger.synced("g", "b", 1, Assignment("round 1", (1, 2)), 0)
-    only(ledger, "two owners")
-
-
-def test_an_acknowledged_generation_must_not_be_forgotten_by_a_restart(ledger: Ledger) -> None:
-    ledger.synced("g", "a", 2, FIRST, 0)
+@pytest.mark.parametrize(
+    ("seat", "generation", "assignment"),
+    [("b", 2, OTHER), ("a", 2, SECOND), ("b", 2, Assignment("round 1", (1, 2))), ("a", 1, OTHER)],
+    ids=["two rounds", "two assignments of one member", "two owners", "an older generation"],
+)
+def test_a_generation_that_stands_for_two_assignments_or_goes_back_breaks_a_promise(
+    ledger: Ledger, seat: str, generation: int, assignment: Assignment
+) -> None:
+    before = ledger.now
+    ledger.synced("g", "a", 2, FIRST, before)
     ledger.restarted()
-    ledger.synced("g", "a", 1, Assignment("round 0", (0,)), 1)
-    only(ledger, "forgotten generation: g generation 1 is handed out after 2 was")
-
-
-def test_an_answer_to_a_question_from_before_the_restart_may_be_older(ledger: Ledger) -> None:
-    ledger.synced("g", "a", 2, FIRST, 0)
-    ledger.restarted()
-    ledger.synced("g", "a", 1, Assignment("round 0", (0,)), 0)
+    ledger.synced("g", seat, 1, Assignment("round 0", (0,)), before)  # sent before the newer generation was answered
     assert not ledger.wrong
+    ledger.synced("g", seat, generation, assignment, ledger.now)
+    assert any(wrong.startswith("life 1: generations: ") for wrong in ledger.wrong)
 
 
 # Seats.
 
 
 def test_a_settled_member_has_the_same_assignment_after_a_restart(ledger: Ledger) -> None:
-    ledger.synced("g", "a", 1, FIRST, 0)
+    ledger.synced("g", "a", 1, FIRST, ledger.now)
     ledger.settled("g", {"a": Seat(1, FIRST)})
     ledger.restarted()
-    ledger.synced("g", "a", 1, FIRST, 1)
+    ledger.synced("g", "a", 1, FIRST, ledger.now)
     assert not ledger.wrong
-    ledger.synced("g", "a", 2, Assignment("round 2", (0, 1)), 1)
+    ledger.synced("g", "a", 2, Assignment("round 2", (0, 1)), ledger.now)
     only(ledger, "lost seat")
 
 
@@ -179,7 +111,7 @@ def test_a_group_that_was_disturbed_may_rebalance(ledger: Ledger) -> None:
     ledger.settled("g", {"a": Seat(1, FIRST)})
     ledger.disturbed("g")
     ledger.answered("g", "a", "Heartbeat", ErrorCode.REBALANCE_IN_PROGRESS)
-    ledger.synced("g", "a", 2, Assignment("round 2", (0, 1)), 0)
+    ledger.synced("g", "a", 2, OTHER, ledger.now)
     assert not ledger.wrong
 
 

@@ -31,8 +31,8 @@ from storage import (
     TopicStore,
     Unreadable,
 )
-from tests.support.fake_loop import FakeLoop
 from tests.support.local_stores import Threads
+from tests.support.stepped_loop import SteppedLoop
 
 TOPIC_ID = bytes(range(16))
 T = TypeVar("T")
@@ -105,7 +105,7 @@ class DirectoryNode:
     def __init__(self, id: int, disk: Disk, root: str, flush: str) -> None:
         self.id = id
         self.disk = disk
-        self.loop = FakeLoop()
+        self.loop = SteppedLoop()
         self.threads = Threads()
         config = load_config(data=[root], settings=[f"offsets.flush={flush}", f"node.id={id}", "cluster.nodes=3"], environ={})
         workers = cast(Callable[[asyncio.AbstractEventLoop, int, bool], Workers], lambda loop, count, yielding: self.threads)
@@ -120,7 +120,7 @@ class DirectoryNode:
 
     def run(self) -> None:
         """Let the loop and the threads finish what they have."""
-        while self.loop.soon or self.threads.jobs:
+        while self.loop.busy or self.threads.jobs:
             self.loop.run()
             if self.threads.jobs:
                 self.threads.run()

@@ -19,8 +19,8 @@ from protocol.batch import build_facts
 from simulator.disk import Crashed, SimDisk
 from storage import HeldBy, LogId, OwnedLog, Unreadable
 from tests.stores.nodes import DirectoryNode, NodesOverSimDisk, append, keys
-from tests.support.fake_loop import FakeLoop
 from tests.support.local_stores import Threads
+from tests.support.stepped_loop import SteppedLoop
 
 LOG = LogId("__consumer_offsets", 0)
 LOGS = [LogId("__consumer_offsets", number) for number in range(LOGS_MIN + 1)]
@@ -33,7 +33,7 @@ class Alone(DirectoryNode):
     def __init__(self, id: int, disk: SimDisk, root: str = "/data") -> None:
         self.id = id
         self.disk = disk
-        self.loop = FakeLoop()
+        self.loop = SteppedLoop()
         self.threads = Threads()
         config = load_config(data=[root], settings=["offsets.flush=always", f"node.id={id}"], environ={})
         workers = cast(Callable[[asyncio.AbstractEventLoop, int, bool], Workers], lambda loop, count, yielding: self.threads)

@@ -23,8 +23,8 @@ from protocol.batch import Record, build, read_header
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from simulator.disk import SimDisk
 from storage import Handles, Log
-from tests.support.fake_loop import FakeLoop
 from tests.support.headers import encode_request, response_header_version
+from tests.support.stepped_loop import SteppedLoop
 from tests.support.transports import BareTransport
 
 FOLDER = "/data"
@@ -143,7 +143,7 @@ class Consumer:
         """The reply, which must come without waiting; long replies take some turns."""
         self.send(request, version)
         for _ in range(1_000):
-            if not self.desk.loop.soon:
+            if not self.desk.loop.busy:
                 break
             self.desk.turn_ends()
         (reply,) = self.replies()
@@ -161,7 +161,7 @@ class Consumer:
 
 class FetchDesk:
     def __init__(self, segment_bytes: int = 1 << 30, authorizer: Authorizer | None = None, bytes_max: int = 57_671_680) -> None:
-        self.loop = FakeLoop(monotonic=100.0)
+        self.loop = SteppedLoop(100.0)
         self.clock = self.loop.clock()
         self.turn = Turn(cast(Any, self.loop), self.clock)
         self.disk = SimDisk()

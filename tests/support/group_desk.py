@@ -5,107 +5,28 @@ shards over logs in memory whose appends the test can delay or fail.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
 from struct import pack, unpack
 from types import SimpleNamespace
 from typing import Any
 
 from broker.api.table import CLUSTER, GROUPS, MEMBERS, OFFSETS
-from broker.groups.shards import Shards
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.net.connection import Connection, Host
 from broker.net.dispatch import Dispatch
-from broker.runtime.clock import Clock
 from broker.runtime.node import Address, Node
-from broker.runtime.turn import Turn
 from broker.security.authorizer import AllowAll, Authorizer
 from broker.topics.registry import Topics
 from broker.topics.transactions import Transactions
-from coordinator import Fact, GroupConfig
+from coordinator import GroupConfig
 from protocol.apis import APIS
-from storage import Acquired, AppendFailed, ClusterView, LogId, NodeInfo
-from tests.support.fake_loop import FakeLoop
+from tests.support.group_logs import CONFIG, World
 from tests.support.headers import encode_request, response_header_version
+from tests.support.journals import ScriptedLog
 from tests.support.transports import BareTransport
 
 PARTITIONS = 5
-LATE_MS = 5_000
 TOPICS = {"t": 3, "u": 2, "v": 200}
 DIALLED = Address("PLAIN", "here.example", 9092)
-
-
-class MemoryLog:
-    """An OwnedLog; while `waiting` is true its appends do not end."""
-
-    epoch = 0
-
-    def __init__(self) -> None:
-        self.batches: list[bytes] = []
-        self.waiting = False
-        self.pending: list[Callable[[int | AppendFailed], None]] = []
-        self.recoveries: list[Callable[[AppendFailed | None], None]] = []
-
-    def usable(self) -> bool:
-        return True
-
-    def replay(self) -> Iterator[list[Fact]]:
-        yield []
-
-    def append(self, batch: bytes | bytearray, records: int, done: Callable[[int | AppendFailed], None]) -> None:
-        self.batches.append(bytes(batch))
-        if self.waiting:
-            self.pending.append(done)
-        else:
-            done(0)
-
-    def succeed(self) -> None:
-        self.pending.pop(0)(0)
-
-    def refuse(self) -> None:
-        self.pending.pop(0)(AppendFailed("the disk is full"))
-
-    def watch(self, failed: Callable[[AppendFailed], None]) -> None: ...
-
-    def recover(self, done: Callable[[AppendFailed | None], None]) -> None:
-        self.recoveries.append(done)
-
-    def release(self) -> None: ...
-
-
-class MemoryStore:
-    def __init__(self) -> None:
-        self.logs: dict[LogId, MemoryLog] = {}
-
-    def acquire(self, log: LogId, done: Acquired) -> None:
-        self.logs[log] = MemoryLog()
-        done(self.logs[log])
-
-    def view(self) -> ClusterView:
-        return Cluster()
-
-    def close(self) -> None: ...
-
-
-class Cluster:
-    """A placement in which this node owns all logs except those that the test gives to another node or to none."""
-
-    def __init__(self) -> None:
-        self.owners: dict[int, NodeInfo | None] = {}
-
-    def nodes(self) -> list[NodeInfo]:
-        return [NodeInfo(1, ())]
-
-    def owner(self, log: LogId) -> NodeInfo | None:
-        assert log.name == CONSUMER_OFFSETS
-        return self.owners.get(log.partition, NodeInfo(1, ()))
-
-
-class DroppedNotes:
-    """A note sink that drops notes."""
-
-    def write(self, *what: Any) -> None: ...
-
-    def write_change(self, *what: Any) -> None: ...
 
 
 class Refusing:
@@ -143,23 +64,18 @@ class Defective:
         return broken
 
 
-class Desk:
-    """A node. Time stands still unless the test moves `ms`."""
+class Desk(World):
+    """A node whose appends end at once. Time stands still unless the test moves it."""
 
     def __init__(
         self,
         authorizer: Authorizer | None = None,
-        config: GroupConfig | None = None,
+        config: GroupConfig = CONFIG,
         load: bool = True,
         topics: dict[str, int] = TOPICS,
     ) -> None:
-        self.ms = 1_000_000
-        self.loop = FakeLoop()
-        self.clock = Clock(lambda: self.ms * 1_000_000, lambda: self.ms * 1_000_000)
-        self.turn = Turn(self.loop, self.clock)  # type: ignore[arg-type]
-        self.store = MemoryStore()
-        self.cluster = Cluster()
-        config = config or GroupConfig(group_initial_rebalance_delay_ms=0)
+        super().__init__(PARTITIONS, load, config, immediate=True)
+        self.cluster = self.store.cluster
         self.authorizer: Any = authorizer or AllowAll()
         self.topics = Topics(iter(bytes([number]) * 16 for number in range(1, 255)).__next__)
         self.topics.create(CONSUMER_OFFSETS, PARTITIONS, {}, 0)
@@ -167,21 +83,6 @@ class Desk:
             self.topics.create(name, partitions, {}, 0)
         self.topics.hold.take(0)
         self.topics.hold.confirm(self.topics.hold.emitted)
-        ids = (f"id-{number}" for number in range(1, 1 << 30))
-        self.shards = Shards(
-            PARTITIONS,
-            config,
-            self.store,
-            self.turn,
-            self.loop,  # type: ignore[arg-type]
-            LATE_MS,
-            DroppedNotes(),
-            lambda: None,
-            ids.__next__,
-            lambda: 0.0,
-        )
-        if load:
-            self.shards.load_all()
         self.dispatch = Dispatch(1 << 20)
         parts: Any = SimpleNamespace(
             node=Node(1, "cluster"),
@@ -198,15 +99,14 @@ class Desk:
         )
         self.dispatch.serve(*[module.route(parts) for module in (*CLUSTER, *MEMBERS, *OFFSETS, *GROUPS)])
         self.host = Host(self.clock, self.turn, self.dispatch, lambda connection, reason: None, 1 << 20, 1 << 20, 1 << 20)
-        self.loop.run()
 
-    def log_of(self, group_id: str) -> MemoryLog:
-        return self.store.logs[LogId(CONSUMER_OFFSETS, self.shards.of(group_id).partition)]
+    def log_of(self, group_id: str) -> ScriptedLog:
+        return self.log(self.shards.of(group_id).partition)
 
-    def hold_appends(self) -> MemoryLog:
+    def hold_appends(self) -> ScriptedLog:
         """The log of group "g", whose appends wait from now on."""
         log = self.log_of("g")
-        log.waiting = True
+        log.immediate = False
         return log
 
     def append_succeeds(self) -> None:
@@ -215,16 +115,9 @@ class Desk:
         self.loop.run()
 
     def pass_ms(self, ms: int) -> None:
-        """Let time pass, and run each timer at its due time."""
-        until = self.ms + ms
-        while True:
-            self.ms = min(until, max(self.ms + 1, min(journal.wake_at for journal in self.shards.journals)))
-            for journal in self.shards.journals:
-                if journal.wake_at <= self.clock.tick():
-                    journal.advance(self.clock.now)
-            self.loop.run()
-            if self.ms == until:
-                return
+        """Let time pass; each timer fires when it is due."""
+        self.loop.pass_ms(ms)
+        self.clock.tick()
 
 
 class Peer(BareTransport):

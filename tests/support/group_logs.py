@@ -6,24 +6,42 @@ from typing import Any, cast
 
 from broker.groups.group_journal import GroupJournal
 from broker.groups.shards import Shards
+from broker.internal_topics import CONSUMER_OFFSETS
 from broker.runtime.turn import Turn
 from coordinator import Commit, GroupConfig, JoinReply, JoinRequest, Note, SyncReply, SyncRequest
 from coordinator.notes import Coordinator
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
-from storage import Acquired, ClusterView, HeldBy, LogId, Unreadable
-from tests.support.fake_loop import FakeLoop
+from storage import Acquired, ClusterView, HeldBy, LogId, NodeInfo, Unreadable
 from tests.support.journals import LATE_MS, ScriptedLog
+from tests.support.stepped_loop import SteppedLoop
 
 START_MS = 1_000_000
 CONFIG = GroupConfig(group_initial_rebalance_delay_ms=0)
 SESSION_MS = 10_000
 
 
+class Cluster:
+    """A placement in which this node owns all logs except those that the test gives to another node or to none."""
+
+    def __init__(self) -> None:
+        self.owners: dict[int, NodeInfo | None] = {}
+
+    def nodes(self) -> list[NodeInfo]:
+        return [NodeInfo(1, ())]
+
+    def owner(self, log: LogId) -> NodeInfo | None:
+        assert log.name == CONSUMER_OFFSETS
+        return self.owners.get(log.partition, NodeInfo(1, ()))
+
+
 class Store:
     """A LogStore of scripted logs; while `waiting` they are opened when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, immediate: bool = False) -> None:
+        """`immediate`: of its logs."""
+        self.cluster = Cluster()
+        self._immediate = immediate
         self.logs: dict[LogId, ScriptedLog] = {}
         self.results: dict[LogId, HeldBy | Unreadable] = {}
         self.acquired: list[LogId] = []
@@ -32,8 +50,7 @@ class Store:
 
     def log(self, id: LogId) -> ScriptedLog:
         if id not in self.logs:
-            self.logs[id] = ScriptedLog()
-            self.logs[id].stored.clear()
+            self.logs[id] = ScriptedLog(self._immediate)
         return self.logs[id]
 
     def acquire(self, log: LogId, done: Acquired) -> None:
@@ -49,7 +66,7 @@ class Store:
             done(self.results.get(id) or self.log(id))
 
     def view(self) -> ClusterView:
-        raise NotImplementedError
+        return self.cluster
 
     def close(self) -> None: ...
 
@@ -95,11 +112,12 @@ class Waiter:
 class World:
     """Partitions, their logs and a clock."""
 
-    def __init__(self, partitions: int = 1, load: bool = True, config: GroupConfig = CONFIG) -> None:
-        self.loop = FakeLoop()
+    def __init__(self, partitions: int = 1, load: bool = True, config: GroupConfig = CONFIG, immediate: bool = False) -> None:
+        """`immediate`: appends end at once."""
+        self.loop = SteppedLoop()
         self.clock = self.loop.clock()
         self.turn = Turn(self.loop, self.clock)  # type: ignore[arg-type]
-        self.store = Store()
+        self.store = Store(immediate)
         self.recorded_notes = RecordedNotes()
         self.begun = 0  # times at which loading began, and ended
         self.loaded = 0
@@ -146,7 +164,7 @@ class World:
 
     def _monotonic(self) -> float:
         self.loop.advance(self.slice_seconds)
-        return self.loop.monotonic
+        return self.loop.time()
 
     def _loading(self) -> None:
         self.begun += 1
@@ -159,7 +177,7 @@ class World:
         return self.shards.journals[0]
 
     def log(self, partition: int = 0) -> ScriptedLog:
-        return self.store.log(LogId("__consumer_offsets", partition))
+        return self.store.log(LogId(CONSUMER_OFFSETS, partition))
 
     def join(self, group: str = "g", member_id: str = "", instance: str | None = "i", rebalance_ms: int = 60_000, metadata: bytes = b"all") -> Waiter:
         waiter = Waiter()

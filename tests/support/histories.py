@@ -1,13 +1,11 @@
-"""Random histories of topics: produce, delete records, compact, retain, delete and recreate, with kills of the process between any
-two changes of files. A model in memory has the records that must be readable.
+"""Random histories of topics: produce, delete records, compact, retain, delete and recreate, with kills of the process in the middle of
+any change of a file. A model in memory has the records that must be readable.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
-import os
+import shutil
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -20,9 +18,7 @@ from broker.stores.topic_logs import LocalTopicStore
 from broker.topics.retention import Retention
 from protocol.batch import Record, build, iterate, read_header, records
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from simulator.disk import Crashed
-from storage import OsDisk
-from storage.disk import OsFile
+from simulator.disk import Crashed, Folder, data_disk
 from tests.storage.logs import clean, scan
 from tests.support.topic_broker import TopicBroker
 from tests.support.topic_logs import disk_log
@@ -32,45 +28,14 @@ SEGMENT_BYTES = 2_000
 EVERY_MS = 1_000
 
 
-class QuickFile(OsFile):
-    def sync(self) -> None:
-        """A kill of the process loses no written bytes."""
-
-
-class KillableDisk(OsDisk):
-    """The real file system, until the process is killed before a certain change of a file name."""
-
-    def __init__(self) -> None:
-        self.kill_at = -1
-
-    def _step(self) -> None:
-        if self.kill_at == 0:
-            raise Crashed
-        self.kill_at -= 1
-
-    def open(self, path: str, create: bool = False) -> OsFile:
-        if create and not self.exists(path):
-            self._step()
-        return QuickFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
-
-    def rename(self, old: str, new: str) -> None:
-        self._step()
-        super().rename(old, new)
-
-    def remove(self, path: str) -> None:
-        self._step()
-        super().remove(path)
-
-    def make_folder(self, path: str, safe: bool = True) -> None:
-        self._step()
-        super().make_folder(path, False)
-
-    def replace_text(self, path: str, text: str, safe: bool = True) -> None:
-        self._step()
-        super().replace_text(path, text, False)
-
-    def sync_folder(self, path: str) -> None:
-        self._step()
+def copy_out(folder: Folder, target: Path) -> None:
+    """Write the files of a simulated disk to the real one."""
+    target.mkdir()
+    for name, entry in folder.cached.items():
+        if isinstance(entry, Folder):
+            copy_out(entry, target / name)
+        else:
+            (target / name).write_bytes(entry.cached)
 
 
 class Known:
@@ -80,6 +45,7 @@ class Known:
         self.id = id
         self.compacted = compacted
         self.records: dict[int, tuple[bytes, bytes]] = {}  # acknowledged records
+        self.in_flight: dict[int, tuple[bytes, bytes]] = {}  # a batch that is stored whole or not at all, if the process dies
         self.start = 0  # the acknowledged log start
 
 
@@ -96,13 +62,18 @@ class DeleteRecordsCall:
 class World(TopicBroker):
     """One history. `run` does so many actions; `wrong` is the broken guarantee."""
 
-    def __init__(self, path: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int) -> None:
+        """`folder`: on the real disk, for `tenure log verify`."""
         self.chance = Random(seed)
-        self.now = 0
+        self.folder = folder
+        self.now = self.verified = 0
         self.known: dict[str, Known] = {}
         self.calls: list[tuple[Known, DeleteRecordsCall]] = []
         self.kills = self.readable = self.compactions = 0
-        super().__init__(cast(Any, KillableDisk()), str(path))
+        disk = data_disk(seed)
+        disk.recording = False
+        disk.stays_down = True
+        super().__init__(disk)
 
     def start(self) -> None:
         super().start()
@@ -111,24 +82,16 @@ class World(TopicBroker):
         self.retention = Retention(config, self.partitions, LocalTopicStore(self.store), cast(asyncio.AbstractEventLoop, self.loop), lambda: self.now)
         self.partitions.open_all()
 
-    @property
-    def kill_at(self) -> int:
-        return cast(KillableDisk, self.disk).kill_at
-
-    @kill_at.setter
-    def kill_at(self, step: int) -> None:
-        cast(KillableDisk, self.disk).kill_at = step
-
     def run(self, deeds: int) -> None:
         for _ in range(deeds):
-            if self.kill_at < 0 and self.chance.random() < 0.2:
-                self.kill_at = self.chance.choice((0, 1, 2, 3, 5, 8, 13, 30))
+            if self.disk.crash_at < 0 and self.chance.random() < 0.2:
+                self.disk.crash_at = self.chance.choice((0, 1, 2, 3, 5, 8, 13, 30, 60))
             try:
                 self._act()
             except Crashed:
                 self._come_back()
             self._learn_acknowledged()
-        self.kill_at = -1
+        self.disk.crash_at = -1
         self.settle()
         self._check()
         self.restart(clean=True)
@@ -140,18 +103,15 @@ class World(TopicBroker):
         self._learn_acknowledged()
         self.calls.clear()
         for step in (self.chance.randint(0, 20), -1):
-            self.kill_at = -1
-            with contextlib.suppress(OSError):  # it was killed before it opened the directory
-                self.store.close()
-            gc.collect()  # the lock of a process killed while starting
-            self.kill_at = step
+            self.disk.kill()
+            self.disk.crash_at = step
             try:
                 self.start()
                 self.settle()
                 break
             except Crashed:
                 self.kills += 1
-        self.kill_at = -1
+        self.disk.crash_at = -1
         self.settle()
         self._check()
         if self.chance.random() < 0.2:
@@ -160,7 +120,11 @@ class World(TopicBroker):
             self._check()
 
     def verify(self) -> None:
-        assert cli.main(["log", "verify", self.path]) == 0
+        self.verified += 1
+        target = self.folder / str(self.verified)
+        copy_out(self.disk.folder(self.path), target)
+        assert cli.main(["log", "verify", str(target)]) == 0
+        shutil.rmtree(target)
 
     # Actions
 
@@ -177,13 +141,13 @@ class World(TopicBroker):
         self.known.pop(name, None)
         if name in self.topics.by_name:
             self.delete(name)
-            self.registry.end_turn()
+            self.loop.run()
         for _ in range(self.chance.choice((0, 20))):
             self._work()
         compacted = self.chance.random() < 0.5
         policy = {"cleanup_policy": "compact"} if compacted else {}
         topic = self.topic(name, 1, segment_bytes=str(SEGMENT_BYTES), file_delete_delay_ms="3000", **policy)
-        self.registry.end_turn()
+        self.loop.run()
         self.known[name] = Known(topic.id, compacted)
 
     def _produce(self, name: str) -> None:
@@ -196,8 +160,10 @@ class World(TopicBroker):
             for number in range(self.chance.randint(1, 3))
         ]
         data = bytearray(build(made))
-        first = partition.append(data, read_header(data, 0))
-        known.records |= {first + record.offset: (record.key or b"", record.value or b"") for record in made}
+        known.in_flight = {partition.end_offset + record.offset: (record.key or b"", record.value or b"") for record in made}
+        partition.append(data, read_header(data, 0))
+        known.records |= known.in_flight
+        known.in_flight = {}
 
     def _delete_records(self, name: str) -> None:
         partition = self.find(name)
@@ -251,9 +217,6 @@ class World(TopicBroker):
         if self.threads.jobs and self.chance.random() < 0.7:
             self.threads.run()
             return
-        touched, self.touched[:] = list(dict.fromkeys(self.touched)), []
-        for journal in touched:
-            journal.end_turn()
         self.loop.jump(0.05)
 
     def settle(self) -> None:
@@ -279,6 +242,9 @@ class World(TopicBroker):
                     found |= {record.offset: (record.key or b"", record.value or b"") for record in records(chunk, at)}
                     at += header.size
             found = {offset: record for offset, record in found.items() if offset >= partition.start_offset}
+            if known.in_flight and partition.end_offset == max(known.in_flight) + 1:
+                known.records |= known.in_flight
+            known.in_flight = {}
             assert partition.start_offset >= known.start
             assert all(known.records[offset] == record for offset, record in found.items())
             expected = {offset: record for offset, record in known.records.items() if offset >= partition.start_offset}

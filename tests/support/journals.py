@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
 from broker.groups.journal import Journal
-from broker.runtime.clock import Clock
-from broker.runtime.turn import Turn, TurnEnd
+from broker.runtime.turn import Turn
 from coordinator import Fact, Hold
 from protocol.batch import facts_of
 from storage import AppendFailed
+from tests.support.stepped_loop import SteppedLoop
 
 LATE_MS = 5_000
 
@@ -36,16 +36,17 @@ class Values:
 
 
 class ScriptedLog:
-    """An OwnedLog whose appends end when the test says so."""
+    """An OwnedLog whose appends end when the test says so, or at once while `immediate`."""
 
-    epoch = 0
-
-    def __init__(self) -> None:
-        self.stored: list[list[Fact]] = [[(b"old", b"stored")]]
-        self.released = 0
-        self.reads = 0
+    def __init__(self, immediate: bool = False, stored: Iterable[list[Fact]] = (), epoch: int = 0) -> None:
+        self.immediate = immediate
+        self.stored = list(stored)
+        self.epoch = epoch
+        self.batches: list[bytes] = []  # all that was appended, also in vain
         self.pending: list[tuple[bytes, Callable[[int | AppendFailed], None]]] = []
         self.recoveries: list[Callable[[AppendFailed | None], None]] = []
+        self.released = 0
+        self.reads = 0
         self.unreadable = False
         self.damage: Exception | None = None
 
@@ -61,9 +62,13 @@ class ScriptedLog:
             raise self.damage
 
     def append(self, batch: bytes | bytearray, records: int, done: Callable[[int | AppendFailed], None]) -> None:
-        self.pending.append((bytes(batch), done))
+        self.batches.append(bytes(batch))
+        self.pending.append((self.batches[-1], done))
+        if self.immediate:
+            self.succeed()
 
     def succeed(self) -> None:
+        """End the oldest append."""
         batch, done = self.pending.pop(0)
         self.stored.append(list(facts_of(batch)))
         done(len(self.stored))
@@ -92,46 +97,18 @@ class Reply:
         self.error = error
 
 
-class IdleLoop:
-    """An event loop that runs nothing."""
-
-    def call_soon(self, *call: object) -> None: ...
-
-    def call_later(self, seconds: float, *call: object) -> None: ...
-
-
-class Touches(dict[TurnEnd, None]):
-    """The journals of a turn; each one that is scheduled is added to a list."""
-
-    def __init__(self, touched: list[TurnEnd]) -> None:
-        super().__init__()
-        self._touched = touched
-
-    def __setitem__(self, journal: TurnEnd, nothing: None) -> None:
-        self._touched.append(journal)
-
-
-def turn_by_hand(clock: Clock, touched: list[TurnEnd]) -> Turn:
-    """A turn that ends, and a timer that fires, when the test says so."""
-    turn = Turn(cast(AbstractEventLoop, IdleLoop()), clock)
-    turn._journals = Touches(touched)
-    turn._scheduled = True
-    turn.armed_at = 0  # no deadline is earlier
-    return turn
-
-
 class JournalBench:
-    """A journal with time and turn moved by the test."""
+    """A journal, a turn and time that the test moves."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
-        self.clock = Clock(lambda: round(self.seconds * 1e9), lambda: round(self.seconds * 1e9))
-        self.touched: list[TurnEnd] = []
-        self.log = ScriptedLog()
+        self.loop = SteppedLoop()
+        self.clock = self.loop.clock()
+        self.turn = Turn(cast(AbstractEventLoop, self.loop), self.clock)
+        self.log = ScriptedLog(stored=[[(b"old", b"stored")]])
         self.shard = Values()
-        self.turn = turn_by_hand(self.clock, self.touched)
         self.journal = Journal("values-0", self.shard, self.log, self.turn, LATE_MS)
         self.journal.start()
+        self.turn.attend(self.journal)
 
     def put(self, key: bytes, value: bytes) -> Reply:
         self.shard.put(key, value)
@@ -140,7 +117,7 @@ class JournalBench:
     def append(self, key: bytes, value: bytes) -> Reply:
         """Put, and append at the end of the turn."""
         reply = self.put(key, value)
-        self.end_turn()
+        self.loop.run()
         return reply
 
     def read(self) -> Reply:
@@ -148,13 +125,6 @@ class JournalBench:
         self.journal.reply(reply)
         return reply
 
-    def end_turn(self) -> None:
-        touched, self.touched[:] = list(dict.fromkeys(self.touched)), []
-        for journal in touched:
-            journal.end_turn()
-
-    def passes(self, ms: int) -> None:
-        self.seconds += ms / 1000
-        now = self.clock.tick()
-        if self.journal.wake_at <= now:
-            self.journal.advance(now)
+    def pass_ms(self, ms: int) -> None:
+        self.loop.pass_ms(ms)
+        self.clock.tick()

@@ -7,16 +7,15 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from broker.groups.journal import Journal, owned_or_fail
-from broker.runtime.clock import Clock
-from broker.runtime.turn import TurnEnd
+from broker.runtime.turn import Turn
 from broker.runtime.workers import Workers
 from broker.settings.config import Config, load_config
 from broker.stores.local import LocalStore
 from broker.stores.owned import LocalLog
 from simulator.disk import SimDisk
 from storage import HeldBy, LogId, OwnedLog, Unreadable
-from tests.support.fake_loop import FakeLoop
-from tests.support.journals import LATE_MS, Reply, Values, turn_by_hand
+from tests.support.journals import LATE_MS, Reply, Values
+from tests.support.stepped_loop import SteppedLoop
 
 VALUES = LogId("values", 0)
 LOG = "/data/values-0/00000000000000000000.log"
@@ -57,24 +56,24 @@ class StoreBench:
     def __init__(self, disk: SimDisk, policy: str) -> None:
         self.disk = disk
         self.policy = policy
-        self.seconds = 0.0
         self.start()
 
     def start(self) -> None:
-        self.clock = Clock(lambda: round(self.seconds * 1e9), lambda: round(self.seconds * 1e9))
-        self.loop = FakeLoop()
+        self.loop = SteppedLoop()
         self.threads = Threads()
-        self.store = LocalStore(config(self.policy), cast(asyncio.AbstractEventLoop, self.loop), self.disk)
+        loop = cast(asyncio.AbstractEventLoop, self.loop)
+        self.store = LocalStore(config(self.policy), loop, self.disk)
         workers = cast(Workers, self.threads)
         self.store.workers = self.store.background_flusher = self.store.checkpoint_worker = self.store.bulk_flusher.workers = self.store.turn_flushes.workers = workers
         acquired: list[OwnedLog | HeldBy | Unreadable] = []
         self.store.acquire(VALUES, acquired.append)
         self.threads.run_all()
         self.owned = cast(LocalLog, owned_or_fail("values-0", acquired[0]))
-        self.touched: list[TurnEnd] = []
         self.shard = Values()
-        self.journal = Journal("values-0", self.shard, self.owned, turn_by_hand(self.clock, self.touched), LATE_MS)
+        turn = Turn(loop, self.loop.clock())
+        self.journal = Journal("values-0", self.shard, self.owned, turn, LATE_MS)
         self.journal.start()
+        turn.attend(self.journal)
 
     def more_logs(self, count: int) -> list[LocalLog]:
         logs: list[LocalLog] = []
@@ -88,19 +87,12 @@ class StoreBench:
         reply = Reply()
         self.shard.put(key, value)
         self.journal.reply(reply)
-        self.end_turn()
+        self.loop.run()
         return reply
-
-    def end_turn(self) -> None:
-        touched, self.touched[:] = list(dict.fromkeys(self.touched)), []
-        for journal in touched:
-            journal.end_turn()
-        self.loop.turn()
 
     def retry(self) -> None:
         """Let time pass until a suspended log is retried."""
-        self.seconds += 20
-        self.journal.advance(self.clock.tick())
+        self.loop.pass_ms(20_000)
         self.threads.run_all()
 
     def restart_after_crash(self) -> dict[bytes, bytes | None]:

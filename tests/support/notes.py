@@ -6,7 +6,7 @@ from typing import Any
 
 from broker.groups.group_journal import GroupJournal
 from broker.groups.notes import GATHER_MS, Notes
-from broker.runtime.clock import Clock
+from broker.runtime.turn import Turn
 from coordinator import GroupConfig, Note
 from coordinator.group import Group
 from coordinator.notes import Cause, Kind
@@ -14,18 +14,17 @@ from coordinator.states import State
 from protocol.messages.coordinator_notes import NoteHeader, NoteKey, RoundEnd, StateChange
 from protocol.records import read_note, read_record
 from storage import LogId
-from tests.support.fake_loop import FakeLoop
 from tests.support.group_logs import RecordedNotes, Store
-from tests.support.journals import LATE_MS, ScriptedLog, turn_by_hand
+from tests.support.journals import LATE_MS, ScriptedLog
+from tests.support.stepped_loop import SteppedLoop
 
 
 def loaded_partition(partition: int = 0, epoch: int = 4, replayed: int = 10) -> GroupJournal:
     """A partition with one group, as after loading."""
-    turn = turn_by_hand(Clock(lambda: 0, lambda: 0), [])
+    loop = SteppedLoop()
+    turn = Turn(loop, loop.clock())  # type: ignore[arg-type]
     journal = GroupJournal(partition, f"offsets-{partition}", GroupConfig(), lambda: "id", turn, LATE_MS, RecordedNotes(), lambda journal: None)
-    log = ScriptedLog()
-    log.epoch = epoch
-    journal.own(log)
+    journal.own(ScriptedLog(epoch=epoch))
     journal.replayed = replayed
     journal.load_ms = 12
     journal.shard.groups["g"] = Group("g", 0, 0)
@@ -34,10 +33,9 @@ def loaded_partition(partition: int = 0, epoch: int = 4, replayed: int = 10) -> 
 
 class NoteDesk:
     def __init__(self) -> None:
-        self.loop = FakeLoop()
+        self.loop = SteppedLoop()
         self.store = Store()
-        clock = Clock(lambda: int(self.loop.ms) * 1_000_000, lambda: int(self.loop.ms) * 1_000_000)
-        self.notes = Notes(self.store, self.loop, clock)  # type: ignore[arg-type]
+        self.notes = Notes(self.store, self.loop, self.loop.clock())  # type: ignore[arg-type]
 
     def tell(self, *notes: Note, partition: int = 0, epoch: int = 4, offset: int = -1) -> None:
         self.notes.write(loaded_partition(partition, epoch), list(notes), offset)

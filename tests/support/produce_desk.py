@@ -4,12 +4,13 @@ memory that fail when the test says so.
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
 from dataclasses import astuple
 from struct import pack, unpack
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from broker.api import init_producer_id, produce
 from broker.internal_topics import CONSUMER_OFFSETS
@@ -17,6 +18,7 @@ from broker.net.connection import Connection, Host
 from broker.net.dispatch import Dispatch
 from broker.runtime.clock import Clock
 from broker.runtime.node import Address
+from broker.runtime.turn import Turn
 from broker.security.authorizer import AllowAll, Authorizer
 from broker.topics.append import Allowance
 from broker.topics.appender import Appender
@@ -33,6 +35,7 @@ from protocol.batch import BatchHeader, stamp
 from protocol.messages.produce import ProduceRequest
 from storage import AppendFailed, Producers
 from tests.support.headers import encode_request, response_header_version
+from tests.support.stepped_loop import SteppedLoop
 from tests.support.transports import BareTransport
 
 DIALLED = Address("PLAIN", "here.example", 9092)
@@ -119,27 +122,6 @@ class Registry:
             one.fail(error)
 
 
-class Turn:
-    """End-of-turn work, run when the test says so."""
-
-    def __init__(self) -> None:
-        self._left: dict[Any, None] = {}
-
-    def schedule_end_turn(self, connection: Any) -> None:
-        self._left[connection] = None
-
-    def schedule_append(self, what: Any) -> None: ...
-
-    def wake_by(self, at: int) -> None: ...
-
-    def end(self) -> bool:
-        """Whether there was work to do."""
-        left, self._left = self._left, {}
-        for one in left:
-            one.end_turn()
-        return bool(left)
-
-
 class MemoryChecker:
     """Stands for the checker processes (`broker.topics.batch_checker`); `outcomes` may hold the next results instead."""
 
@@ -179,6 +161,7 @@ class Desk:
     """A broker with these topics: their partitions and their settings. Its clock is real unless `ms` is set."""
 
     def __init__(self, topics: dict[str, tuple[int, dict[str, str]]], authorizer: Authorizer | None = None, ms: int | None = None) -> None:
+        self.loop = SteppedLoop()
         self.clock = Clock() if ms is None else Clock(lambda: ms * 1_000_000, lambda: ms * 1_000_000)
         self.topics = Topics(iter(pack(">qq", 7, number) for number in range(1 << 20)).__next__)
         self.topics.create(CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, 0)
@@ -188,7 +171,7 @@ class Desk:
         self.partitions = self.make_partitions()
         self.transactions = Transactions()
         self.dispatch = Dispatch(1 << 20)
-        self.turn = Turn()
+        self.turn = Turn(cast(AbstractEventLoop, self.loop), self.clock)
         self.checker = MemoryChecker()
         allowance = Allowance(self.turn, lambda: 0)  # a busy machine would send batches to the checker
         appender = Appender(self.clock, allowance)
@@ -219,7 +202,8 @@ class Desk:
 
     def settle(self) -> None:
         """Run until no check and no end-of-turn work is left."""
-        while self.turn.end() or self.checker.jobs:
+        while self.loop.busy or self.checker.jobs:
+            self.loop.pass_once()
             while self.checker.jobs:
                 self.checker.check()
 

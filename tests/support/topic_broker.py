@@ -8,8 +8,7 @@ from typing import cast
 
 from broker.groups.journal import Journal, owned_or_fail
 from broker.internal_topics import REGISTRY_LOG
-from broker.runtime.clock import Clock
-from broker.runtime.turn import TurnEnd
+from broker.runtime.turn import Turn
 from broker.runtime.workers import Workers
 from broker.settings.config import load_config
 from broker.stores.local import LocalStore
@@ -22,9 +21,9 @@ from protocol.batch import Record, build, read_header
 from simulator.disk import SimDisk
 from storage import HeldBy, LogId, OsDisk, OwnedLog, Unreadable
 from tests.storage.logs import batch
-from tests.support.fake_loop import FakeLoop
-from tests.support.journals import LATE_MS, turn_by_hand
+from tests.support.journals import LATE_MS
 from tests.support.local_stores import Threads
+from tests.support.stepped_loop import SteppedLoop
 
 SETTINGS = {"segment.bytes": str(1 << 20)}
 
@@ -46,7 +45,7 @@ class TopicBroker:
         return md5(self.ids.to_bytes(16, "big"), usedforsecurity=False).digest()  # two ids are as different as random ones
 
     def start(self) -> None:
-        self.loop = FakeLoop()
+        self.loop = SteppedLoop()
         self.threads = Threads()
         loop = cast(asyncio.AbstractEventLoop, self.loop)
         self.store = LocalStore(load_config(data=[self.path], settings=["offsets.flush=never"], environ={}), loop, self.disk)
@@ -55,18 +54,13 @@ class TopicBroker:
         self.store.acquire(REGISTRY, acquired.append)
         self.threads.run_all()
         self.topics = Topics(self._new_id)
-        self.touched: list[TurnEnd] = []
-        turn = turn_by_hand(Clock(lambda: 0, lambda: 0), self.touched)
-        self.registry = Journal(REGISTRY_LOG, self.topics, owned_or_fail("registry", acquired[0]), turn, LATE_MS)
+        self.registry = Journal(REGISTRY_LOG, self.topics, owned_or_fail("registry", acquired[0]), Turn(loop, self.loop.clock()), LATE_MS)
         self.registry.start()
         self.partitions = Partitions(self.topics, self.registry, LocalTopicStore(self.store), loop, {})
 
     def settle(self) -> None:
         """Run turns, threads and immediate callbacks to their end."""
         for _ in range(20):
-            touched, self.touched[:] = list(dict.fromkeys(self.touched)), []
-            for journal in touched:
-                journal.end_turn()
             self.threads.run_all()
             self.loop.jump(0)
 
@@ -94,7 +88,7 @@ class TopicBroker:
         given = {name.replace("_", "."): value for name, value in settings.items()}
         topic = self.topics.create(name, partitions, SETTINGS | given, 0)
         self.partitions.created(topic)
-        self.touched.append(self.registry)
+        self.registry.turn.schedule_append(self.registry)
         return topic
 
     def written_topic(self, partitions: int = 1, written: int | None = None, **settings: str) -> Topic:
@@ -108,7 +102,7 @@ class TopicBroker:
     def delete(self, name: str) -> Topic:
         topic = self.topics.delete(name, 0)
         self.partitions.deleted(topic)
-        self.touched.append(self.registry)
+        self.registry.turn.schedule_append(self.registry)
         return topic
 
     def find(self, name: str, index: int = 0) -> Partition:

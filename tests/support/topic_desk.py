@@ -21,7 +21,8 @@ from broker.topics.setting_sources import SettingSources
 from broker.topics.settings import log_settings
 from protocol.messages.metadata import MetadataRequest
 from storage import AppendFailed
-from tests.support.group_desk import LATE_MS, Desk, MemoryLog
+from tests.support.group_desk import Desk
+from tests.support.journals import LATE_MS, ScriptedLog
 from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
 
 
@@ -64,7 +65,7 @@ class TopicDesk(Desk):
         self, authorizer: Authorizer, topics: dict[str, int], partitions: Callable[[Any], Any] | None = None, settings: Sequence[str] = ()
     ) -> None:
         super().__init__(authorizer, topics=topics)
-        self.registry_log = MemoryLog()
+        self.registry_log = ScriptedLog(immediate=True)
         self.registry = Journal("__topics", self.topics, self.registry_log, self.turn, LATE_MS)
         served: Any = EmptyPartitions(self.topics) if partitions is None else partitions(self)
         self.partitions = served

@@ -152,7 +152,7 @@ def test_validate_only_changes_nothing_and_reports_errors(desk: TopicDesk) -> No
 
 def test_replies_to_changes_and_reads_wait_until_policies_are_durable(desk: TopicDesk) -> None:
     log = desk.log_of("g")
-    log.waiting = True
+    log.immediate = False
     peer, looker, lister = Peer(desk), Peer(desk), Peer(desk)
     peer.send(changing("g", (CHANGE, SET, "rebalance")), 1)
     looker.send(describing("g"), 4)
@@ -171,7 +171,7 @@ def test_a_failed_append_fails_the_group_and_not_the_topic_in_one_request(desk: 
     setting = incremental_alter_configs.AlterableConfig("segment.ms", SET, "50000")
     request.resources.insert(0, incremental_alter_configs.AlterConfigsResource(TOPIC, "t", [setting]))
     log = desk.log_of("g")
-    log.waiting = True
+    log.immediate = False
     peer, looker, lister = Peer(desk), Peer(desk), Peer(desk)
     peer.send(request, 1)
     looker.send(describing("g"), 4)

@@ -87,7 +87,7 @@ def test_a_closed_connection_ends_its_lookups(desk: FetchDesk) -> None:
     desk.consumer.lose()
     desk.turn_ends()
     desk.turn_ends()
-    assert not desk.loop.soon
+    assert not desk.loop.busy
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_a_closed_connection_releases_the_segments_of_its_lookups(slow: FetchDes
     slow.consumer.lose()
     slow.turn_ends()
     assert segment.readers == 0
-    assert not slow.loop.soon
+    assert not slow.loop.busy
 
 
 def test_a_failing_lookup_is_answered(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,7 +139,7 @@ def test_an_offset_fetch_waits_for_the_commit_before_it(desk: Desk, peer: Peer) 
 
 
 def test_a_commit_to_only_unknown_topics_does_not_wait_for_the_log(desk: Desk, peer: Peer) -> None:
-    desk.log_of("g").waiting = True
+    desk.log_of("g").immediate = False
     Peer(desk).send(committing(), 9)
     assert codes_of_commit(peer.ask(committing(topic="nowhere", partitions=(0, 1)), 9)) == {("nowhere", 0): 3, ("nowhere", 1): 3}
     assert peer.ask(OffsetCommitRequest("g", -1, "", None, -1, []), 9).topics == []
@@ -191,7 +191,7 @@ def test_parked_members_keep_their_ids_when_an_append_fails(desk: Desk, peer: Pe
     newcomer, tool = Peer(desk), Peer(desk)
     newcomer.send(joining(instance="new"), 9)
     assert newcomer.reply() is None
-    log.waiting = True
+    log.immediate = False
     tool.send(committing(generation=1, id=id), 9)
     log.refuse()
     desk.loop.run()

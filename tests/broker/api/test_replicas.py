@@ -49,4 +49,4 @@ def test_the_quorum_is_this_broker_now() -> None:
     asked = DescribeQuorumRequest([DescribeQuorumRequestTopicData("__cluster_metadata", [DescribeQuorumRequestPartitionData(0)])])
     found = Peer(desk).ask(asked, 1).topics[0].partitions[0]
     assert (found.leader_id, found.high_watermark) == (1, 0)
-    assert [voter.last_caught_up_timestamp for voter in found.current_voters] == [desk.ms]
+    assert [voter.last_caught_up_timestamp for voter in found.current_voters] == [desk.clock.wall]

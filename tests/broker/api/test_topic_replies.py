@@ -16,7 +16,8 @@ from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeC
 from protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.group_desk import LATE_MS, Peer
+from tests.support.group_desk import Peer
+from tests.support.journals import LATE_MS
 from tests.support.topic_desk import TopicDesk
 
 STORAGE, TIMED_OUT = 56, 7
@@ -63,7 +64,7 @@ def codes(reply: Any) -> list[int]:
 @pytest.mark.parametrize("name", CHANGES)
 def test_topic_changes_and_reads_of_them_are_answered_when_durable(desk: TopicDesk, name: str) -> None:
     request, version, expected_call = CHANGES[name]
-    desk.registry_log.waiting = True
+    desk.registry_log.immediate = False
     peer = Peer(desk)
     peer.send(request, version)
     lookers = []
@@ -83,11 +84,11 @@ def test_topic_changes_and_reads_of_them_are_answered_when_durable(desk: TopicDe
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_topic_change_with_a_failed_or_late_append_is_retriable(desk: TopicDesk, name: str) -> None:
     request, version, _ = CHANGES[name]
-    desk.registry_log.waiting = True
+    desk.registry_log.immediate = False
     late = Peer(desk)
     late.send(request, version)
     desk.loop.run()
-    desk.ms += LATE_MS
+    desk.loop.advance(LATE_MS / 1000)
     desk.registry.advance(desk.clock.tick())
     desk.loop.run()
     assert codes(late.reply()) == [TIMED_OUT]

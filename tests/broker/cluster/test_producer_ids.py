@@ -13,7 +13,7 @@ from broker.topics.leaders import NO_NODE
 from broker.topics.producer_ids import Reserved
 from protocol.errors import ErrorCode
 from protocol.messages.node_requests import NodeRequest, NodeResponse
-from tests.support.fake_loop import FakeLoop
+from tests.support.stepped_loop import SteppedLoop
 
 ME, OTHER, THIRD = 1, 2, 3
 BLOCK = range(5_000, 6_000)
@@ -29,7 +29,7 @@ class Play:
     """One node, what it has asked for, and the blocks that it got."""
 
     def __init__(self) -> None:
-        self.loop = FakeLoop()
+        self.loop = SteppedLoop()
         self.controller = OTHER
         self.asked: list[Asked] = []
         self.reserving: list[Reserved] = []  # at this node's own registry

@@ -3,44 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from broker.cluster.spreading import LATE_SECONDS, Spreading
 from protocol.messages.node_requests import NodeRequest, NodeResponse
+from tests.support.stepped_loop import SteppedLoop
 
 ME, SECOND, THIRD = 1, 2, 3
-
-
-class Loop:
-    def __init__(self) -> None:
-        self.soon: list[Callable[[], None]] = []
-        self.later: list[Callable[[], None]] = []
-
-    def call_soon(self, step: Callable[[], None]) -> None:
-        self.soon.append(step)
-
-    def call_later(self, seconds: float, step: Callable[..., None], *arguments: Any) -> None:
-        assert seconds == LATE_SECONDS
-        self.later.append(lambda: step(*arguments))
-
-    def turn(self) -> None:
-        steps, self.soon = self.soon, []
-        for step in steps:
-            step()
-
-    def late(self) -> None:
-        steps, self.later = self.later, []
-        for step in steps:
-            step()
 
 
 class Play:
     """The controller, and what it has sent."""
 
     def __init__(self) -> None:
-        self.loop = Loop()
+        self.loop = SteppedLoop()
         self.nodes = [ME, SECOND, THIRD]
         self.asked: list[tuple[int, Callable[[NodeResponse | None], None]]] = []
         self.opening: list[Callable[[], None]] = []
@@ -59,7 +36,7 @@ class Play:
 
     def change(self, name: str) -> None:
         self.spreading.when_spread(lambda: self.done.append(name))
-        self.loop.turn()
+        self.loop.run()
 
     def answer(self, node: int, reply: NodeResponse | None = NodeResponse()) -> None:  # noqa: B008
         at = next(index for index, (asked, _) in enumerate(self.asked) if asked == node)
@@ -105,7 +82,7 @@ def test_a_change_behind_the_question_is_asked_again(play: Play) -> None:
 def test_a_frozen_node_holds_up_one_change_for_a_second_and_none_after_it(play: Play) -> None:
     play.change("one")
     play.answer(SECOND)
-    play.loop.late()
+    play.loop.pass_ms(LATE_SECONDS * 1000)
     assert play.done == ["one"]
     play.change("two")
     play.answer(SECOND)
@@ -115,7 +92,7 @@ def test_a_frozen_node_holds_up_one_change_for_a_second_and_none_after_it(play: 
 def test_a_late_node_is_waited_for_again_when_it_has_answered(play: Play) -> None:
     play.change("one")
     play.answer(SECOND)
-    play.loop.late()
+    play.loop.pass_ms(LATE_SECONDS * 1000)
     play.answer(THIRD)
     play.change("two")
     play.answer(SECOND)

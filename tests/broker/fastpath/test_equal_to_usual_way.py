@@ -148,7 +148,7 @@ class World:
             wanted = [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(2)])]
             self.watcher.send(OffsetDeleteRequest("g", wanted), 0)
         elif what < 0.77:
-            self.do(lambda node: setattr(node.log_of("g"), "waiting", True))
+            self.do(lambda node: setattr(node.log_of("g"), "immediate", False))
         elif what < 0.88:
             self.written()
         elif what < 0.89:
@@ -171,7 +171,7 @@ class World:
 
         def write(node: Desk) -> None:
             log = node.log_of("g")
-            log.waiting = False
+            log.immediate = True
             while log.pending:
                 log.succeed()
             node.loop.run()

@@ -124,7 +124,7 @@ def test_a_defect_is_answered_once(desk: Desk, peer: Peer, learned_heartbeat: He
         patched.setattr(journal, "shard", Defective(journal.shard, "heartbeat"))
         assert peer.ask(learned_heartbeat, 4).error_code == -1
     assert peer.reply() is None
-    assert peer.ask(learned_heartbeat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert peer.ask(learned_heartbeat, 4).error_code == ErrorCode.NONE
 
 
 def test_a_heartbeat_with_changed_bytes_does_not_match(desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest, decoded: list[Any]) -> None:

@@ -137,7 +137,7 @@ def test_a_fast_offset_fetch_waits_for_appends_in_flight_and_fails_with_them(des
     known(peer)
     log = desk.log_of("g")
     for end, code in ((log.succeed, 0), (log.refuse, 16)):
-        log.waiting = True
+        log.immediate = False
         other.send(committing(offset=4), 9)
         peer.send(fetching(9), 9)
         assert peer.reply() is None
@@ -232,8 +232,9 @@ def test_no_request_is_learned_while_frames_are_logged(desk: Desk, peer: Peer, o
 def test_a_defect_elsewhere_leaves_no_stale_reply(desk: Desk, peer: Peer, other: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     other.ask(committing(offset=3), 9)
     answer = known(peer)
+    desk.log_of("g").stored.clear()
     journal = desk.shards.of("g")
     with monkeypatch.context() as patched:
         patched.setattr(journal, "shard", Defective(journal.shard, "commit"))
         other.ask(committing(offset=4, text="m"), 9)
-    assert peer.ask(fetching(9), 9) == fresh(desk) != answer  # the log here stores nothing
+    assert peer.ask(fetching(9), 9) == fresh(desk) != answer

@@ -12,6 +12,7 @@ from broker.runtime.clock import Clock
 from broker.runtime.contain import DEFECTS
 from broker.runtime.turn import NEVER
 from protocol.errors import ErrorCode
+from simulator.world import MS
 from storage import AppendFailed, Fenced
 from tests.support.group_logs import SESSION_MS, World, settled
 from tests.support.journals import LATE_MS
@@ -125,7 +126,7 @@ def test_a_defect_at_a_deadline_is_counted_once_and_later_deadlines_are_met(worl
     with monkeypatch.context() as patched:
         patched.setattr(world.journal.shard, "advance", raising)
         world.loop.advance(SESSION_MS / 1000)
-        world.turn.wake_by(world.loop.ms)  # type: ignore[arg-type]
+        world.turn.wake_by(world.loop.world.now // MS)
         world.commit("h", 1)  # in flight
         world.loop.advance((STALLED_MS + 1) / 1000)
         world.loop.pass_ms(0)

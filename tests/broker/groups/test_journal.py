@@ -21,13 +21,13 @@ def machine() -> JournalBench:
 def test_a_journal_opens_with_the_facts_of_the_log(machine: JournalBench) -> None:
     assert machine.shard.values == {b"old": b"stored"}
     assert (machine.journal.readable, machine.journal.writable) == (True, True)
-    machine.passes(7)
+    machine.pass_ms(7)
     assert (machine.journal.now, machine.journal.wall) == (machine.clock.now, machine.clock.wall)
 
 
 def test_a_turn_is_one_batch_and_its_replies_wait_for_it(machine: JournalBench) -> None:
     first, second = machine.put(b"a", b"1"), machine.put(b"b", b"2")
-    machine.end_turn()
+    machine.loop.run()
     assert [list(facts_of(batch)) for batch, _ in machine.log.pending] == [[(b"a", b"1"), (b"b", b"2")]]
     assert (first.error, second.error) == (None, None)
     machine.log.succeed()
@@ -37,11 +37,11 @@ def test_a_turn_is_one_batch_and_its_replies_wait_for_it(machine: JournalBench) 
 def test_facts_emitted_during_an_append_join_the_next_append(machine: JournalBench) -> None:
     first = machine.append(b"a", b"1")
     second, third = machine.put(b"b", b"2"), machine.put(b"c", b"3")
-    machine.end_turn()
+    machine.loop.run()
     assert len(machine.log.pending) == 1
     machine.log.succeed()
     assert (first.error, second.error) == (0, None)
-    machine.end_turn()
+    machine.loop.run()
     assert [key for key, _ in facts_of(machine.log.pending[0][0])] == [b"b", b"c"]
     machine.log.succeed()
     assert (second.error, third.error) == (0, 0)
@@ -72,12 +72,12 @@ def test_a_suspended_journal_retries_with_growing_pauses(machine: JournalBench) 
     machine.log.refuse()
     pause = RETRY_MS_MIN
     for _ in range(10):
-        machine.passes(pause - 1)
+        machine.pass_ms(pause - 1)
         assert not machine.log.recoveries
-        machine.passes(1)
+        machine.pass_ms(1)
         machine.log.recoveries.pop()(AppendFailed("the disk is full"))
         pause = min(pause * 2, RETRY_MS_MAX)
-    machine.passes(pause)
+    machine.pass_ms(pause)
     machine.log.recoveries.pop()(None)
     assert machine.journal.writable
     reply = machine.append(b"a", b"again")
@@ -91,11 +91,11 @@ def test_an_unreadable_log_is_reported_as_unreadable_until_it_recovers(machine: 
     machine.log.unreadable = True
     machine.log.refuse()
     assert not machine.journal.readable
-    machine.passes(RETRY_MS_MIN)
+    machine.pass_ms(RETRY_MS_MIN)
     machine.log.recoveries.pop()(None)
     assert not machine.journal.writable
     machine.log.unreadable = False
-    machine.passes(RETRY_MS_MIN)
+    machine.pass_ms(RETRY_MS_MIN)
     machine.log.recoveries.pop()(None)
     assert machine.journal.readable
     assert machine.journal.writable
@@ -104,9 +104,9 @@ def test_an_unreadable_log_is_reported_as_unreadable_until_it_recovers(machine: 
 
 def test_a_late_append_is_answered_and_continues(machine: JournalBench) -> None:
     late = machine.append(b"a", b"1")
-    machine.passes(LATE_MS - 1)
+    machine.pass_ms(LATE_MS - 1)
     assert late.error is None
-    machine.passes(1)
+    machine.pass_ms(1)
     assert late.error == ErrorCode.REQUEST_TIMED_OUT
     machine.log.succeed()
     assert late.error == ErrorCode.REQUEST_TIMED_OUT
@@ -116,7 +116,7 @@ def test_a_late_append_is_answered_and_continues(machine: JournalBench) -> None:
 
 def test_a_read_after_a_late_append_waits_for_it(machine: JournalBench) -> None:
     machine.append(b"a", b"1")
-    machine.passes(LATE_MS)
+    machine.pass_ms(LATE_MS)
     reader = machine.read()
     assert reader.error is None
     machine.log.succeed()
@@ -125,14 +125,14 @@ def test_a_read_after_a_late_append_waits_for_it(machine: JournalBench) -> None:
 
 def test_a_request_after_a_late_append_times_out(machine: JournalBench) -> None:
     machine.append(b"a", b"1")
-    machine.passes(LATE_MS)
+    machine.pass_ms(LATE_MS)
     behind = machine.put(b"b", b"2")
-    machine.passes(LATE_MS)
+    machine.pass_ms(LATE_MS)
     assert behind.error is None
-    machine.passes(LATE_MS)
+    machine.pass_ms(LATE_MS)
     assert behind.error == ErrorCode.REQUEST_TIMED_OUT
     machine.log.succeed()
-    machine.end_turn()
+    machine.loop.run()
     machine.log.succeed()
     assert machine.journal.wake_at == NEVER
     assert list(machine.log.replay())[1:] == [[(b"a", b"1")], [(b"b", b"2")]]
@@ -149,7 +149,7 @@ def test_a_journal_is_settled_when_no_append_is_pending(machine: JournalBench) -
     assert settled == [True]
     machine.put(b"a", b"1")
     machine.journal.when_settled(lambda: settled.append(True))
-    machine.end_turn()
+    machine.loop.run()
     assert settled == [True]
     machine.log.succeed()
     assert settled == [True, True]
@@ -174,11 +174,11 @@ def test_damage_found_while_it_is_suspended_keeps_it_suspended(machine: JournalB
     machine.append(b"a", b"1")
     machine.log.refuse()
     machine.log.damage = DAMAGE
-    machine.passes(RETRY_MS_MIN)
+    machine.pass_ms(RETRY_MS_MIN)
     machine.log.recoveries.pop()(None)
     assert (machine.journal.writable, machine.journal.readable) == (False, False)
     machine.log.damage = None
-    machine.passes(RETRY_MS_MAX)
+    machine.pass_ms(RETRY_MS_MAX)
     machine.log.recoveries.pop()(None)
     assert (machine.journal.writable, machine.journal.readable) == (True, True)
 

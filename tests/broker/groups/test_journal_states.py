@@ -29,18 +29,18 @@ def test_a_registry_log_held_elsewhere_prevents_the_start() -> None:
 
 def test_the_end_of_the_turn_is_scheduled_only_for_facts_without_an_append(machine: JournalBench) -> None:
     machine.read()
-    assert machine.touched == []
+    assert not machine.loop.busy
     machine.put(b"a", b"1")
-    assert len(machine.touched) == 1
-    machine.end_turn()
+    assert machine.loop.busy
+    machine.loop.run()
     machine.read()  # held by the append in flight
     machine.put(b"b", b"2")  # the end of that append handles it
-    assert machine.touched == []
+    assert not machine.loop.busy
     machine.log.succeed()
-    assert len(machine.touched) == 1
-    machine.end_turn()
+    assert machine.loop.busy
+    machine.loop.run()
     machine.log.succeed()
-    assert machine.touched == []
+    assert not machine.loop.busy
 
 
 def test_no_append_begins_while_another_is_in_flight(machine: JournalBench) -> None:
@@ -68,7 +68,7 @@ def test_a_failure_during_an_append_is_handled_at_its_end(machine: JournalBench)
     machine.log.failed(AppendFailed("a flush failed"))
     assert not machine.journal.writable
     alarm = machine.journal.wake_at
-    machine.seconds += 0.1
+    machine.loop.advance(0.1)
     machine.clock.tick()
     machine.log.failed(AppendFailed("and another one"))  # it is suspended already
     assert machine.journal.wake_at == alarm
@@ -80,12 +80,12 @@ def test_a_defect_suspends_and_answers_an_append_in_flight_as_unknown(machine: J
     assert (machine.journal.writable, known.error) == (False, ErrorCode.KAFKA_STORAGE_ERROR)
     assert machine.journal.wake_at == machine.clock.now + RETRY_MS_MIN
     alarm = machine.journal.wake_at
-    machine.passes(10)
+    machine.pass_ms(10)
     machine.journal.broken()  # once is enough
     assert machine.journal.wake_at == alarm
     other = JournalBench()
     unknown = other.put(b"a", b"1")
-    other.end_turn()
+    other.loop.run()
     other.journal.broken()
     assert (other.journal.writable, unknown.error) == (False, ErrorCode.REQUEST_TIMED_OUT)
 
@@ -96,10 +96,10 @@ def test_a_defect_during_an_append_waits_for_its_end_before_replaying(machine: J
     machine.journal.broken()
     for _ in range(3):
         assert machine.journal.wake_at == machine.clock.now + RETRY_MS_MIN
-        machine.passes(RETRY_MS_MIN)
+        machine.pass_ms(RETRY_MS_MIN)
         assert not machine.log.recoveries
     machine.log.succeed()
-    machine.passes(RETRY_MS_MIN)
+    machine.pass_ms(RETRY_MS_MIN)
     machine.log.recoveries.pop()(None)
     assert (machine.journal.writable, machine.shard.values[b"a"]) == (True, b"1")
     held = machine.append(b"b", b"2")
@@ -113,7 +113,7 @@ def test_an_append_failing_after_a_defect_changes_nothing(machine: JournalBench)
     alarm = machine.journal.wake_at
     machine.log.refuse()
     assert (machine.journal.writable, machine.journal.wake_at) == (False, alarm)
-    machine.passes(RETRY_MS_MIN)
+    machine.pass_ms(RETRY_MS_MIN)
     machine.log.recoveries.pop()(None)
     assert machine.journal.writable
     assert b"a" not in machine.shard.values
@@ -124,7 +124,7 @@ def test_a_defect_and_a_failing_reply_are_described_differently(machine: Journal
     machine.journal.broken()
     other = JournalBench()
     other.put(b"a", b"1")
-    other.end_turn()
+    other.loop.run()
     other.journal.broken()
     assert len(re.findall("log suspended +log=values-0 reason='a defect in this version'", capsys.readouterr().out)) == 2
 
@@ -135,7 +135,7 @@ def test_a_defect_and_a_failing_reply_are_described_differently(machine: Journal
     third = JournalBench()
     third.shard.put(b"a", b"1")
     third.journal.reply(Broken())
-    third.end_turn()
+    third.loop.run()
     third.log.succeed()
     assert ", a reply failed inside the broker: RuntimeError: planted" in DEFECTS.last
 
@@ -147,12 +147,12 @@ def test_pauses_grow_from_a_quarter_of_a_second_to_fifteen_and_restart_after_eac
         for pause in (250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000):
             machine.journal.advance(machine.clock.tick())  # waking early is harmless
             assert not machine.log.recoveries
-            machine.passes(pause - 1)
+            machine.pass_ms(pause - 1)
             machine.journal.advance(machine.clock.tick())
             assert not machine.log.recoveries
-            machine.passes(1)
+            machine.pass_ms(1)
             machine.log.recoveries.pop()(AppendFailed("the disk is full"))
-        machine.passes(15_000)
+        machine.pass_ms(15_000)
         machine.log.recoveries.pop()(None)
         assert machine.journal.writable
 
@@ -160,14 +160,14 @@ def test_pauses_grow_from_a_quarter_of_a_second_to_fifteen_and_restart_after_eac
 def test_a_writable_but_unreadable_log_is_retried_after_the_pause(machine: JournalBench) -> None:
     machine.append(b"a", b"1")
     machine.log.refuse()
-    machine.passes(RETRY_MS_MIN)
+    machine.pass_ms(RETRY_MS_MIN)
     machine.log.unreadable = True
     machine.log.recoveries.pop()(None)
     assert (machine.journal.writable, machine.journal.readable) == (False, False)
     assert machine.journal.wake_at == machine.clock.now + RETRY_MS_MIN
-    machine.passes(RETRY_MS_MIN - 1)
+    machine.pass_ms(RETRY_MS_MIN - 1)
     assert not machine.log.recoveries
-    machine.passes(1)
+    machine.pass_ms(1)
     machine.log.unreadable = False
     machine.log.recoveries.pop()(None)
     assert (machine.journal.writable, machine.journal.readable) == (True, True)
@@ -175,14 +175,14 @@ def test_a_writable_but_unreadable_log_is_retried_after_the_pause(machine: Journ
 
 def test_an_append_is_late_to_the_millisecond_and_later_requests_count_from_their_arrival(machine: JournalBench) -> None:
     first = machine.append(b"a", b"1")
-    machine.passes(LATE_MS - 1)
+    machine.pass_ms(LATE_MS - 1)
     second = machine.put(b"b", b"2")
     assert first.error is None
-    machine.passes(1)
+    machine.pass_ms(1)
     assert [reply.error for reply in (first, second)] == [ErrorCode.REQUEST_TIMED_OUT, None]
-    machine.passes(LATE_MS - 1)
+    machine.pass_ms(LATE_MS - 1)
     assert second.error is None
-    machine.passes(1)
+    machine.pass_ms(1)
     assert second.error == ErrorCode.REQUEST_TIMED_OUT
 
 
@@ -201,7 +201,7 @@ def test_the_settled_callback_runs_once_when_no_append_is_pending(machine: Journ
     machine.journal.when_settled(lambda: heard.append("settled"))
     machine.log.succeed()
     assert heard == []  # the second is not written
-    machine.end_turn()
+    machine.loop.run()
     machine.log.succeed()
     assert heard == ["settled"]
     machine.append(b"c", b"3")
@@ -219,7 +219,7 @@ def test_a_failing_reply_without_a_waiting_request_affects_no_other(machine: Jou
     machine.shard.put(b"a", b"1")
     machine.journal.reply(Broken())
     later = machine.read()
-    machine.end_turn()
+    machine.loop.run()
     machine.log.succeed()
     assert later.error == 0
     assert machine.journal.wake_at == NEVER

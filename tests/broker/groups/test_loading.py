@@ -14,6 +14,7 @@ from coordinator.facts import offset_key, offset_key_prefix, offset_value
 from coordinator.policies import GroupPolicies
 from coordinator.states import State
 from protocol.errors import ErrorCode, ProtocolError
+from simulator.loop import TimerHandle
 from storage import DamagedLog, HeldBy, LogId, Unreadable
 from tests.coordinator.playbook import T0
 from tests.support.group_logs import CONFIG, SESSION_MS, START_MS, World, settled
@@ -48,7 +49,7 @@ def test_a_partition_loads_in_slices_between_which_the_loop_goes_on() -> None:
     turns = 0
     while world.shards.journals[0].refusal:
         assert world.journal.refusal == LOADING
-        world.loop.turn()
+        world.loop.pass_once()
         turns += 1
     assert 3 <= turns <= 6
     assert world.shards.journals[0].replayed == world.shards.journals[0].offsets == 60
@@ -191,7 +192,7 @@ def test_loading_progress_is_logged_periodically(monkeypatch: pytest.MonkeyPatch
 
     def say(event: str, **values: object) -> None:
         said.append(str(values.get("progress", event)))
-        moments.append(world.loop.monotonic)
+        moments.append(world.loop.time())
 
     monkeypatch.setattr("broker.groups.shards.log.info", say)
     world = World(2, load=False)
@@ -249,6 +250,11 @@ def test_a_released_partition_is_not_retried() -> None:
     assert (state(world), len(world.store.acquired)) == ([NOT_OURS], 1)
 
 
+def fire(timer: TimerHandle) -> None:
+    assert timer.handle.call is not None
+    timer.handle.call(*timer.handle.arguments)
+
+
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_partition_requested_twice_is_read_once(begun: bool) -> None:
     """It waits for a reload after a defect, is released, loaded again, has another defect: two timers are set."""
@@ -262,11 +268,11 @@ def test_a_partition_requested_twice_is_read_once(begun: bool) -> None:
     reads = world.log().reads
     world.slice_seconds = SLICE_SECONDS  # it is read in slices
     world.loop.advance(500 / 1000)  # both are due
-    first, second = [timer for timer in world.loop.timers if timer.at <= world.loop.monotonic and not timer.cancelled]
-    first.call(*first.arguments)
+    first, second = [timer for timer in world.loop.timers if timer.when() <= world.loop.time()]
+    fire(first)
     if begun:
-        world.loop.turn()
-    second.call(*second.arguments)
+        world.loop.pass_once()
+    fire(second)
     world.loop.run()
     assert (world.journal.refusal, world.journal.replayed, world.log().reads) == (SERVING, 7, reads + 1)
 

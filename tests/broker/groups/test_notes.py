@@ -176,7 +176,7 @@ def test_the_last_notes_are_written_at_the_stop(desk: NoteDesk) -> None:
     desk.passes(0)
     assert (len(desk.written()), ended) == (NOTES_AT_ONCE + 2, [True])
     desk.tell(change())
-    assert not [timer for timer in desk.loop.timers if not timer.cancelled]
+    assert not desk.loop.timers
 
 
 def test_the_stop_waits_for_notes_logs_that_are_opening(desk: NoteDesk) -> None:

@@ -94,10 +94,10 @@ class Ours:
                 return CLOSED
             if wire.data:
                 break
-            if passed and not self.desk.loop.soon:
+            if passed and not self.desk.loop.busy:
                 self.desk.loop.advance(0.001)
             self.desk.turn_ends()
-        while self.desk.loop.soon:
+        while self.desk.loop.busy:
             self.desk.turn_ends()
         frames = wire.frames()
         return frames[0] if frames else NOTHING

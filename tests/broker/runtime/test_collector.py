@@ -8,14 +8,14 @@ from typing import cast
 import pytest
 
 from broker.runtime.collector import CHECK_SECONDS, GROWTH_MEMBERS_MIN, Collector
-from tests.support.fake_loop import FakeLoop
+from tests.support.stepped_loop import SteppedLoop
 
 CHECK_MS = CHECK_SECONDS * 1000
 
 
 class Desk:
     def __init__(self) -> None:
-        self.loop = FakeLoop()
+        self.loop = SteppedLoop()
         self.members = 0
         self.collector = Collector(cast(asyncio.AbstractEventLoop, self.loop), lambda: self.members)
 

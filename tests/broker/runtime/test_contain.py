@@ -18,7 +18,7 @@ from broker.runtime.turn import NEVER, Turn
 from broker.topics.retention import Rounds
 from broker.topics.waiting_fetches import Fetches
 from coordinator.hold import Hold, Parts
-from tests.support.fake_loop import FakeLoop
+from tests.support.stepped_loop import SteppedLoop
 
 
 class Planted(Exception):
@@ -29,8 +29,8 @@ class World:
     """A turn whose time the test moves."""
 
     def __init__(self) -> None:
-        self.loop = FakeLoop(monotonic=100.0)
-        self.clock = Clock(lambda: int(self.loop.wall * 1e9), lambda: int(self.loop.monotonic * 1e9))
+        self.loop = SteppedLoop(100.0)
+        self.clock = self.loop.clock()
         self.turn = Turn(self.loop, self.clock)  # type: ignore[arg-type]
 
     def run(self, seconds: float = 0.0, passes: int = 6) -> None:
@@ -299,7 +299,7 @@ class Listed:
             raise Planted
 
 
-def next_round(loop: FakeLoop) -> None:
+def next_round(loop: SteppedLoop) -> None:
     assert len(loop.delays()) == 1, "there is always one next call"
     loop.jump(loop.delays()[0])
 
@@ -308,9 +308,9 @@ def next_round(loop: FakeLoop) -> None:
 def test_a_raising_round_ends_and_the_next_is_scheduled(planted: Callable[[], int], monkeypatch: pytest.MonkeyPatch, sliced: bool) -> None:
     if sliced:
         monkeypatch.setattr("broker.topics.retention.SLICE_SECONDS", -1.0)
-    loop, partitions = FakeLoop(), Listed()
+    loop, partitions = SteppedLoop(), Listed()
     worked: list[Part] = []
-    Rounds(loop, partitions, 1_000, worked.append, lambda: loop.monotonic)  # type: ignore[arg-type]
+    Rounds(loop, partitions, 1_000, worked.append, loop.time)  # type: ignore[arg-type]
     partitions.raising = True
     while partitions.rounds < 3:
         next_round(loop)
@@ -322,7 +322,7 @@ def test_a_raising_round_ends_and_the_next_is_scheduled(planted: Callable[[], in
 
 
 def test_a_job_raising_for_a_partition_continues_with_the_others(planted: Callable[[], int]) -> None:
-    loop, partitions = FakeLoop(), Listed()
+    loop, partitions = SteppedLoop(), Listed()
     worked: list[Part] = []
 
     def job(part: Part) -> None:
@@ -330,7 +330,7 @@ def test_a_job_raising_for_a_partition_continues_with_the_others(planted: Callab
         if len(worked) == 2:
             raise Planted
 
-    Rounds(loop, partitions, 1_000, job, lambda: loop.monotonic)  # type: ignore[arg-type]
+    Rounds(loop, partitions, 1_000, job, loop.time)  # type: ignore[arg-type]
     while len(worked) < 3:  # a slice ends early on a busy machine
         next_round(loop)
     assert planted() == 1

@@ -9,7 +9,8 @@ import pytest
 from broker.runtime.clock import Clock
 from broker.runtime.contain import DEFECTS
 from broker.runtime.turn import BUSY_LOGS, NEVER, Turn
-from tests.support.fake_loop import FakeLoop, Timer
+from simulator.world import SECOND
+from tests.support.stepped_loop import SteppedLoop
 
 
 class Session:
@@ -40,31 +41,32 @@ class Ends:
 
 
 @pytest.fixture
-def loop() -> FakeLoop:
-    return FakeLoop(monotonic=100.0)
+def loop() -> SteppedLoop:
+    return SteppedLoop(100.0)
 
 
 @pytest.fixture
-def turn(loop: FakeLoop) -> Turn:
+def turn(loop: SteppedLoop) -> Turn:
     return Turn(loop, loop.clock())  # type: ignore[arg-type]
 
 
-def test_a_busy_turn_reads_once_more_before_its_logs_are_written(turn: Turn, loop: FakeLoop) -> None:
+def test_a_busy_turn_reads_once_more_before_its_logs_are_written(turn: Turn, loop: SteppedLoop) -> None:
     story: list[str] = []
     journals = [Ends(str(number), story) for number in range(BUSY_LOGS + 1)]
     for journal in journals[:-1]:
         turn.schedule_append(journal)
-    loop.arrivals = [lambda: turn.schedule_append(journals[0]), lambda: turn.schedule_append(journals[-1])]
     loop.pass_once()
+    turn.schedule_append(journals[0])
+    turn.schedule_append(journals[-1])
     assert story == []
-    loop.arrivals = [lambda: turn.schedule_append(journals[0])]
     loop.pass_once()
+    turn.schedule_append(journals[0])
     assert story == [journal.name for journal in journals]  # later work belongs to the next turn
     loop.pass_once()
     assert story[len(journals) :] == ["0"]
 
 
-def test_the_end_of_a_turn_appends_once_before_answering(turn: Turn, loop: FakeLoop) -> None:
+def test_the_end_of_a_turn_appends_once_before_answering(turn: Turn, loop: SteppedLoop) -> None:
     story: list[str] = []
     connection, journal = Ends("connection", story), Ends("journal", story)
     turn.schedule_end_turn(connection)
@@ -77,7 +79,7 @@ def test_the_end_of_a_turn_appends_once_before_answering(turn: Turn, loop: FakeL
     assert story == ["journal", "connection"]
 
 
-def test_an_actor_is_advanced_exactly_when_due(turn: Turn, loop: FakeLoop) -> None:
+def test_an_actor_is_advanced_exactly_when_due(turn: Turn, loop: SteppedLoop) -> None:
     session = Session(turn, 500)
     loop.advance(0.49)
     loop.pass_once()
@@ -87,7 +89,7 @@ def test_an_actor_is_advanced_exactly_when_due(turn: Turn, loop: FakeLoop) -> No
     assert session.expired_at == turn.clock.now
 
 
-def test_a_deadline_that_moved_later_is_met_at_its_new_time(turn: Turn, loop: FakeLoop) -> None:
+def test_a_deadline_that_moved_later_is_met_at_its_new_time(turn: Turn, loop: SteppedLoop) -> None:
     session = Session(turn, 500)
     loop.advance(0.4)
     session.heartbeat()
@@ -99,7 +101,7 @@ def test_a_deadline_that_moved_later_is_met_at_its_new_time(turn: Turn, loop: Fa
     assert session.expired_at is not None
 
 
-def test_a_deadline_that_moves_earlier_is_met_in_time(turn: Turn, loop: FakeLoop) -> None:
+def test_a_deadline_that_moves_earlier_is_met_in_time(turn: Turn, loop: SteppedLoop) -> None:
     session = Session(turn, 60_000)
     session.wake_at = turn.clock.now + 100
     turn.wake_by(session.wake_at)
@@ -108,11 +110,11 @@ def test_a_deadline_that_moves_earlier_is_met_in_time(turn: Turn, loop: FakeLoop
     assert session.expired_at is not None
 
 
-def test_after_a_stopped_process_requests_are_read_before_members_expire(turn: Turn, loop: FakeLoop) -> None:
+def test_after_a_stopped_process_requests_are_read_before_members_expire(turn: Turn, loop: SteppedLoop) -> None:
     session = Session(turn, 500)
-    loop.advance(30)  # SIGSTOP, SIGCONT
-    loop.arrivals.append(session.heartbeat)
-    for _ in range(6):
+    loop.jump(30)  # SIGSTOP, SIGCONT
+    session.heartbeat()
+    for _ in range(5):
         loop.pass_once()
     assert session.expired_at is None
     loop.advance(0.51)
@@ -122,10 +124,10 @@ def test_after_a_stopped_process_requests_are_read_before_members_expire(turn: T
 
 
 @pytest.mark.parametrize("seconds", [-691_200, -61, 61, 691_200])
-def test_setting_the_wall_clock_moves_no_deadline(turn: Turn, loop: FakeLoop, seconds: int) -> None:
+def test_setting_the_wall_clock_moves_no_deadline(turn: Turn, loop: SteppedLoop, seconds: int) -> None:
     session = Session(turn, 500)
     loop.advance(0.2)
-    loop.wall += seconds
+    loop.wall_offset_ns += seconds * SECOND
     loop.advance(0.29)
     loop.pass_once()
     assert session.expired_at is None
@@ -134,7 +136,7 @@ def test_setting_the_wall_clock_moves_no_deadline(turn: Turn, loop: FakeLoop, se
     assert session.expired_at == turn.clock.now
 
 
-def test_nothing_is_due_after_the_turn_is_closed(turn: Turn, loop: FakeLoop) -> None:
+def test_nothing_is_due_after_the_turn_is_closed(turn: Turn, loop: SteppedLoop) -> None:
     session = Session(turn, 500)
     turn.close()
     loop.advance(1)
@@ -144,26 +146,21 @@ def test_nothing_is_due_after_the_turn_is_closed(turn: Turn, loop: FakeLoop) -> 
         for _ in range(6):
             loop.pass_once()
     assert session.expired_at is None
-    assert live(loop) == []
+    assert loop.timers == []
     Turn(loop, loop.clock()).close()  # type: ignore[arg-type]  # without a deadline
 
 
-def live(loop: FakeLoop) -> list[Timer]:
-    """Timers that will fire."""
-    return [timer for timer in loop.timers if not timer.cancelled]
-
-
-def test_the_next_deadline_is_the_earliest_of_all_that_are_left(turn: Turn, loop: FakeLoop) -> None:
+def test_the_next_deadline_is_the_earliest_of_all_that_are_left(turn: Turn, loop: SteppedLoop) -> None:
     begin = turn.clock.tick()
     sessions = [Session(turn, timeout) for timeout in (900, 100, 500, 700)]
     for session in sorted(sessions, key=lambda one: one.timeout_ms):
         assert turn.armed_at == begin + session.timeout_ms
         pass_at(loop, turn, begin + session.timeout_ms)
         assert session.expired_at == begin + session.timeout_ms
-    assert (turn.armed_at, live(loop)) == (NEVER, [])
+    assert (turn.armed_at, loop.timers) == (NEVER, [])
 
 
-def test_eight_logs_make_a_busy_turn_and_seven_do_not(turn: Turn, loop: FakeLoop) -> None:
+def test_eight_logs_make_a_busy_turn_and_seven_do_not(turn: Turn, loop: SteppedLoop) -> None:
     for count, passes in ((7, 1), (8, 2), (8, 2)):
         story: list[str] = []
         for number in range(count):
@@ -200,7 +197,7 @@ class Unsure:
         self.endings += 1
 
 
-def test_an_actor_with_a_failing_deadline_is_asked_again_after_a_pause(turn: Turn, loop: FakeLoop) -> None:
+def test_an_actor_with_a_failing_deadline_is_asked_again_after_a_pause(turn: Turn, loop: SteppedLoop) -> None:
     begin = turn.clock.tick()
     unsure = Unsure(turn)
     turn.attend(unsure)
@@ -214,7 +211,7 @@ def test_an_actor_with_a_failing_deadline_is_asked_again_after_a_pause(turn: Tur
 
 @pytest.mark.plain
 def test_deadlines_are_retried_a_quarter_second_after_a_clock_failure(
-    turn: Turn, loop: FakeLoop, monkeypatch: pytest.MonkeyPatch
+    turn: Turn, loop: SteppedLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = Session(turn, 500)
     late = Session(turn, 10_000)
@@ -242,10 +239,10 @@ def test_deadlines_are_retried_a_quarter_second_after_a_clock_failure(
     for _ in range(6):
         loop.pass_once()
     assert [one.expired_at for one in (session, late)] == [turn.clock.now, None]
-    assert len(live(loop)) == 1
+    assert len(loop.timers) == 1
 
 
-def pass_at(loop: FakeLoop, turn: Turn, ms: int) -> None:
+def pass_at(loop: SteppedLoop, turn: Turn, ms: int) -> None:
     """One pass of the loop at this time."""
     loop.advance((ms - turn.clock.tick()) / 1000)
     assert turn.clock.tick() == ms
@@ -270,7 +267,7 @@ class Raising:
         self.wake_at = NEVER
 
 
-def test_an_actor_that_raises_pauses_twice_as_long_each_time(turn: Turn, loop: FakeLoop) -> None:
+def test_an_actor_that_raises_pauses_twice_as_long_each_time(turn: Turn, loop: SteppedLoop) -> None:
     begin = turn.clock.tick()
     raising = Raising(turn)
     turn.attend(raising)
@@ -294,7 +291,7 @@ def test_an_actor_that_raises_pauses_twice_as_long_each_time(turn: Turn, loop: F
     assert turn.armed_at == raising.advanced[-1] + 250
 
 
-def test_other_actors_are_advanced_in_time_beside_a_pausing_actor(turn: Turn, loop: FakeLoop) -> None:
+def test_other_actors_are_advanced_in_time_beside_a_pausing_actor(turn: Turn, loop: SteppedLoop) -> None:
     begin = turn.clock.tick()
     raising = Raising(turn)
     turn.attend(raising)
@@ -311,7 +308,7 @@ def test_other_actors_are_advanced_in_time_beside_a_pausing_actor(turn: Turn, lo
 
 @pytest.mark.parametrize(("late_ms", "at_once"), [(0, True), (50, True), (51, False)])
 def test_a_timer_that_fires_more_than_fifty_milliseconds_late_lets_input_be_read_first(
-    turn: Turn, loop: FakeLoop, late_ms: int, at_once: bool
+    turn: Turn, loop: SteppedLoop, late_ms: int, at_once: bool
 ) -> None:
     session = Session(turn, 500)
     pass_at(loop, turn, session.wake_at + late_ms)
@@ -321,24 +318,24 @@ def test_a_timer_that_fires_more_than_fifty_milliseconds_late_lets_input_be_read
     assert session.expired_at is not None
 
 
-def test_only_one_timer_is_set_and_an_equal_deadline_keeps_it(turn: Turn, loop: FakeLoop) -> None:
+def test_only_one_timer_is_set_and_an_equal_deadline_keeps_it(turn: Turn, loop: SteppedLoop) -> None:
     session = Session(turn, 500)
-    live = [timer for timer in loop.timers if not timer.cancelled]
+    (timer,) = loop.timers
     turn.wake_by(session.wake_at)
     turn.wake_by(session.wake_at + 1)
-    assert [timer for timer in loop.timers if not timer.cancelled] == live
+    assert loop.timers == [timer]
     turn.wake_by(session.wake_at - 1)
-    (earlier,) = [timer for timer in loop.timers if not timer.cancelled]
-    assert live[0].cancelled
-    assert earlier.at < live[0].at
+    (earlier,) = loop.timers
+    assert timer.cancelled()
+    assert earlier.when() < timer.when()
     pass_at(loop, turn, session.wake_at - 1)
-    assert [timer.cancelled for timer in loop.timers] == [False]
+    assert len(loop.timers) == 1
     turn.close()
-    assert [timer.cancelled for timer in loop.timers] == [True]
+    assert loop.timers == []
 
 
 @pytest.mark.plain
-def test_an_exception_in_a_turn_is_logged_with_its_callback(turn: Turn, loop: FakeLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_in_a_turn_is_logged_with_its_callback(turn: Turn, loop: SteppedLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     failures: list[tuple[object, str, dict[str, object]]] = []
     monkeypatch.setattr("broker.runtime.turn.broken", lambda owner, event, error, **details: failures.append((owner, event, details)))
     raising = Raising(turn)

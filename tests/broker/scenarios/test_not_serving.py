@@ -21,8 +21,9 @@ from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReques
 from protocol.messages.sync_group import SyncGroupRequest
 from protocol.records import with_version
 from tests.coordinator.scenarios import row, scenario
-from tests.support.group_desk import Desk, MemoryLog, Peer
+from tests.support.group_desk import Desk, Peer
 from tests.support.group_requests import codes_of_commit, committing, fetching, joining, refuse_everything, stable
+from tests.support.journals import ScriptedLog
 
 LOADING, SUSPENDED, NOT_OURS = 14, 15, 16
 Reads = Callable[[Any], Any]
@@ -116,7 +117,7 @@ TWO_OF_ONE_INSTANCE = with_version(GroupMetadataValue("consumer", 7, "range", "a
     "fact", [row("FO-18", (group_key("g"), TWO_OF_ONE_INSTANCE)), row("FO-23", (group_key("g"), b"\0\3\0")), row("FO-23", (b"\0", b""))]
 )
 def test_an_unreadable_offsets_partition_has_no_coordinator(monkeypatch: pytest.MonkeyPatch, fact: Fact) -> None:
-    monkeypatch.setattr(MemoryLog, "replay", lambda log: iter([[fact]]))
+    monkeypatch.setattr(ScriptedLog, "replay", lambda log: iter([[fact]]))
     peer = Peer(Desk())
     assert peer.ask(BEAT, 4).error_code == NOT_OURS
     assert join_reply(peer.ask(joining(), 9)) == (NOT_OURS, "", -1)

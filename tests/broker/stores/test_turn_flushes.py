@@ -46,7 +46,7 @@ class Writers(StoreBench):
                     self.acknowledged[which].append(key)
 
             self.logs[which].append(build_facts([(key, b"value")], 1), 1, heard)
-        self.loop.turn()
+        self.loop.run()
 
     def append_durably(self) -> None:
         self.append()

@@ -7,16 +7,13 @@ from typing import Any
 
 import pytest
 
-from broker.groups.group_journal import GroupJournal
 from broker.groups.journal import Journal
-from broker.internal_topics import CONSUMER_OFFSETS
 from broker.topics.deletions import Deletions
 from broker.topics.registry import DeletedTopic, Topic
-from coordinator import Fact
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from storage import LogId
-from tests.support.group_desk import LATE_MS, Desk, MemoryLog, Peer
+from tests.support.group_desk import Desk, Peer
+from tests.support.journals import LATE_MS, ScriptedLog
 
 
 class Folders:
@@ -35,7 +32,7 @@ class Place:
     def __init__(self, load: bool = True, deleted: tuple[DeletedTopic, ...] = ()) -> None:
         self.desk = Desk(load=False)
         self.topics = self.desk.topics
-        self.log = MemoryLog()
+        self.log = ScriptedLog(immediate=True)
         self.registry = Journal("__topics", self.topics, self.log, self.desk.turn, LATE_MS)
         self.folders = Folders()
         self.answers: list[int] = []
@@ -59,8 +56,7 @@ class Place:
         self.desk.loop.run()
 
     def commit(self, group: str, *topics: str) -> None:
-        self.desk.ms += 1
-        self.desk.clock.tick()
+        self.desk.pass_ms(1)
         wanted = [OffsetCommitRequestTopic(name, [OffsetCommitRequestPartition(0, 5), OffsetCommitRequestPartition(1, 6)]) for name in topics]
         reply = self.peer.ask(OffsetCommitRequest(group, -1, "", None, -1, wanted), 8)
         assert {partition.error_code for topic in reply.topics for partition in topic.partitions} == {0}
@@ -77,12 +73,6 @@ class Place:
     @property
     def remembered(self) -> set[str]:
         return {one.name for one in self.topics.deleted.values()}
-
-
-def stored(journal: GroupJournal, group: str) -> list[Fact]:
-    """The group's offsets in its log."""
-    topics = journal.shard.groups[group].offsets.values()
-    return [(topic.key_prefix + partition.to_bytes(4, "big"), value) for topic in topics for partition, value in topic.values.items()]
 
 
 GROUPS = [f"group-{number}" for number in range(20)]  # some in every partition
@@ -109,7 +99,7 @@ def test_offsets_of_a_deleted_topic_are_removed_from_every_group(place: Place) -
 
 
 def test_no_offset_is_removed_before_the_deletion_is_durable(place: Place) -> None:
-    place.log.waiting = True
+    place.log.immediate = False
     place.delete("t", "u")
     assert place.answers == []
     assert all(place.offsets(group) == {"t", "u"} for group in GROUPS)
@@ -122,7 +112,7 @@ def test_no_offset_is_removed_before_the_deletion_is_durable(place: Place) -> No
 def test_a_deletion_refused_by_the_log_removes_nothing(place: Place) -> None:
     place.log.replay = lambda: iter([[fact] for fact in facts])  # type: ignore[method-assign]
     facts: list[Any] = []
-    place.log.waiting = True
+    place.log.immediate = False
     place.delete("t")
     place.log.refuse()
     place.run()
@@ -132,9 +122,9 @@ def test_a_deletion_refused_by_the_log_removes_nothing(place: Place) -> None:
 
 
 def test_a_late_deletion_removes_offsets_once_durable(place: Place) -> None:
-    place.log.waiting = True
+    place.log.immediate = False
     place.delete("t")
-    place.desk.ms += LATE_MS
+    place.desk.loop.advance(LATE_MS / 1000)
     place.registry.advance(place.desk.clock.tick())
     place.run()
     assert place.answers == [7]
@@ -147,16 +137,12 @@ def test_a_late_deletion_removes_offsets_once_durable(place: Place) -> None:
 def test_a_partition_loaded_later_removes_the_offsets_before_it_serves(place: Place) -> None:
     journal = place.desk.shards.journals[2]
     group = next(group for group in GROUPS if place.desk.shards.of(group) is journal)
-    kept = stored(journal, group)
     place.desk.shards.journals[2].unload(lambda: None)
     place.run()
     place.delete("t")
     assert place.answers == [0]
     place.topics.folders_gone(next(iter(place.topics.deleted)))
     assert place.remembered == {"t"}
-    log = place.desk.store.logs[LogId(CONSUMER_OFFSETS, 2)]
-    place.desk.store.acquire = lambda id, done: done(log)  # type: ignore[method-assign,assignment]
-    log.replay = lambda: iter([kept])  # type: ignore[method-assign]
     place.desk.shards.load(2)
     place.run()
     assert place.offsets(group) == {"u"}
@@ -166,17 +152,14 @@ def test_a_partition_loaded_later_removes_the_offsets_before_it_serves(place: Pl
 def test_a_partition_retries_refused_offset_tombstones(place: Place) -> None:
     journal = place.desk.shards.of("group-0")
     log = place.desk.log_of("group-0")
-    kept = stored(journal, "group-0")
-    log.waiting = True
+    log.immediate = False
     place.delete("t")
     log.refuse()
     place.run()
     assert journal.refusal
     assert place.remembered == {"t"}
-    log.waiting = False
-    log.replay = lambda: iter([kept])  # type: ignore[method-assign]
-    place.desk.ms += 1_000
-    journal.advance(place.desk.clock.tick())
+    log.immediate = True
+    place.desk.pass_ms(1_000)
     log.recoveries.pop()(None)
     place.run()
     assert not journal.refusal
@@ -221,7 +204,6 @@ def test_offsets_committed_by_a_clock_ahead_are_removed_with_their_topic(place: 
     place.desk.clock._wall_ns = lambda: (wall + 8 * 86_400_000) * 1_000_000
     place.commit("group-0", "t")
     place.desk.clock._wall_ns = lambda: (wall + 10) * 1_000_000
-    place.desk.ms += 1
-    place.desk.clock.tick()
+    place.desk.pass_ms(1)
     place.delete("t")
     assert all(place.offsets(group) == {"u"} for group in GROUPS)

@@ -14,7 +14,6 @@ import pytest
 
 from broker.groups.group_journal import GroupJournal
 from broker.groups.notes import NOTES_WAITING_MAX
-from broker.runtime.clock import Clock
 from broker.topics import end_offset_notes as module
 from broker.topics.end_offset_notes import BURST_BYTES, PARTITIONS_PER_NOTE_MAX, EndOffsetNotes
 from coordinator import partition_of
@@ -26,9 +25,9 @@ from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records import NOTE_KEY_VERSION, with_version, write_note
 from tests.running import Client, broker, environment
-from tests.support.fake_loop import FakeLoop
 from tests.support.group_logs import START_MS
 from tests.support.notes import NoteDesk, change, loaded_partition
+from tests.support.stepped_loop import SteppedLoop
 
 pytestmark = pytest.mark.once  # plain logic, and one served broker
 
@@ -67,8 +66,8 @@ class Served:
     refuses_first: bool = False
 
     def __post_init__(self) -> None:
-        self.loop = FakeLoop()
-        clock = Clock(lambda: int(self.loop.ms) * 1_000_000, lambda: int(self.loop.ms) * 1_000_000)
+        self.loop = SteppedLoop()
+        clock = self.loop.clock()
         parts = cast(Any, self)
         self.notes = EndOffsetNotes(self.interval_ms, self.room, parts, parts, lambda name: cast(GroupJournal, name), self.tell, cast(Any, self.loop), clock, lambda: 0.0)
 
@@ -88,7 +87,7 @@ class Served:
         if self.refuses or self.refuses_first:
             self.refuses_first = False
             return False
-        self.noted.append((round(self.loop.ms - START_MS), ends))
+        self.noted.append((round(self.loop.time() * 1000 - START_MS), ends))
         return True
 
     def passes(self, intervals: float = 1) -> list[tuple[str, list[tuple[int, int, int]], int]]:

@@ -39,7 +39,7 @@ def sent(desk: Desk, caller: Caller, *parts: tuple[int, bytes], acks: int = -1, 
     """A request in flight; only the loop has processed it."""
     asked = request(*parts, acks=acks, topic=topic)
     caller.send(caller.frame(asked, 9))
-    desk.turn.end()
+    desk.loop.pass_once()
     return asked
 
 
@@ -87,7 +87,7 @@ def test_later_requests_of_the_connection_wait_for_a_batch_under_check(desk: Des
     caller = desk.caller()
     frames = [caller.frame(request((index, data)), 9) for index, data in ((0, heavy()), (1, plain_batch()), (0, plain_batch()))]
     caller.send(*frames)
-    desk.turn.end()
+    desk.loop.pass_once()
     assert partition(desk, 1).end_offset == 0
     desk.settle()
     assert errors_and_offsets(caller) == [(0, 0), (0, 0), (0, COUNT)]
@@ -196,7 +196,7 @@ def test_a_stop_answers_waiting_batches_without_appending(desk: Desk) -> None:
     sent(desk, behind, (0, plain_batch()))
     (job,) = desk.checker.jobs
     desk.late.stop()
-    desk.turn.end()
+    desk.loop.pass_once()
     wanted = [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
     assert (errors_and_offsets(slow), errors_and_offsets(behind)) == (wanted, wanted)
     desk.settle()
@@ -211,7 +211,7 @@ def test_a_request_with_many_batches_is_processed_in_several_turns(desk: Desk) -
     caller.send(caller.frame(request(*[(index, plain_batch()) for index in range(200)]), 9))
     appended = [sum(partition(desk, index).end_offset for index in range(200))]
     while appended[-1] < 200:
-        desk.turn.end()
+        desk.loop.pass_once()
         appended.append(sum(partition(desk, index).end_offset for index in range(200)))
     assert appended == [produce.APPENDS_MAX, produce.APPENDS_MAX + late_batches.APPENDS_PER_TURN, 192, 200]
     desk.settle()
@@ -330,7 +330,7 @@ def test_late_and_immediate_checks_give_the_same_logs_and_replies(seed: int, mon
     checked = 0
     for who, topic, index, kind in choices(seed):
         while callers[who].connection.busy:  # each producer has one request in flight here, so the order of arrival is known
-            late.turn.end()
+            late.loop.pass_once()
             if late.checker.jobs:
                 late.checker.check()
         data = BODIES[kind]()
@@ -341,10 +341,10 @@ def test_late_and_immediate_checks_give_the_same_logs_and_replies(seed: int, mon
         callers[who].send(callers[who].frame(request((index, data), topic=topic), 9))
         others[who].send(others[who].frame(request((index, data), topic=topic), 9))
         for _ in range(of.randrange(3)):
-            late.turn.end()
+            late.loop.pass_once()
             if late.checker.jobs and of.random() < 0.5:
                 late.checker.check()
-        plain.turn.end()
+        plain.loop.pass_once()
         expected[who] += errors_and_offsets(others[who])
         found[who] += errors_and_offsets(callers[who])
         checked = late.checker.checked

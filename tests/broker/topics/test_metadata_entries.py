@@ -171,7 +171,7 @@ class Play:
                 else:
                     desk.logs.internal[id] = desk.logs.log(chance.randrange(9))
             case _ if chance.random() < 0.1:
-                desk.registry_log.waiting = not desk.registry_log.waiting
+                desk.registry_log.immediate = not desk.registry_log.immediate
         if desk.registry_log.pending and chance.random() < 0.3:
             desk.registry_log.succeed()
         if chance.random() < 0.02:
@@ -261,7 +261,7 @@ def test_a_topic_whose_deletion_was_refused_is_listed_again() -> None:
     kept = _fact(desk.topics.by_name["t"])
     desk.registry_log.replay = lambda: iter([[kept]])  # type: ignore[method-assign]
     desk.partitions.find("t", 0)
-    desk.registry_log.waiting = True
+    desk.registry_log.immediate = False
     desk.partitions.deleted(desk.topics.delete("t", 0))
     desk.loop.run()
     desk.registry_log.refuse()
@@ -275,7 +275,7 @@ def test_a_partition_waiting_for_an_old_folder_has_no_leader_epoch_yet() -> None
     desk = Opened(topics={"t": 1, "busy": 3})
     for index in range(3):
         desk.partitions.find("busy", index)
-    desk.registry_log.waiting = True
+    desk.registry_log.immediate = False
     desk.partitions.deleted(desk.topics.delete("t", 0))
     desk.partitions.created(desk.topics.create("t", 1, {}, 0))
     desk.partitions.find("t", 0)  # it is opened when the others are

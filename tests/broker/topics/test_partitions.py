@@ -234,7 +234,7 @@ def test_topics_refused_by_the_registry_are_not_served(broker: TopicBroker) -> N
     broker.disk.room = 0
     broker.partitions.grown(broker.topics.add_partitions("orders", 3), 1)
     broker.partitions.altered(broker.topics.alter("orders", {"retention.ms": "5"}))
-    broker.touched.append(broker.registry)
+    broker.registry.turn.schedule_append(broker.registry)
     broker.settle()
     broker.disk.room = None
     assert broker.partitions.find("orders", 2) is None

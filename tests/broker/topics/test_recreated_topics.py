@@ -13,7 +13,7 @@ import pytest
 from broker.groups.journal import Journal, owned_or_fail
 from broker.internal_topics import REGISTRY_LOG
 from broker.runtime.clock import Clock
-from broker.runtime.turn import TurnEnd
+from broker.runtime.turn import Turn
 from broker.settings.config import load_config
 from broker.stores import compaction as module
 from broker.stores import topic_logs
@@ -30,7 +30,7 @@ from protocol.batch import Record, build, facts_of, read_header
 from storage import HeldBy, OsDisk, OwnedLog, Unreadable
 from storage.checkpoints import CLEANER_POINTS, read_offsets
 from tests.storage.logs import scan
-from tests.support.journals import LATE_MS, turn_by_hand
+from tests.support.journals import LATE_MS
 from tests.support.topic_broker import REGISTRY
 from tests.support.topic_logs import disk_log
 
@@ -47,7 +47,6 @@ class Place:
         self.store = LocalStore(load_config(data=[str(path)], settings=["offsets.flush=never"], environ={}), loop, self.disk)
         self.ids = 0
         self.topics = Topics(self._new_id)
-        self.touched: list[TurnEnd] = []
 
     def _new_id(self) -> bytes:
         self.ids += 1
@@ -58,8 +57,7 @@ class Place:
         acquired: list[OwnedLog | HeldBy | Unreadable] = []
         self.store.acquire(REGISTRY, acquired.append)
         await until(lambda: acquired)
-        turn = turn_by_hand(Clock(lambda: 0, lambda: 0), self.touched)
-        self.registry = Journal(REGISTRY_LOG, self.topics, owned_or_fail("registry", acquired[0]), turn, LATE_MS)
+        self.registry = Journal(REGISTRY_LOG, self.topics, owned_or_fail("registry", acquired[0]), Turn(loop, Clock()), LATE_MS)
         self.registry.start()
         self.partitions = Partitions(self.topics, self.registry, LocalTopicStore(self.store), loop, {})
         rules = CleaningRules(1 << 20, topics_backoff_seconds=0.02)

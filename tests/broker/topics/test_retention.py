@@ -156,6 +156,7 @@ def test_log_starts_survive_a_kill(broker: RetainingBroker) -> None:
 
 def test_a_disk_error_suspends_the_partition_and_the_next_round_continues(broker: RetainingBroker) -> None:
     broker.topic("orders", retention_ms=str(MINUTE))
+    broker.settle()
     partition = broker.find("orders")
     write(broker, partition, 4)
     broker.disk.read_only = True

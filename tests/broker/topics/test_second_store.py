@@ -24,7 +24,6 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from storage import LogId, Unreadable
-from tests.support.fake_loop import FakeLoop
 from tests.support.memory_logs import MemoryTopicLog, MemoryTopicStore
 from tests.support.produce_desk import Caller, Desk
 
@@ -38,9 +37,8 @@ class SecondDesk(Desk):
 
     def __init__(self, store: MemoryTopicStore, **topics: int) -> None:
         self.store = store
-        self.loop = FakeLoop()
         super().__init__({name: (partitions, {}) for name, partitions in topics.items()}, ms=1_000)
-        fetches = Fetches(cast(Any, self.turn), self.clock)
+        fetches = Fetches(self.turn, self.clock)
         self.fetches = fetches
         parts: Any = SimpleNamespace(
             leaders=None,
@@ -53,7 +51,7 @@ class SecondDesk(Desk):
             partitions=self.partitions,
             topic_store=store,
             fetches=fetches,
-            long_requests=LongRequests(cast(Any, self.turn)),
+            long_requests=LongRequests(self.turn),
         )
         self.dispatch.serve(fetch.route(parts), list_offsets.route(parts), delete_records.route(parts))
         for name, count in topics.items():
@@ -220,10 +218,9 @@ def test_fetches_wait_for_the_high_watermark_of_a_slow_log() -> None:
     reader.send(reader.frame(request, 11))
     writer.send(writer.frame(produce("t", (0, batch("a", "b"))), VERSION))
     desk.settle()
-    desk.fetches.end_turn()
     assert reader.replies() == []
     desk.log("t").write_next()
-    desk.fetches.end_turn()
+    desk.settle()
     (frame,) = reader.replies()
     (part,) = reader.read(request, 11, frame).responses[0].partitions
     assert (part.error_code, part.high_watermark) == (0, 2)

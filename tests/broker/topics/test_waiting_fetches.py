@@ -7,6 +7,7 @@ import pytest
 from broker.runtime.turn import NEVER
 from broker.topics.waiting_fetches import ANSWERED_PER_TURN
 from protocol.errors import ErrorCode
+from simulator.world import SECOND
 from tests.support.fetch_desk import Consumer, FetchDesk, fetch, from_, of, offsets_in, partition_replies, records_batch
 
 SIZE = len(records_batch())
@@ -203,7 +204,7 @@ def test_a_later_fetch_with_a_shorter_wait_is_answered_first(desk: FetchDesk) ->
 
 def test_a_machine_that_slept_answers_when_the_time_has_passed_awake(desk: FetchDesk) -> None:
     desk.consumer.send(fetch(of("t", from_(2)), wait=40), 12)
-    desk.loop.wall += 3_600
+    desk.loop.wall_offset_ns += 3_600 * SECOND
     desk.lives(39)
     assert desk.consumer.replies() == []
     desk.lives(2)

@@ -13,7 +13,7 @@ from broker.stores.jetstream.entry import CLAIM, HEADER, Entry, parse_entry
 from broker.stores.jetstream.place import Place
 from broker.stores.jetstream.wire import NOT_FOUND, Message
 from storage import AppendFailed
-from tests.support.fake_loop import FakeLoop
+from tests.support.stepped_loop import SteppedLoop
 
 PLACE = Place("orders-0", "T-orders", "t.orders")
 
@@ -24,7 +24,7 @@ class FakeConnection:
     payload_max = 1 << 20
 
     def __init__(self) -> None:
-        self.loop = FakeLoop()
+        self.loop = SteppedLoop()
         self.entries: list[tuple[str, bytes]] = []
         self.answers = True
         self.arrives = True

@@ -15,7 +15,7 @@ from broker.stores.jetstream.place import Names
 from broker.stores.jetstream.wire import Message
 from storage import NodeInfo
 from tests.support.connections import Bench, Wire
-from tests.support.fake_loop import FakeLoop
+from tests.support.stepped_loop import SteppedLoop
 
 LEASE = 10.0
 
@@ -24,7 +24,7 @@ class Beats:
     """The engine, as far as a node tells it that it lives; `held`: acknowledgements that the test gives."""
 
     def __init__(self) -> None:
-        self.loop = FakeLoop()
+        self.loop = SteppedLoop()
         self.held: list[Answered] | None = None
         self.seq = 0
 
@@ -46,7 +46,7 @@ class Node:
         self.skew = 0.0  # of the machine's clock over the loop's, which stands still during a callback
         view = View(lambda id: id)
         engine = Engine(cast(EngineConnection, self.engine))
-        self.meta = Meta(engine, Names("c"), view, 1, "mine", LEASE, lambda: 0, lambda: self.loop.monotonic + self.skew)
+        self.meta = Meta(engine, Names("c"), view, 1, "mine", LEASE, lambda: 0, lambda: self.loop.time() + self.skew)
         self.served: list[str] = []
         self.meta.lost = lambda: self.served.append("lost")
         self.meta.regained = lambda: self.served.append("regained")
@@ -84,7 +84,7 @@ def test_a_reply_made_before_the_loop_stood_still_for_longer_than_the_lease_neve
     assert not wire.written
     assert wire.aborted
     assert node.served == [], "the logs may be releasing replies at this moment"
-    node.loop.turn()
+    node.loop.pass_once()
     assert node.served == ["lost"]
 
 
@@ -93,7 +93,7 @@ def test_nothing_leaves_between_the_end_of_the_lease_and_the_end_of_service() ->
     node.skew = LEASE
     assert not node.meta.may_answer()
     assert not node.meta.may_answer()
-    node.loop.turn()
+    node.loop.pass_once()
     assert node.meta.may_answer(), "from now on the logs refuse"
 
 
