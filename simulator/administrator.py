@@ -1,4 +1,4 @@
-"""The administrator: creates topics, and deletes topics, groups, offsets and members while clients use them."""
+"""The administrator: creates topics; deletes topics, groups, offsets and members while clients use them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteReq
 from simulator.client import RETRIED, Client, Process, Request, Wire
 from simulator.commit import Commit
 from simulator.plan import GroupPlan
+from simulator.promises import Place, SentValue
 from simulator.world import MS, SECOND, Broken
 
 if TYPE_CHECKING:
@@ -27,31 +28,32 @@ REQUEST_NS: Final = 30 * SECOND
 FORGOTTEN_NS: Final = 60 * SECOND
 TRIES: Final = 40
 LATEST: Final = -1
-DELETIONS: Final = (1, 2, 4)  # of acts
-RESET: Final = 5
+# Actions on a group.
+DESCRIBE, DELETE_GROUP, DELETE_OFFSETS, REMOVE_MEMBER, RETIRE, RESET_OFFSETS = range(6)
+DELETIONS: Final = (DELETE_GROUP, DELETE_OFFSETS, RETIRE)
 RESET_VERSION: Final = 7
 
-Removals = list[tuple[tuple[str, str, int], Any]]  # places, and what the promise about offsets knows of their removal
+Removals = list[tuple[Place, SentValue | int]]
 
 
 class Administrator(Client):
     def __init__(self, run: Run) -> None:
         super().__init__(run.world, "administrator")
-        self._run_ = run
-        self.deleted: set[str] = set()  # topics that were deleted at some time
+        self._sim_run = run
+        self.deleted: set[str] = set()  # topics that were ever deleted
 
     def _wire(self) -> Wire | None:
-        return self._run_.wire(self.name, ADDRESS)
+        return self._sim_run.wire(self.name, ADDRESS)
 
     # Topics.
 
     def create_topics(self) -> Process:
         """Create all topics of the plan."""
-        run = self._run_
+        run = self._sim_run
         yield from self._create({**run.topics, **{producer.topic: producer.partitions for producer in run.producers}})
 
     def _create(self, topics: dict[str, int]) -> Process:
-        run = self._run_
+        run = self._sim_run
         pending = dict(topics)
         while pending:
             wire = self._wire()
@@ -62,10 +64,10 @@ class Administrator(Client):
             wanted = [
                 CreatableTopic(name, partitions, 1, None, settings if name.startswith("data") else None) for name, partitions in pending.items()
             ]
-            asked = wire.ask(CreateTopicsRequest(wanted, 10_000, False), 5, REQUEST_NS)
-            yield asked
-            if not asked.lost:
-                for result in asked.reply.topics:
+            request = wire.send(CreateTopicsRequest(wanted, 10_000, False), 5, REQUEST_NS)
+            yield request
+            if not request.lost:
+                for result in request.reply.topics:
                     if result.error_code == ErrorCode.INVALID_CONFIG:
                         raise Broken("administration", str(result.error_message))
                     if result.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
@@ -76,93 +78,92 @@ class Administrator(Client):
             yield PAUSE_NS
 
     def delete_topic(self) -> Process:
-        """Delete a topic that clients use, see that it is gone, and create it again under the same name."""
-        run = self._run_
+        """Delete a topic that clients use, check that it is gone, and recreate it under the same name."""
+        run = self._sim_run
         if not run.created:
             return
         name = self.world.random.choice(sorted(run.created))
         partitions = {**run.topics, **{producer.topic: producer.partitions for producer in run.producers}}[name]
-        self.world.say(f"administrator: deletes topic {name}", "node")
+        self.world.trace(f"administrator: deletes topic {name}", "node")
         self.world.count("topic deleted", 1)
         run.created.discard(name)
         self.deleted.add(name)
         run.records.deleted(name)
-        removals = self._removals([(group.name, topic, number) for group, topic, number in self._places() if topic == name])
+        removals = self._removals([place for group in run.plan.groups for place in self._places(group) if place[1] == name])
         gone = False
         while not gone:
             wire = self._wire()
             if wire is not None:
-                asked = wire.ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 5, REQUEST_NS)
-                yield asked
-                gone = not asked.lost and asked.reply.responses[0].error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                request = wire.send(DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 5, REQUEST_NS)
+                yield request
+                gone = not request.lost and request.reply.responses[0].error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 wire.close()
             yield PAUSE_NS
-        if asked.reply.responses[0].error_code == ErrorCode.NONE:
+        if request.reply.responses[0].error_code == ErrorCode.NONE:
             self._removed(removals, ErrorCode.NONE)
-        else:  # an attempt without a reply did it, and its groups may not have forgotten the offsets yet
+        else:  # an attempt without a reply deleted it, and groups may not have removed its offsets yet
             self.world.after(FORGOTTEN_NS, self._removed, removals, None)
-        yield from self._see_it_gone(name)
+        yield from self._check_deleted(name)
         yield self.world.random.choice((PAUSE_NS, SECOND, 10 * SECOND))
         yield from self._create({name: partitions})
-        self.world.say(f"administrator: topic {name} is there again", "node")
+        self.world.trace(f"administrator: topic {name} is recreated", "node")
 
-    def _places(self) -> list[tuple[GroupPlan, str, int]]:
-        groups = self._run_.plan.groups
-        return [(group, topic, number) for group in groups for topic, partitions in group.settings.topics for number in range(partitions)]
+    def _places(self, group: GroupPlan) -> list[Place]:
+        return [(group.name, topic, number) for topic, partitions in group.settings.topics for number in range(partitions)]
 
-    def _see_it_gone(self, name: str) -> Process:
+    def _check_deleted(self, name: str) -> Process:
         wire = self._wire()
         if wire is None:
             return
-        asked = wire.ask(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, [ListOffsetsPartition(0, -1, LATEST)])]), 5, REQUEST_NS)
-        yield asked
-        if not asked.lost and asked.reply.topics[0].partitions[0].error_code == ErrorCode.NONE:
-            raise Broken("topics", f"{name} is there, and its deletion was acknowledged", name)
+        request = wire.send(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, [ListOffsetsPartition(0, -1, LATEST)])]), 5, REQUEST_NS)
+        yield request
+        if not request.lost and request.reply.topics[0].partitions[0].error_code == ErrorCode.NONE:
+            raise Broken("topics", f"{name} exists, although its deletion was acknowledged", name)
         wire.close()
 
     # Groups.
 
     def act(self) -> Process:
-        """One act on one group."""
-        run, random = self._run_, self.world.random
-        asks = self._wire()
-        if asks is None:
-            return
-        group = random.choice(run.plan.groups)
-        act = random.randrange(5)
-        if run.plan.resets and act in DELETIONS:
-            act = RESET
-        if act == 4:
-            yield from self._retire(group)
-        wire = yield from run.at_coordinator(asks, group.name)
+        """One action on one group."""
+        run, random = self._sim_run, self.world.random
+        wire = self._wire()
         if wire is None:
             return
-        if act == 0:
-            asked = wire.ask(DescribeGroupsRequest([group.name], False), 5, REQUEST_NS)
-            yield asked
-        elif act == 1:
+        group = random.choice(run.plan.groups)
+        action = random.randrange(RETIRE + 1)
+        if run.plan.resets and action in DELETIONS:
+            action = RESET_OFFSETS
+        if action == RETIRE:
+            yield from self._retire(group)
+        wire = yield from run.at_coordinator(wire, group.name)
+        if wire is None:
+            return
+        if action == DESCRIBE:
+            request = wire.send(DescribeGroupsRequest([group.name], False), 5, REQUEST_NS)
+            yield request
+        elif action == DELETE_GROUP:
             yield from self._delete_group(wire, group)
-        elif act == 2:
+        elif action == DELETE_OFFSETS:
             yield from self._delete_offsets(wire, group)
-        elif act == RESET:
+        elif action == RESET_OFFSETS:
             yield from self._reset_offsets(wire, group)
-        elif act == 3 and group.static:
+        elif action == REMOVE_MEMBER and group.static:
             instance = f"i{random.randrange(group.static)}"
-            self.world.say(f"administrator: removes {instance} of {group.name}", group.name)
-            asked = wire.ask(LeaveGroupRequest(group.name, [MemberIdentity("", instance, "removed")]), 5, REQUEST_NS)
-            yield asked
-        elif act == 4:
+            self.world.trace(f"administrator: removes {instance} of {group.name}", group.name)
+            request = wire.send(LeaveGroupRequest(group.name, [MemberIdentity("", instance, "removed")]), 5, REQUEST_NS)
+            yield request
+        elif action == RETIRE:
             for _ in range(TRIES):
-                asked = yield from self._delete_group(wire, group)
-                if asked.lost or asked.reply.results[0].error_code != ErrorCode.NON_EMPTY_GROUP:
+                request = yield from self._delete_group(wire, group)
+                if request.lost or request.reply.results[0].error_code != ErrorCode.NON_EMPTY_GROUP:
                     break
                 yield 3 * PAUSE_NS
         wire.close()
 
     def _retire(self, group: GroupPlan) -> Process:
-        """Every member leaves, and comes back later."""
-        run = self._run_
-        self.world.say(f"administrator: ends every member of {group.name}", group.name)
+        """Close every member with LeaveGroup; they start again later."""
+        run = self._sim_run
+        self.world.trace(f"administrator: closes every member of {group.name}", group.name)
         for consumer in run.consumers:
             if consumer.group == group.name:
                 consumer.close(True)
@@ -170,60 +171,57 @@ class Administrator(Client):
         yield 3 * PAUSE_NS
 
     def _delete_group(self, wire: Wire, group: GroupPlan) -> Any:
-        run = self._run_
-        removals = self._removals([(group.name, topic, number) for each, topic, number in self._places() if each is group])
+        run = self._sim_run
+        removals = self._removals(self._places(group))
         run.generations.may_begin_again(group.name)
         found = run.in_memory(group.name)
-        asked = wire.ask(DeleteGroupsRequest([group.name]), 2, REQUEST_NS)
-        self._when_settled(asked, removals, lambda reply: self._removed(removals, reply.results[0].error_code))
-        yield asked
-        deleted = not asked.lost and asked.reply.results[0].error_code == ErrorCode.NONE
-        if deleted and found is not None and found.members and run.served_since(group.name, asked.sent):
-            raise Broken("deletions", f"{group.name} was deleted, and had members", group.name)
-        return asked
+        request = wire.send(DeleteGroupsRequest([group.name]), 2, REQUEST_NS)
+        self._when_settled(request, removals, lambda reply: self._removed(removals, reply.results[0].error_code))
+        yield request
+        deleted = not request.lost and request.reply.results[0].error_code == ErrorCode.NONE
+        if deleted and found is not None and found.members and run.served_since(group.name, request.sent):
+            raise Broken("deletions", f"{group.name} was deleted, although it had members", group.name)
+        return request
 
     def _members_of(self, group: GroupPlan) -> object:
-        """Another object whenever the members have changed; None: there are none."""
-        found = self._run_.in_memory(group.name)
+        """An object that changes whenever the members change; None: no members."""
+        found = self._sim_run.in_memory(group.name)
         return found.version if found is not None and found.members else None
 
     def _consumers_of(self, group: GroupPlan) -> object:
-        """The same, and None also before the end of a join phase: what its members subscribe to counts from then on."""
-        found = self._run_.in_memory(group.name)
+        """As `_members_of`, but None in a join phase: subscriptions count from its end."""
+        found = self._sim_run.in_memory(group.name)
         return self._members_of(group) if found is not None and found.state is not PREPARING else None
 
     def _reset_offsets(self, wire: Wire, group: GroupPlan) -> Process:
-        """Commit without a generation, as tools do: only an empty group takes it."""
-        run = self._run_
+        """Commit without a generation, as tools do: only an empty group accepts it."""
+        run = self._sim_run
         if not run.offsets.surely_has(group.name, run.retention_ns):
             run.generations.may_begin_again(group.name)
-        owned = [(topic, number) for each, topic, number in self._places() if each is group]
+        owned = [(topic, number) for _, topic, number in self._places(group)]
         commit = Commit(group.name, -1, "", None, owned, RESET_VERSION)
         values = run.offsets.send(commit.places)
         members = self._members_of(group)
-        asked = wire.ask(commit.message, commit.version, REQUEST_NS, None, commit.encode(values))
+        request = wire.send(commit.message, commit.version, REQUEST_NS, commit.encode(values))
 
         def settled(reply: Any) -> None:
-            codes = commit.codes(reply) or [ErrorCode.NONE] * len(values) if reply is not None and not run.lapsed(asked) else [None] * len(values)
+            codes = commit.codes(reply) or [ErrorCode.NONE] * len(values) if reply is not None and not run.is_void(request) else [None] * len(values)
             for place, value, code in zip(commit.places, values, codes, strict=True):
                 self._removed([(place, value)], code)
             if ErrorCode.NONE in codes and members is not None and self._members_of(group) is members:
-                raise Broken("offsets", f"{group.name} takes a commit without a generation, and has members", group.name)
+                raise Broken("offsets", f"{group.name} accepts a commit without a generation, although it has members", group.name)
 
-        if asked.lost:
-            settled(None)
-        else:
-            asked.settled = settled
-        yield asked
+        request.when_settled(settled)
+        yield request
 
     def _delete_offsets(self, wire: Wire, group: GroupPlan) -> Process:
-        run = self._run_
-        removals = self._removals([(group.name, topic, number) for each, topic, number in self._places() if each is group])
+        run = self._sim_run
+        removals = self._removals(self._places(group))
         by_topic: dict[str, list[OffsetDeleteRequestPartition]] = {}
         for (_, topic, number), _ in removals:
             by_topic.setdefault(topic, []).append(OffsetDeleteRequestPartition(number))
         consumed = self._consumers_of(group) if run.plan.policies is None else None
-        asked = wire.ask(OffsetDeleteRequest(group.name, [OffsetDeleteRequestTopic(topic, parts) for topic, parts in by_topic.items()]), 0, REQUEST_NS)
+        request = wire.send(OffsetDeleteRequest(group.name, [OffsetDeleteRequestTopic(topic, parts) for topic, parts in by_topic.items()]), 0, REQUEST_NS)
 
         def settled(reply: Any) -> None:
             if reply.error_code:
@@ -231,30 +229,27 @@ class Administrator(Client):
                 return
             codes = {(topic.name, each.partition_index): each.error_code for topic in reply.topics for each in topic.partitions}
             if consumed is not None and self._consumers_of(group) is consumed and ErrorCode.NONE in codes.values():
-                raise Broken("deletions", f"offsets of {group.name} are deleted, and its members consume the topic", group.name)
+                raise Broken("deletions", f"offsets of {group.name} are deleted, although its members consume the topic", group.name)
             for place, removal in removals:
                 self._removed([(place, removal)], codes.get((place[1], place[2])))
 
-        self._when_settled(asked, removals, settled)
-        yield asked
+        self._when_settled(request, removals, settled)
+        yield request
 
-    def _when_settled(self, asked: Request, removals: Removals, answered: Any) -> None:
+    def _when_settled(self, request: Request, removals: Removals, answered: Any) -> None:
         def settled(reply: Any) -> None:
-            if reply is None or self._run_.lapsed(asked):
+            if reply is None or self._sim_run.is_void(request):
                 self._removed(removals, None)
             else:
                 answered(reply)
 
-        if asked.lost:
-            settled(None)
-        else:
-            asked.settled = settled
+        request.when_settled(settled)
 
-    def _removals(self, places: list[tuple[str, str, int]]) -> Removals:
-        return [(place, self._run_.offsets.send_removal(place)) for place in places]
+    def _removals(self, places: list[Place]) -> Removals:
+        return [(place, self._sim_run.offsets.send_removal(place)) for place in places]
 
     def _removed(self, removals: Removals, code: int | None) -> None:
-        offsets = self._run_.offsets
+        offsets = self._sim_run.offsets
         for place, removal in removals:
             if code == ErrorCode.NONE or code == ErrorCode.GROUP_ID_NOT_FOUND:
                 offsets.acknowledged(place, removal)

@@ -1,4 +1,4 @@
-"""What can be seen inside a broker only, looked at from time to time: bounds, invariants, and the log against memory."""
+"""Checks inside a broker, every few seconds: bounds, invariants, and the log against memory."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from coordinator import partition_of
-from coordinator.deadlines import NEVER
+from coordinator.deadlines import NEVER, TICK_MS
 from coordinator.facts import read_offset
 from coordinator.notes import Cause, Removal
 from coordinator.states import State
 from simulator.expiry import Expiry
 from simulator.policy_watch import nothing_held
 from simulator.promises import NONE
-from simulator.rounds import Rounds
+from simulator.rebalances import Rebalances
 from simulator.truths import check_group, compare_with_log, offsets_of
 from simulator.world import MS, SECOND, Broken, format_time
 from storage import DamagedLog
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from simulator.plan import GroupPlan
     from simulator.run import Run
 
-ANSWERED_NS: Final = 60 * SECOND  # on top of the request's own timeout
+ANSWERED_NS: Final = 60 * SECOND  # added to the timeout of the request
 COMPARED_BYTES: Final = 10_000  # a longer log is compared with memory less often
-AFTER_INSTANCE: Final = 37  # of a member id: a hyphen and a UUID
-WATCHED_RETENTION_NS: Final = 3600 * SECOND  # within a run offsets expire only where their retention is shorter
-LATE_NS: Final = 500 * MS  # within which a session's end must be noticed
+UUID_LENGTH: Final = 37  # of a member id after its instance id: a hyphen and a UUID
+WATCHED_RETENTION_NS: Final = 3600 * SECOND  # with a longer retention no offset expires within a run
+LATE_NS: Final = 500 * MS  # a check of memory may find a session that ended this long ago
+PASSES_LATE: Final = 4  # of the event loop: a late timer lets input be read first
 
 
 class Audit:
@@ -35,15 +36,16 @@ class Audit:
         self._run = run
         self._node = node
         self._world = run.world
-        self._seats: dict[str, dict[str, str]] = {}  # group -> instance -> member id, as the notes say
+        self._seats: dict[str, dict[str, str]] = {}  # group -> instance -> member id, by the notes
         self._clock_set_at = -(1 << 62)
-        self._serving: dict[int, int] = {}  # partition -> since when it is known to serve
-        self._people: Counter[str] = Counter()  # group -> processes of its consumers
-        self._groups: dict[int, list[GroupPlan]] = {}  # partition -> the groups of the run that it has
+        self._serving: dict[int, int] = {}  # partition -> the moment since which it is known to serve
+        self._processes: Counter[str] = Counter()  # group -> processes of its consumers
+        self._groups: dict[int, list[GroupPlan]] = {}  # partition -> its groups
         for plan in run.plan.groups:
             self._groups.setdefault(partition_of(plan.name, run.plan.partitions), []).append(plan)
-        self._compared: dict[int, tuple[Any, ...]] = {}  # partition -> what its log and memory were when they were last compared
-        self.rounds = Rounds(int(str(run.plan.broker["group.max.size"])))
+        self._compared: dict[int, tuple[Any, ...]] = {}  # partition -> its log and memory at the last comparison
+        self._late_ms_max = TICK_MS + PASSES_LATE * run.plan.pass_ns // MS
+        self.rebalances = Rebalances(int(str(run.plan.broker["group.max.size"])))
         faults = run.plan.faults
         watched = run.retention_ns < WATCHED_RETENTION_NS and not {"wall", "delete_topic"} & set(faults)
         self._expiry = Expiry(run.retention_ns // MS, "admin" in faults) if watched else None
@@ -55,18 +57,28 @@ class Audit:
             seats = self._seats.setdefault(group, {})
             before = seats.get(body.instance_id)
             if before is not None and before != body.member_id and not body.known_id:
-                raise Broken("static restart", f"{body.instance_id} joins as {body.member_id}, a new member, and has the seat of {before}", group)
+                raise Broken("static restart", f"{body.instance_id} joins as new member {body.member_id}, although {before} has its seat", group)
             seats[body.instance_id] = body.member_id
 
     def gone(self, group: str, body: Any) -> None:
         if body.instance_id is not None and body.how == Removal.REBALANCE_TIMEOUT:
-            raise Broken("sessions", f"{body.member_id} did not rejoin in time, and loses its seat before its session has ended", group)
+            raise Broken("sessions", f"{body.member_id} is removed since it did not rejoin in time, although its session has not ended", group)
         found = self.in_memory(group)
         if found is not None and body.how == Removal.EXPIRED:
-            self.rounds.expired(found, body.member_id)
+            self.rebalances.expired(found, body.member_id)
         seats = self._seats.get(group, {})
         if body.instance_id is not None and seats.get(body.instance_id) == body.member_id:
             del seats[body.instance_id]
+
+    def check_lateness(self, group: str, body: Any) -> None:
+        """The session of a member has ended: at most a tick ago, unless the broker was disturbed. Standbys have other deadlines."""
+        found, node = self.in_memory(group), self._node
+        late_ms = body.since_heartbeat_ms - body.session_ms
+        if found is None or found.policy is not None or late_ms <= self._late_ms_max or not self._run.sessions.knows(group, body.member_id):
+            return
+        undisturbed_since = max(node.frozen_until, node.disturbed_at, self._serving.get(partition_of(group, self._run.plan.partitions), NEVER))
+        if undisturbed_since < self._world.now - body.since_heartbeat_ms * MS - SECOND:
+            raise Broken("sessions", f"{body.member_id} was removed {late_ms} ms after the end of its session of {body.session_ms} ms", group)
 
     def replaced(self, group: str, body: Any) -> None:
         self._seats.setdefault(group, {})[body.instance_id] = body.new_id
@@ -74,32 +86,32 @@ class Audit:
     def changed(self, group: str, cause: Cause, body: Any) -> None:
         found = self.in_memory(group)
         if found is not None and body.from_state == State.PREPARING:
-            self.rounds.ended(found, cause)
+            self.rebalances.ended(found, cause)
         if cause != Cause.STATIC_PROTOCOL_CHANGED:
             return
-        instance = str(body.reason_text).partition(":")[0][:-AFTER_INSTANCE]
+        instance = str(body.reason_text).partition(":")[0][:-UUID_LENGTH]
         if not self._run.policies.changes_topics(group, instance):
-            raise Broken("static restart", f"{body.reason_text} moves everybody, and its subscription is the same", group)
+            raise Broken("static restart", f"{body.reason_text} causes a rebalance, although its subscription is the same", group)
 
     def forget_seats(self, group: str) -> None:
-        """Notes about the group were left out."""
+        """Notes about the group are missing."""
         self._seats.pop(group, None)
 
     def partition_changed(self, partition: int) -> None:
-        """It was loaded or given up: what was not durable may be gone."""
+        """The partition was loaded or unloaded: what was not durable may be lost."""
         self._seats.clear()
-        self._forget_looks()
+        self._forget_earlier_checks()
         self._serving.pop(partition, None)
 
     def loaded(self, journal: Any) -> None:
-        """A partition serves again: what it has read is what clients are going to read."""
+        """A partition serves again: check its offsets, which clients will read."""
         run = self._run
         for plan in self._groups.get(journal.partition, ()):
             group = journal.shard.groups.get(plan.name)
             stored = offsets_of(group) if group is not None else {}
             for topic, partitions in plan.settings.topics:
                 if topic in run.administrator.deleted:
-                    continue  # its offsets are forgotten next
+                    continue  # its offsets are removed next
                 for number in range(partitions):
                     place = plan.name, topic, number
                     value = stored.get((topic, number))
@@ -108,25 +120,25 @@ class Audit:
                     run.offsets.read(place, NONE if value is None else read_offset(value).offset, self._world.now)
 
     def node_ended(self) -> None:
-        """What was not durable may be gone."""
+        """The process has ended: what was not durable may be lost."""
         self._seats.clear()
-        self._forget_looks()
+        self._forget_earlier_checks()
         self._serving.clear()
 
-    def _forget_looks(self) -> None:
-        self.rounds.forget()
+    def _forget_earlier_checks(self) -> None:
+        self.rebalances.forget()
         if self._expiry is not None:
             self._expiry.forget()
 
     def in_memory(self, group: str) -> Any:
-        """The group, if this node serves it and knows it."""
+        """The group, if this node serves it and has it."""
         return self._node.broker.shards.of(group).shard.groups.get(group) if self.serves(group) else None
 
     def serves(self, group: str) -> bool:
         return self._node.serving and not self._node.broker.shards.of(group).refusal
 
     def served_since(self, group: str, moment: int) -> bool:
-        """Whether the group's partition has surely served since then."""
+        """Whether the group's partition is known to have served since `moment`."""
         node = self._node
         if not node.serving:
             return False
@@ -140,19 +152,19 @@ class Audit:
     def clock_is_steady(self) -> bool:
         return self._clock_set_at < 0
 
-    # Looking inside.
+    # Checks of memory.
 
-    def look(self) -> None:
+    def check(self) -> None:
         run, node = self._run, self._node
         node.check()
         if not node.serving:
             return
         connections = len(node.broker.connections.live)
         if connections > len(node.streams):
-            raise Broken("bounds", f"{connections} connections are known, {len(node.streams)} were opened")
+            raise Broken("bounds", f"the broker has {connections} connections, and clients opened {len(node.streams)}")
         for stream in [stream for stream in node.streams if stream.transport is not None and stream.transport.lost]:
             del node.streams[stream]
-        self._people = Counter([consumer.group for consumer in run.consumers])
+        self._processes = Counter([consumer.group for consumer in run.consumers])
         for journal in node.broker.shards.journals:
             if journal.refusal:
                 self._serving.pop(journal.partition, None)
@@ -160,11 +172,11 @@ class Audit:
             self._serving.setdefault(journal.partition, self._world.now)
             shard = journal.shard
             for group in shard.groups.values():
-                self._look_at(group)
+                self._check_group(group)
             if self._expiry is not None:
-                self._expiry.look(journal.partition, shard.groups, node.wall_ms)
+                self._expiry.check(journal.partition, shard.groups, node.wall_ms)
             if journal.partition in self._groups:
-                run.policies.look(node, shard, self._groups[journal.partition], self._serving[journal.partition], self.clock_is_steady)
+                run.policies.check(node, shard, self._groups[journal.partition], self._serving[journal.partition], self.clock_is_steady)
             if nothing_held(shard):
                 size = journal._owned.log.size
                 chance = 0.3 if size < COMPARED_BYTES else 0.3 * COMPARED_BYTES / size
@@ -177,28 +189,28 @@ class Audit:
         for consumer in run.consumers:
             self._is_answered(consumer.wire, consumer)
 
-    def _look_at(self, group: Any) -> None:
+    def _check_group(self, group: Any) -> None:
         try:
             check_group(group)
         except AssertionError as error:
             raise Broken("invariants", f"{group.id}: {error}", group.id) from error
-        self._look_at_sessions(group)
-        self.rounds.look(group, self._world.now)
-        if len(group.statics) > self._people[group.id]:
-            raise Broken("bounds", f"{group.id} has {len(group.statics)} static members of {self._people[group.id]} processes", group.id)
+        self._check_sessions(group)
+        self.rebalances.check(group, self._world.now)
+        if len(group.statics) > self._processes[group.id]:
+            raise Broken("bounds", f"{group.id} has {len(group.statics)} static members, and its clients are {self._processes[group.id]} processes", group.id)
 
-    def _look_at_sessions(self, group: Any) -> None:
-        """A session ends in time: its deadline is at most its length away, and not long past while the broker is well."""
+    def _check_sessions(self, group: Any) -> None:
+        """A session's deadline is at most its timeout away, and not long past while the broker is undisturbed."""
         node = self._node
         now = node.broker.clock.tick()
-        calm = self._world.now - max(node.frozen_until, node.troubled_at) > LATE_NS
+        undisturbed = self._world.now - max(node.frozen_until, node.disturbed_at) > LATE_NS
         for member in group.members.values():
-            if member.deadline == NEVER or member.is_new:  # a new member has five minutes to see its first rebalance end
+            if member.deadline == NEVER or member.is_new:  # a new member has five minutes until the end of its first rebalance
                 continue
-            if member.deadline > now + member.session_timeout_ms and not self._run.plan.varied_sessions:  # the first has the old timeout
-                raise Broken("sessions", f"the session of {member.id} ends in {member.deadline - now} ms and lasts {member.session_timeout_ms}", group.id)
-            if calm and member.deadline < now - LATE_NS // MS:
-                raise Broken("sessions", f"the session of {member.id} ended {now - member.deadline} ms ago", group.id)
+            if member.deadline > now + member.session_timeout_ms and not self._run.plan.varied_sessions:  # the first session has the old timeout
+                raise Broken("sessions", f"the session of {member.id} ends in {member.deadline - now} ms, although its timeout is {member.session_timeout_ms} ms", group.id)
+            if undisturbed and member.deadline < now - LATE_NS // MS:
+                raise Broken("sessions", f"the session of {member.id} ended {now - member.deadline} ms ago, and it is still a member", group.id)
 
     def _compare(self, journal: Any) -> None:
         shard = journal.shard
@@ -223,6 +235,6 @@ class Audit:
             )
 
     def all_answered(self) -> None:
-        """In calm, a request is answered within its time."""
+        """Without faults, every request is answered in time."""
         for consumer in self._run.consumers:
             self._is_answered(consumer.wire, consumer)

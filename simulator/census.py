@@ -1,4 +1,4 @@
-"""Which simulated nodes live: their files, locked as long as their process lives, and how the others hear of its end."""
+"""Live simulated nodes: their files, locked while their process lives, and the notification of the others at its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from storage import NodeInfo
 
 NOTICED_NS: Final = 5 * MS  # until the thread that waits for a lock runs
 LATE_NS: Final = 400 * MS  # the same on a busy machine
-LATE: Final = 0.02  # the probability of that
+LATE: Final = 0.02  # probability of the latter
 
 
 class Census:
@@ -21,20 +21,20 @@ class Census:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.version = 0  # of the files with addresses
-        self._watchers: dict[str, list[Gone]] = {}  # by the file that is locked
+        self.version = 0  # changes with each file of addresses
+        self._watchers: dict[str, list[Gone]] = {}  # by the path of the lock file
 
     def watch(self, path: str, gone: Gone) -> None:
         self._watchers.setdefault(path, []).append(gone)
 
     def later(self, moment: int, gone: Gone, node: int) -> bool:
-        """Whether the moment is yet to come; then `gone` is called at it."""
+        """Whether `moment` is in the future; then call `gone` at that moment."""
         if moment > self._world.now:
             self._world.at(moment, gone, node)
         return moment > self._world.now
 
     def ended(self, path: str, node: int) -> None:
-        """The system has let the file go: those that wait for it hear of it, each in its own time."""
+        """The lock of the file is free: notify each waiting node after a delay of its own."""
         world = self._world
         for gone in self._watchers.pop(path, []):
             world.after(world.between(0, LATE_NS if world.chance(LATE) else NOTICED_NS), gone, node)
@@ -44,7 +44,7 @@ class SimNodeFiles:
     """The port `LiveNodes` for one process."""
 
     def __init__(self, census: Census, disk: SimDisk, folder: str, me: int, gone: Gone, runs_at: Callable[[], int]) -> None:
-        """`runs_at`: when the process runs again, if it is frozen."""
+        """`runs_at`: the end of a freeze of the process."""
         self._census = census
         self._runs_at = runs_at
         self._disk = disk
@@ -87,7 +87,7 @@ class SimNodeFiles:
         return found
 
     def _meet(self, id: int) -> NodeInfo | None:
-        """The node, if it lives."""
+        """The node, if it is alive."""
         if not self._disk.is_locked(self._lock(id)):
             return None
         try:
@@ -101,7 +101,7 @@ class SimNodeFiles:
     def _ended(self, node: int) -> None:
         if self._census.later(self._runs_at(), self._ended, node):
             return
-        if self._disk.is_locked(self._lock(node)):  # by its next process, which was faster than this thread
+        if self._disk.is_locked(self._lock(node)):  # its next process was faster than this thread
             self._census.watch(self._lock(node), self._ended)
             return
         self._watched.discard(node)
@@ -109,7 +109,7 @@ class SimNodeFiles:
         self._gone(node)
 
     def close(self) -> None:
-        """In order: the addresses go with the lock. What is left of a process that was killed does nothing."""
+        """Remove the addresses and release the lock; without effect in a killed process."""
         if self._mine is not None and self._life == self._disk.life:
             if self._disk.exists(self._addresses(self._me)):
                 self._disk.remove(self._addresses(self._me))

@@ -1,4 +1,4 @@
-"""Clients: connections that match replies to requests, and the processes that use them, written as generators.
+"""Clients: connections that match replies to requests, and client processes, which are generators.
 
 A process yields a number of nanoseconds to sleep, or a Request to wait for its reply.
 """
@@ -17,14 +17,14 @@ from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.sync_group import SyncGroupRequest
 from simulator.network import Network, Stream
 from simulator.node import Node
-from simulator.tell import ROUTINE, describe_reply, describe_request
+from simulator.story import ROUTINE, describe_reply, describe_request
 from simulator.world import MS, SECOND, Broken, World, format_time
 
 Process = Generator[Any, Any, None]
 
 NEVER: Final = 1 << 62
 REPLIES_KEPT: Final = 2_000
-ANSWER_NS: Final = 20 * SECOND  # a slow log is reported after five seconds, and repairs stand in line
+ANSWER_NS: Final = 20 * SECOND  # an append is late after five seconds, and repairs of logs run one after the other
 RETRIED: Final = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -41,15 +41,15 @@ REPLY_HEADER: Final = {
 
 @lru_cache(REPLIES_KEPT)
 def decode_reply(key: int, version: int, data: bytes) -> tuple[Any, int]:
-    """A reply without its number, and how many bytes are behind it. Most replies are like others before them."""
+    """A reply without its correlation id, and the number of bytes after it. Cached: most replies equal an earlier one."""
     reply, end = APIS[key].response.decode(data, REPLY_HEADER[key, version], version)
     return reply, len(data) - end
 
 
 class Request:
-    """A request on its way. `reply` is None until it is answered, and stays None when the connection is lost or time is up."""
+    """A request in flight. `reply` is None until it arrives, and stays None when the connection is lost or the request times out."""
 
-    __slots__ = ("done", "key", "late_at", "lost", "message", "number", "reply", "sent", "settled", "text", "timeout", "version", "waiter")
+    __slots__ = ("done", "key", "late_at", "lost", "message", "number", "on_settled", "reply", "sent", "text", "timeout", "version", "waiter")
 
     def __init__(self, number: int, key: int, version: int, message: Any, sent: int, timeout: int) -> None:
         self.number = number
@@ -63,16 +63,22 @@ class Request:
         self.timeout = timeout
         self.late_at = sent + timeout
         self.waiter: Callable[[], None] | None = None
-        self.text = ""  # what is asked, where the trace tells it
-        # Called with the reply; or with None once the broker can no longer handle the request.
-        self.settled: Callable[[Any], None] | None = None
+        self.text = ""  # its description, where the trace has the requests of the group
+        self.on_settled: Callable[[Any], None] | None = None
+
+    def when_settled(self, on_settled: Callable[[Any], None]) -> None:
+        """Call back with the reply; with None once the broker can no longer handle the request."""
+        if self.lost:
+            on_settled(None)
+        else:
+            self.on_settled = on_settled
 
     def finish(self, reply: Any) -> None:
-        """Tell what waits for the reply, once."""
-        settled, self.settled = self.settled, None
+        """Call the waiting process, and `on_settled`, once."""
+        on_settled, self.on_settled = self.on_settled, None
         waiter, self.waiter = self.waiter, None
-        if settled is not None:
-            settled(reply)
+        if on_settled is not None:
+            on_settled(reply)
         if waiter is not None:
             waiter()
 
@@ -90,49 +96,36 @@ class Wire:
         self.waiting: deque[Request] = deque()
         self._data = b""
         self._unsettled: list[Request] = []
-        self._look_at = NEVER  # when it is next asked whether a request waits for too long
+        self._next_check = NEVER  # the moment of the next check for requests that time out
         self.stream: Stream | None = network.connect(node, address, self._received, self._lost)
         if self.stream is None:
             self.open = False
         else:
-            self.stream.settled = self._broker_is_gone
+            self.stream.on_settled = self._broker_is_gone
 
     @property
     def arrives_at(self) -> int:
-        """When the last request reaches the broker: long after its client is gone, if the connection stalls."""
+        """When the last request reaches the broker: where the connection stalls, perhaps long after the end of its client."""
         return self.stream.arrives_at if self.stream is not None else -1
 
-    def ask(
-        self, message: Any, version: int, timeout: int, settled: Callable[[Any], None] | None = None, body: bytes | None = None
-    ) -> Request:
-        """Send a request. `timeout`: then the client closes the connection. `body`: the encoded message, where it is known."""
+    def send(self, message: Any, version: int, timeout: int, body: bytes | None = None) -> Request:
+        """Send a request. After `timeout` the client closes the connection. `body`: the encoded message, if the caller has it."""
         key = message.API_KEY
         self._number += 1
         request = Request(self._number, key, version, message, self.world.now, timeout)
-        request.settled = settled
         if self.stream is None or not self.open:
             request.done = request.lost = True
-            if settled is not None:
-                settled(None)
             return request
         self.waiting.append(request)
-        if request.late_at < self._look_at:
-            self._look_at = request.late_at
-            self.world.at(request.late_at, self._look, request.late_at)
+        if request.late_at < self._next_check:
+            self._next_check = request.late_at
+            self.world.at(request.late_at, self._check_timeouts, request.late_at)
         if body is None:
             body = message.encode(version)
-        if self.world.told and self.world.told == self.client_id.partition("/")[0]:
+        if self.world.traced_group and self.world.traced_group == self.client_id.partition("/")[0]:
             request.text = describe_request(key, version, body)
         self.stream.send(headers.encode_request(key, version, version >= FLEXIBLE_FROM[key], self._number, self.client_id, body))
         return request
-
-    def tell(self, message: Any, version: int) -> None:
-        """Send a request to which there is no reply (Produce with acks=0)."""
-        key = message.API_KEY
-        self._number += 1
-        if self.stream is not None and self.open:
-            body = message.encode(version)
-            self.stream.send(headers.encode_request(key, version, version >= FLEXIBLE_FROM[key], self._number, self.client_id, body))
 
     def _received(self, data: bytes) -> None:
         if self._data:
@@ -153,7 +146,7 @@ class Wire:
         number = int.from_bytes(frame[:4], "big")
         if not self.waiting or self.waiting[0].number != number:
             expected = self.waiting[0].number if self.waiting else None
-            raise Broken("replies in order", f"{self.client_id}: a reply to request {number}, and {expected} is the next one that waits")
+            raise Broken("replies in order", f"{self.client_id}: a reply to request {number}, and the oldest unanswered request is {expected}")
         request = self.waiting.popleft()
         reply, rest = decode_reply(request.key, request.version, frame[4:])
         if rest:
@@ -162,23 +155,22 @@ class Wire:
         request.reply = reply
         request.done = True
         if request.text:
-            self._tell(request)
+            self._trace(request)
         request.finish(reply)
 
-    def _tell(self, request: Request) -> None:
-        """Add what was asked and heard to the trace."""
-        heard = describe_reply(request.reply)
+    def _trace(self, request: Request) -> None:
+        """Add the request and its reply to the trace."""
+        reply = describe_reply(request.reply)
         name = request.text.partition(" ")[0]
-        routine = name in ROUTINE and (heard == "ok" or "=" in heard)
-        self.world.say(
-            f"{self.client_id}: {request.text}, sent {format_time(request.sent)}: {heard}", self.client_id.partition("/")[0], routine
-        )
+        routine = name in ROUTINE and (reply == "ok" or "=" in reply)
+        text = f"{self.client_id}: {request.text}, sent {format_time(request.sent)}: {reply}"
+        self.world.trace(text, self.client_id.partition("/")[0], routine)
 
-    def _look(self, moment: int) -> None:
-        """Give the connection up if a request waits for too long; look again when the next one would."""
-        if moment != self._look_at or not self.open:
+    def _check_timeouts(self, moment: int) -> None:
+        """Close the connection if a request has timed out; otherwise check again when the next one would."""
+        if moment != self._next_check or not self.open:
             return
-        self._look_at = NEVER
+        self._next_check = NEVER
         if not self.waiting:
             return
         first = min(self.waiting, key=lambda request: request.late_at)
@@ -187,11 +179,11 @@ class Wire:
             self._expect_answer(first)
             self.close()
         else:
-            self._look_at = first.late_at
-            self.world.at(first.late_at, self._look, first.late_at)
+            self._next_check = first.late_at
+            self.world.at(first.late_at, self._check_timeouts, first.late_at)
 
     def _expect_answer(self, request: Request) -> None:
-        """No reply is forgotten: where neither the network nor the broker stood still lately, time must not run out."""
+        """Raise Broken if the request timed out although neither the network nor the broker has stalled since it was sent."""
         stream, node = self.stream, self._node
         if stream is None or request is not self.waiting[0] or node.life != self.life or not node.serving:
             return
@@ -217,8 +209,8 @@ class Wire:
         for request in waiting:
             request.done = request.lost = True
             if request.text:
-                self._tell(request)
-        if self.stream is None or self.stream.settled is None:
+                self._trace(request)
+        if self.stream is None or self.stream.on_settled is None:
             self._settle()
         for request in waiting:
             waiter, request.waiter = request.waiter, None
@@ -236,7 +228,7 @@ class Wire:
 
 
 class Client:
-    """A process that runs a generator. `end` stops it where it stands, as kill -9 would."""
+    """A client process, which runs a generator. `end` stops it at once, as kill -9 does."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world

@@ -17,7 +17,7 @@ NODES_FOLDER: Final = "/data/nodes"
 
 
 class Site:
-    """What the nodes share."""
+    """The disk, machine and power supply that the nodes share."""
 
     def __init__(self, world: World, network: Network, peer_delays: Delays) -> None:
         self.world = world
@@ -29,7 +29,7 @@ class Site:
         self.disk.recording = False
         self.census = Census(world)
         self.nodes: list[ClusterNode] = []
-        self.dark = False  # the power is failing
+        self.losing_power = False  # during a power failure
 
     def at_port(self, port: int) -> ClusterNode | None:
         return next((node for node in self.nodes if node.port == port), None)
@@ -43,7 +43,7 @@ class ClusterNode(Node):
         self.id = id
         self.port = PORT + id - 1
         self.peer_links: dict[PeerTransport, None] = {}
-        super().__init__(site.world, {**settings, "node.id": id}, site.disk.beside(), self.port, f"node {id}")
+        super().__init__(site.world, {**settings, "node.id": id}, site.disk.for_another_process(), self.port, f"node {id}")
         site.nodes.append(self)
 
     def start(self) -> None:
@@ -67,7 +67,7 @@ class ClusterNode(Node):
         return stream
 
     def stall(self, duration_ns: int) -> None:
-        """SIGSTOP, and SIGCONT after a while: its locks stay its own."""
+        """SIGSTOP, and SIGCONT after a while; the process keeps its locks."""
         super().stall(duration_ns)
         self.loop.frozen_until = self.frozen_until
 
@@ -81,13 +81,13 @@ class ClusterNode(Node):
     def _lose_power(self) -> None:
         """All processes of the machine end at the same moment."""
         site = self.site
-        if site.dark:
+        if site.losing_power:
             return
-        site.dark = True
+        site.losing_power = True
         others = [node for node in site.nodes if node is not self and node.running]
         for node in others:
             node.loop.kill()
         site.disk.crash()
         for node in others:
             node._ended(True)
-        site.dark = False
+        site.losing_power = False

@@ -1,4 +1,4 @@
-"""What a seed draws for runs of several nodes. From streams of its own: other runs stay as they are."""
+"""Plans of runs of several nodes, drawn from streams of their own so that all other draws stay the same."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SAFETY_SECONDS: Final = (40, 60, 90)
 
 
 def nodes_of(seed: int) -> int:
-    """How many nodes a run has, as a rule."""
+    """The number of nodes of a run, unless the command line sets it."""
     random = Random(f"how many nodes {seed}")
     return random.choice((2, 3, 3, 4)) if random.random() < SHARE else 1
 
 
 def several(plan: Plan, nodes: int | None = None) -> Plan:
-    """The run with so many nodes, or as many as its seed draws."""
+    """The plan for `nodes` nodes. 0: two to four, as the seed draws; None: several in some runs."""
     wanted = nodes_of(plan.seed) if nodes is None else nodes
     if wanted == 1:
         return plan
@@ -39,7 +39,7 @@ def several(plan: Plan, nodes: int | None = None) -> Plan:
         varied_sessions=False,
         producers=random.choice((1, 1, 2)),
         faults=faults,
-        trouble=random.choice((2.0, 4.0)),
+        fault_rate=random.choice((2.0, 4.0)),
         leader_dies=plan.leader_dies if "leader_dies" in faults else 0.0,
         reset=random.choice((0.0005, 0.005)) if "reset" in faults else 0.0,
         stalled=random.choice((0.0005, 0.005)) if "stall" in faults else 0.0,

@@ -1,4 +1,4 @@
-"""A run of several nodes over one disk: nodes die, freeze, stay away and come back, and clients look for what moved."""
+"""A run of several nodes over one disk: nodes die, freeze, stay away and restart, and clients look up coordinators and leaders."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from simulator.world import MS, SECOND
 LOOKUP_NS: Final = 5 * SECOND
 FIND_COORDINATOR_VERSION: Final = 2
 METADATA_VERSION: Final = 8
-MISROUTED: Final = 0.03  # the probability that a client asks a node that it heard of long ago
-THE_COMMAND: Final = -1  # `node` of a request of `tenure node drain`
-PEER_STALL_NS: Final = 6 * SECOND  # a node waits five seconds for another one
+MISROUTED: Final = 0.03  # probability that a client uses a node without a lookup
+THE_COMMAND: Final = -1  # the sender of a request of `tenure node drain`
+PEER_STALL_NS: Final = 6 * SECOND  # a node waits five seconds for another node
 
 
 def new_run(plan: Plan, show: Callable[[str], object] | None = None) -> Run:
@@ -48,10 +48,10 @@ class ClusterRun(Run):
             self.one_owner.watch(node)
         return self.site.nodes
 
-    # Clients find what they talk to.
+    # Lookups of clients.
 
     def wire(self, name: str, address: str) -> Wire | None:
-        """To any node that accepts connections."""
+        """A connection to any node that serves."""
         serving = [node for node in self.nodes if node.serving]
         return self._wire_to(self.world.random.choice(serving), name, address) if serving else None
 
@@ -60,7 +60,7 @@ class ClusterRun(Run):
         return wire if wire.open else None
 
     def _moved_to(self, id: int, wire: Wire, name: str) -> Wire | None:
-        """Leave one node for another one."""
+        """Connect to another node instead."""
         address = wire.stream.address if wire.stream is not None else ""
         wire.close()
         node = next((node for node in self.site.nodes if node.id == id), None)
@@ -69,25 +69,25 @@ class ClusterRun(Run):
     def at_coordinator(self, wire: Wire, group: str) -> Generator[Any, Any, Wire | None]:
         if self.world.chance(MISROUTED):
             return wire
-        asked = wire.ask(FindCoordinatorRequest(group), FIND_COORDINATOR_VERSION, LOOKUP_NS)
-        yield asked
-        if asked.lost or asked.reply.error_code:
+        request = wire.send(FindCoordinatorRequest(group), FIND_COORDINATOR_VERSION, LOOKUP_NS)
+        yield request
+        if request.lost or request.reply.error_code:
             wire.close()
             return None
-        return self._moved_to(asked.reply.node_id, wire, wire.client_id)
+        return self._moved_to(request.reply.node_id, wire, wire.client_id)
 
     def at_leader(self, wire: Wire, client: str, topic: str, partition: int) -> Generator[Any, Any, Wire | None]:
         known = self._leaders.get((client, topic, partition))
         if known is not None and known.open:
             return known
-        asked = wire.ask(MetadataRequest([MetadataRequestTopic(name=topic)], False), METADATA_VERSION, LOOKUP_NS)
-        yield asked
-        if asked.lost or asked.reply.topics[0].error_code:
+        request = wire.send(MetadataRequest([MetadataRequestTopic(name=topic)], False), METADATA_VERSION, LOOKUP_NS)
+        yield request
+        if request.lost or request.reply.topics[0].error_code:
             return None
-        leaders = {each.partition_index: each.leader_id for each in asked.reply.topics[0].partitions}
-        if asked.sent > self.power_failed_at:
-            for each in asked.reply.topics[0].partitions:
-                self.epochs.named((topic, each.partition_index), each.leader_epoch, asked.sent)
+        leaders = {each.partition_index: each.leader_id for each in request.reply.topics[0].partitions}
+        if request.sent > self.power_failed_at:
+            for each in request.reply.topics[0].partitions:
+                self.epochs.named((topic, each.partition_index), each.leader_epoch, request.sent)
         leader = leaders.get(partition, -1)
         node = next((node for node in self.site.nodes if node.id == leader), None)
         led = self._wire_to(node, client, "10.1.1.1") if node is not None else None
@@ -95,7 +95,7 @@ class ClusterRun(Run):
             self._leaders[client, topic, partition] = led
         return led
 
-    def astray(self, code: int) -> bool:
+    def coordinator_moved(self, code: int) -> bool:
         return code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def lost_leader(self, client: str, topic: str, partition: int) -> None:
@@ -115,19 +115,19 @@ class ClusterRun(Run):
             super()._start_node(node)
 
     def _serves(self) -> bool:
-        return not self.one_owner.trouble(self.power_failed_at >= 0 and self.plan.flush != "always")
+        return not self.one_owner.problem(self.power_failed_at >= 0 and self.plan.flush != "always")
 
     def _topics_serve(self) -> bool:
-        return True  # where each log has exactly one owner
+        return True  # checked by `one_owner`
 
     def _why_not_serving(self) -> str:
-        return self.one_owner.trouble(self.power_failed_at >= 0 and self.plan.flush != "always")
+        return self.one_owner.problem(self.power_failed_at >= 0 and self.plan.flush != "always")
 
     def _coordinator_of(self, group: str) -> Node:
         return next((node for node in self.nodes if node.running and self.audits[node].serves(group)), self.node)
 
     def _know_logs(self) -> None:
-        """Topics are created while the run goes on."""
+        """Add the logs of topics created since."""
         for producer in self.producers:
             if producer.topic in self.created:
                 self.one_owner.add_logs(producer.topic, producer.partitions)
@@ -137,16 +137,16 @@ class ClusterRun(Run):
 
     def _audit(self) -> None:
         self._know_logs()
-        self.one_owner.look()
+        self.one_owner.check()
         super()._audit()
 
     def _live(self) -> None:
-        """Some nodes never come back, and no other is drained."""
+        """End some nodes for good, and undrain the others."""
         random = self.world.random
         gone = [node for node in self.nodes if self.world.chance(0.3)][: len(self.nodes) - 1]
         self._stays_away = set(gone)
         for node in gone:
-            self.world.say(f"{node.name} stays away", "node")
+            self.world.trace(f"{node.name} stays away", "node")
             node.crash(False)
         delays = self.site.peer_delays
         delays.stalled = delays.reset = delays.torn = 0.0
@@ -155,12 +155,12 @@ class ClusterRun(Run):
         self._know_logs()
         super()._live()
 
-    # Troubles.
+    # Faults.
 
-    def _trouble(self, kind: str) -> None:
+    def _inject(self, kind: str) -> None:
         running = [node for node in self.nodes if node.running]
         self.node = self.world.random.choice(running or list(self.nodes))
-        super()._trouble(kind)
+        super()._inject(kind)
 
     def _controller(self) -> None:
         for node in self.site.nodes:
@@ -176,7 +176,7 @@ class ClusterRun(Run):
             node.crash(False)
 
     def _away(self) -> None:
-        """A node dies and stays away for longer than sessions, or comes back at once."""
+        """A node dies, and restarts at once or after longer than a session."""
         node = self.node
         if node.running and not self._stays_away:
             self._fault(f"{node.name} dies and stays away")
@@ -185,12 +185,12 @@ class ClusterRun(Run):
             node.crash(False)
 
     def _come_back(self, node: Node) -> None:
-        if not self.calm:
+        if not self.faults_over:
             self._stays_away.discard(node)
             self._start_node(node)
 
     def _hop(self) -> None:
-        """Hand-overs there and back, and perhaps a crash in the middle of one."""
+        """Drain and undrain nodes in quick turns, perhaps with a crash in the middle."""
         for node in self.site.nodes:
             if self.world.chance(0.5):
                 at = self.world.between(0, 3 * SECOND)
@@ -207,12 +207,12 @@ class ClusterRun(Run):
         self.world.after(self.world.between(SECOND, 20 * SECOND), self._drain, node, False)
 
     def _drain(self, target: ClusterNode, drained: bool) -> None:
-        """`tenure node drain`, or `undrain`: any node is told, and tells the others."""
+        """`tenure node drain`, or `undrain`: a request to any node, which forwards it to the others."""
         serving = [node for node in self.site.nodes if node.serving]
-        if serving and (not self.calm or not drained):
+        if serving and (not self.faults_over or not drained):
             node = self.world.random.choice(serving)
             request = NodeRequest(Kind.DRAIN, THE_COMMAND, offset=int(drained), target=target.id)
             node.loop.post(node.broker.cluster.handle, None, request)
-            if self.calm and drained is False:
+            if self.faults_over and drained is False:
                 for other in serving:
                     other.loop.post(other.broker.cluster.members.drain, target.id, False)

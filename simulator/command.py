@@ -8,8 +8,9 @@ import math
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,7 +22,7 @@ from simulator.plan import Plan, draw
 from simulator.world import SECOND, Broken, format_time
 
 MILLION: Final = 1_000_000
-LINES_SHOWN: Final = 40  # of the trace before a broken promise
+LINES_SHOWN: Final = 40  # of the trace, at a broken promise
 
 
 class Outcome(NamedTuple):
@@ -36,7 +37,7 @@ class Outcome(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Of many runs: the events of each, and after how many seconds no more are begun."""
+    """Limits of many runs: the events of each, and the seconds after which no run is started."""
 
     events: int | None
     seconds: float
@@ -49,19 +50,19 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="the seed of one run, or the first of many (default 0)")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="run N seeds, one after the other")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes to share the seeds")
-    parser.add_argument("--nodes", type=int, metavar="N", help="so many nodes in each run; 0: several, as drawn (default: several in some runs)")
-    parser.add_argument("--events", type=int, default=0, metavar="N", help="go on with each seed until so many events were simulated")
-    parser.add_argument("--seconds", type=float, default=0, metavar="S", help="begin no more seeds after S seconds of real time")
-    parser.add_argument("--cpu-seconds", type=float, default=0, metavar="S", help="begin no more seeds after S seconds of CPU time")
-    parser.add_argument("--step", type=int, default=1, metavar="N", help="of the seeds, every Nth; from 4 on every 4th run is about policies")
+    parser.add_argument("--nodes", type=int, metavar="N", help="nodes in each run; 0: two to four, as drawn (default: several in some runs)")
+    parser.add_argument("--events", type=int, default=0, metavar="N", help="continue each run until it has simulated N events")
+    parser.add_argument("--seconds", type=float, default=0, metavar="S", help="start no run after S seconds of real time")
+    parser.add_argument("--cpu-seconds", type=float, default=0, metavar="S", help="start no run after S seconds of CPU time")
+    parser.add_argument("--step", type=int, default=1, metavar="N", help="run every Nth seed; from 4 on, every 4th seed is about policies")
     parser.add_argument("--also", type=Path, metavar="FILE", help="first run the seeds of this file: a seed a line, and a comment")
     parser.add_argument("--stop", action="store_true", help="stop at the first broken promise")
     parser.add_argument("--quiet", action="store_true", help="do not print the trace of a single seed")
-    parser.add_argument("--explain", action="store_true", help="where the seed breaks a promise, print the shortest story that leads to it")
+    parser.add_argument("--explain", action="store_true", help="if the seed breaks a promise, print the shortest story that leads to it")
     given = parser.parse_args(arguments)
     if min(given.seeds, given.jobs, given.step) < 1 or min(given.events, given.seconds, given.cpu_seconds) < 0:
         parser.error("numbers must be above 0")
-    warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of processes that were killed
+    warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of killed processes are never awaited
     gc.freeze()  # modules stay
     if given.explain:
         return explain(given.seed, given.events or None, given.nodes)
@@ -84,13 +85,13 @@ def simulate(seed: int, events: int | None = None, show: Callable[[str], object]
 
 
 def plan_for(seed: int, events: int | None, nodes: int | None = None) -> Plan:
-    """With a number of events the first phase lasts until these are reached."""
+    """The plan of a seed. `events`: the first phase lasts until so many events."""
     plan = several(draw(seed), nodes)
     return plan if events is None else plan.lasting(1 << 40)
 
 
 def simulate_plan(plan: Plan, events: int | None = None, show: Callable[[str], object] | None = None) -> Outcome:
-    gc.disable()  # a run collects what killed processes leave behind, and not whenever many objects were made
+    gc.disable()  # a run collects the garbage of killed processes itself
     began = time.process_time()
     run = new_run(plan, show)
     broken = ""
@@ -98,7 +99,7 @@ def simulate_plan(plan: Plan, events: int | None = None, show: Callable[[str], o
         run.run(events or 1 << 62)
     except Broken as error:
         broken = str(error)
-        run.world.say(f"BROKEN PROMISE: {error}", error.about)
+        run.world.trace(f"BROKEN PROMISE: {error}", error.about)
     world = run.world
     gc.collect()
     story = [str(line) for line in list(world.lines)[-LINES_SHOWN:]] if broken else []
@@ -112,7 +113,7 @@ def run_many(seeds: Sequence[int], jobs: int, limits: Limits, stop: bool, nodes:
     outcomes: list[Outcome] = []
     with ProcessPoolExecutor(jobs) as pool:
         waiting = iter(seeds)
-        running = {pool.submit(simulate, seed, limits.events, None, nodes) for seed in take(waiting, 2 * jobs)}
+        running = {pool.submit(simulate, seed, limits.events, None, nodes) for seed in islice(waiting, 2 * jobs)}
         simulated, cpu_seconds = 0, 0.0
         while running:
             done = next(as_completed(running))
@@ -132,7 +133,7 @@ def run_many(seeds: Sequence[int], jobs: int, limits: Limits, stop: bool, nodes:
                         process.kill()
                     break
             if time.monotonic() < until and cpu_seconds < limits.cpu_seconds:
-                running |= {pool.submit(simulate, seed, limits.events, None, nodes) for seed in take(waiting, 1)}
+                running |= {pool.submit(simulate, seed, limits.events, None, nodes) for seed in islice(waiting, 1)}
     print_summary(sorted(outcomes))
     seconds = time.monotonic() - began
     print(f"{seconds:.0f} s on the clock with {jobs} processes: {simulated / seconds / jobs:.0f} events/s each")
@@ -141,10 +142,6 @@ def run_many(seeds: Sequence[int], jobs: int, limits: Limits, stop: bool, nodes:
 
 def read_seeds(path: Path) -> list[int]:
     return [int(line.split()[0]) for line in path.read_text().splitlines() if line.strip() and not line.startswith("#")]
-
-
-def take(seeds: Iterator[int], count: int) -> list[int]:
-    return [seed for _, seed in zip(range(count), seeds, strict=False)]
 
 
 def print_summary(outcomes: list[Outcome]) -> None:
@@ -166,5 +163,5 @@ def print_summary(outcomes: list[Outcome]) -> None:
     for outcome in broken:
         print(f"seed {outcome.seed}: {outcome.broken}")
     if broken:
-        print(f"python -m simulator --seed {broken[0].seed} --explain    tells the story of the first", file=sys.stderr)
+        print(f"python -m simulator --seed {broken[0].seed} --explain    prints the story of the first", file=sys.stderr)
 

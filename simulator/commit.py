@@ -1,4 +1,4 @@
-"""Offsets of a member: its OffsetCommit, which within a generation differs from the one before it in its offsets only, and OffsetFetch."""
+"""OffsetCommit and OffsetFetch of a member. Within a generation its commits differ only in their offsets, so they are encoded once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 
-# A commit answered so has no effect; any other error leaves that open.
+# A commit refused with one of these has no effect; any other error leaves that open.
 REFUSING: Final = (
     ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -44,14 +44,14 @@ class Commit:
         self._accepted: Any = None  # the last reply without an error
 
     def encode(self, values: list[int]) -> bytes:
-        """The request with these offsets, one for each place."""
+        """The request with these offsets, in the order of `places`."""
         body = self._body
         for at, value in zip(self._at, values, strict=True):
             _OFFSET.pack_into(body, at, value)
         return bytes(body)
 
     def codes(self, reply: Any) -> list[int] | None:
-        """The error of each place; None: there is no error."""
+        """The error code of each place; None: no errors."""
         if reply is self._accepted:
             return None
         answered = {(topic.name, each.partition_index): each.error_code for topic in reply.topics for each in topic.partitions}
@@ -62,7 +62,7 @@ class Commit:
         return None
 
 
-def ask_offsets(group: str, owned: list[tuple[str, int]], version: int) -> OffsetFetchRequest:
+def offset_fetch_request(group: str, owned: list[tuple[str, int]], version: int) -> OffsetFetchRequest:
     by_topic: dict[str, list[int]] = {}
     for topic, number in owned:
         by_topic.setdefault(topic, []).append(number)

@@ -1,9 +1,9 @@
-"""A Disk in memory that fails like a real one: at a crash everything unsynced may vanish, in part or whole.
+"""A Disk in memory that fails as real disks do: a power failure may lose everything unsynced, in part or whole.
 
-What a program reads is the cache. What a crash leaves is what was synced, and of what was not a prefix of the writes, the
-last one torn at any byte; names made, renamed or removed since their folder was synced likewise. Planted: a sync that
-fails (its data may be lost for good although it can still be read), a full disk, reading errors, a read-only disk, and a
-crash at the n-th change. Tests of the storage use it too.
+Programs read the cache. A power failure leaves what was synced, and of the later writes a prefix, the last of them torn at any byte;
+the same holds for names created, renamed or removed since their folder was synced. Faults to plant: a sync that fails (its data may be
+lost for good although it can still be read), a full disk, read errors, wrong bytes, a read-only disk, and a crash at the n-th change.
+Tests of the storage use it too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from storage.disk import SharedDisk
 
 
 class Crashed(BaseException):
-    """The process dies here, or the power fails; only a test or the simulator may catch it."""
+    """The process dies at this change, or the power fails. Only a test or the simulator may catch it."""
 
 
 NAME_MAX = 255  # of most file systems
@@ -36,20 +36,20 @@ class Content:
         self.cached = bytearray()
         self.durable = bytearray()
         self.pending: list[tuple[int, bytes | None]] = []  # (position, data) or (size, None) for a cut
-        self.mapped = False  # in memory: its pages are written each by itself, in any order
+        self.mapped = False  # into memory: the system writes each page on its own, in any order
 
     def change(self, at: int, data: bytes | None) -> None:
         apply(self.cached, at, data)
         self.pending.append((at, data))
 
     def sync(self) -> None:
-        """Make pending changes durable; changes given up by a failed sync stay lost."""
+        """Make pending changes durable; changes that a failed sync dropped stay lost."""
         for at, data in self.pending:
             apply(self.durable, at, data)
         self.pending.clear()
 
-    def give_up(self) -> None:
-        """Lose pending writes for good; the file size is metadata and survives."""
+    def drop_pending_writes(self) -> None:
+        """Lose pending writes for good; truncations are metadata and survive."""
         self.pending = [(at, data) for at, data in self.pending if data is None]
 
     def crash(self, random: Random) -> None:
@@ -67,7 +67,7 @@ class Content:
         self.pending.clear()
 
     def _lose_pages(self, random: Random) -> None:
-        """Of each page, what it was at some moment since it was synced."""
+        """Leave of each page its content at some moment since it was synced."""
         pages: dict[int, list[tuple[int, bytes]]] = {}
         for at, data in self.pending:
             if data is not None:
@@ -153,7 +153,7 @@ class SimFile:
     def write(self, at: int, data: bytes | bytearray) -> None:
         self._check()
         disk = self._disk
-        if disk.crash_at == 0 and disk.stays_down and not disk.down:  # some of it may be written
+        if disk.crash_at == 0 and disk.stays_down and not disk.down:  # the write is torn
             self._content.change(at, bytes(data[: disk.random.randint(0, len(data))]))
         disk.step(self._path)
         if disk.recording:
@@ -188,10 +188,10 @@ class SimFile:
         if self._disk.fail_syncs and self._disk.fails_in in self._path:
             self._disk.fail_syncs -= 1
             if self._disk.stays_down and not self._disk.crash_at:
-                self._disk.crash_at = 1  # nothing helps a process that is killed before it has learned of the failure
+                self._disk.crash_at = 1  # no process can handle a failure that it was killed before learning of
             self._disk.sync_failed(self._path)
             if self._disk.failed_sync_loses:
-                self._content.give_up()
+                self._content.drop_pending_writes()
             raise system_error(errno.EIO)
         self._content.sync()
 
@@ -240,7 +240,7 @@ class SimByteLocks:
 
 
 class SimSharedBytes:
-    """Memory: what it reads and writes never fails, and a process may die between any two writes."""
+    """Mapped memory: reads and writes never fail, and a process may die between any two writes."""
 
     def __init__(self, disk: SimDisk, path: str, size: int) -> None:
         self._disk = disk
@@ -277,57 +277,57 @@ class SimSharedBytes:
 
 
 class SimDisk:
-    """Paths begin with "/"; the root is there. Attributes plant faults."""
+    """Paths begin with "/"; the root exists. Attributes plant faults."""
 
-    def __init__(self, random: Random | None = None, beside: SimDisk | None = None) -> None:
-        """`beside`: the disk of another process, with the same files."""
+    def __init__(self, random: Random | None = None, shared: SimDisk | None = None) -> None:
+        """`shared`: the disk of another process, with the same files."""
         self.random = random or Random(0)
-        self.root: Folder = Folder() if beside is None else beside.root
-        self.life: int = 0  # a crash ends it, and with it every open file
+        self.root: Folder = Folder() if shared is None else shared.root
+        self.life: int = 0  # of the process; the next one cannot use its open files
         self.opened: int = 0
         self.room: int | None = None  # bytes that may still be written before the disk is full
-        self.fail_writes = 0  # so many next writes fail halfway
+        self.fail_writes = 0  # the number of next writes that fail halfway
         self.fail_syncs = 0
-        self.fails_in = ""  # only syncs of paths that contain it fail
+        self.fails_in = ""  # only syncs of paths that contain this fail
         self.fail_folder_syncs = 0
         self.fail_truncates = 0
         self.failed_sync_loses = True
-        self.sync_failed: Callable[[str], object] = lambda path: None  # called before a planted failure of `sync` is raised
+        self.sync_failed: Callable[[str], object] = lambda path: None  # called before a planted sync failure is raised
         self.unreadable = ""  # reads of paths that contain this fail
         self.corrupts = ""  # writes to paths that contain this store a wrong last byte
         self.read_only = False
-        self.byte_locked: Callable[[int], object] = lambda at: None  # called after this process locked a byte
-        self.byte_unlocked: Callable[[int], object] = lambda at: None  # called before it unlocks one
+        self.byte_locked: Callable[[int], object] = lambda at: None  # called after this process has locked a byte
+        self.byte_unlocked: Callable[[int], object] = lambda at: None  # called before this process unlocks a byte
         self.changing: Callable[[str], object] = lambda path: None  # called before each change
         self.crash_at = -1  # crash before this many more changes
         self.refuse_at = -1  # after this many more changes, every change fails
         self.stays_down = False  # after a planted crash nothing changes until `crash` or `kill`
         self.down = False
-        self.recording = True  # `changes`, `reads` and `writes` are kept
+        self.recording = True  # collect `changes`, `reads` and `writes`
         self.syncs = 0
         self.time = 0  # modification time of every file
-        self.changes: list[str] = []  # paths, as they were changed
-        self.reads: list[tuple[str, int]] = []  # of files, with the size that was asked for
-        self.writes: list[int] = []  # sizes
+        self.changes: list[str] = []  # the path of each change
+        self.reads: list[tuple[str, int]] = []  # path and requested size of each read
+        self.writes: list[int] = []  # the size of each write
         self.locks: dict[str, str] = {}  # of this process, with their holders
-        self._processes: list[SimDisk] = [] if beside is None else beside._processes
+        self._processes: list[SimDisk] = [] if shared is None else shared._processes
         self._processes.append(self)
-        self.byte_owners: dict[tuple[str, int], SimDisk] = {} if beside is None else beside.byte_owners
+        self.byte_owners: dict[tuple[str, int], SimDisk] = {} if shared is None else shared.byte_owners
 
-    def beside(self) -> SimDisk:
-        """The same files, as another process has them: with open files, locks and planted faults apart."""
+    def for_another_process(self) -> SimDisk:
+        """The same files for another process, with its own open files, locks and planted faults."""
         return SimDisk(self.random, self)
 
     # Faults
 
     def crash(self) -> None:
-        """Lose and restore power, for all processes; planted faults are cleared."""
+        """Lose and restore power, for all processes; clear planted faults."""
         for process in self._processes:
             process.kill()
         self.root.crash(self.random)
 
     def kill(self) -> None:
-        """End the process that uses the disk; what it wrote stays. Planted faults are cleared."""
+        """End the process that uses the disk; its writes stay in the cache. Clear planted faults."""
         self.life += 1
         self.down = False
         self.opened = 0
@@ -337,7 +337,7 @@ class SimDisk:
         self.drop_bytes()
 
     def drop_bytes(self, path: str = "") -> None:
-        """Drop this process's locks on bytes, of one file or of all."""
+        """Drop this process's byte locks, of one file or of all."""
         for key in [key for key, owner in self.byte_owners.items() if owner is self and path in ("", key[0])]:
             del self.byte_owners[key]
 
@@ -360,7 +360,7 @@ class SimDisk:
             self.changes.append(path)
 
     def room_for(self, content: Content, at: int, size: int) -> int:
-        """How many of `size` bytes fit; overwriting takes no room."""
+        """The number of bytes that fit; overwriting needs no room."""
         if self.room is None:
             return size
         new = max(0, at + size - max(at, len(content.cached)))
@@ -454,7 +454,7 @@ class SimDisk:
             raise system_error(errno.ENOENT)
         if folder == new_folder:
             self.folder(folder).change(remove=name, put=new_name, what=content)
-        else:  # one change in the file system's journal: a crash may leave both names, and never neither
+        else:  # one change in the file system's journal: a crash may leave both names, but never none
             self.folder(new_folder).change(put=new_name, what=content)
             self.folder(new_folder).durable[new_name] = content
             self.folder(folder).change(remove=name)
@@ -503,14 +503,14 @@ class SimDisk:
 
 
 class NothingSurvives(Random):
-    """The worst chance: a crash leaves nothing of what was not synced."""
+    """The worst case: a power failure leaves nothing unsynced."""
 
     def randint(self, a: int, b: int) -> int:
         return a
 
 
 def data_disk(random: Random | int = 0) -> SimDisk:
-    """A disk with an empty folder /data; `random`, or its seed, chooses what a crash leaves."""
+    """A disk with an empty folder /data; `random`, or its seed, decides what a power failure leaves."""
     disk = SimDisk(random if isinstance(random, Random) else Random(random))
     disk.make_folder("/data")
     return disk

@@ -1,4 +1,4 @@
-"""What is promised of offsets that expire, as a check of the coordinator's memory between two looks at it."""
+"""The promise about expiry of offsets, as a comparison of the coordinator's memory at two moments."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Expiry:
     """Offsets of topics that members consume stay; those of an empty group stay for the retention time after its last member."""
 
     def __init__(self, retention_ms: int, administered: bool) -> None:
-        """`administered`: an administrator deletes groups, and offsets of empty ones."""
+        """`administered`: an administrator deletes groups, and offsets of empty groups."""
         self._retention_ms = retention_ms
         self._administered = administered
-        self._seen: dict[int, dict[str, _Seen]] = {}  # of each partition its groups
+        self._seen: dict[int, dict[str, _Seen]] = {}  # partition -> its groups at the last check
 
-    def look(self, partition: int, groups: Mapping[str, Any], wall: int) -> None:
+    def check(self, partition: int, groups: Mapping[str, Any], wall: int) -> None:
         before = self._seen.get(partition, {})
         self._seen[partition] = {id: _Seen(group, group.version, offsets_of(group)) for id, group in groups.items()}
         for id, seen in before.items():
@@ -40,12 +40,12 @@ class Expiry:
             group, place = seen.group, gone[0]
             unchanged = now is not None and now.version is seen.version
             if unchanged and group.state is STABLE and group.protocol_type == CONSUMER and group.subscribes_to(place[0]):
-                raise Broken(PROMISE, f"the offset of {place} is gone, and members of {id} consume the topic", id)
+                raise Broken(PROMISE, f"the offset of {place} expired, although members of {id} consume the topic", id)
             if group.state is EMPTY and not self._administered and (unchanged or now is None):
                 empty_since = group.state_ms if group.protocol_type is not None else -1
                 since = empty_since if empty_since >= 0 else read_offset(seen.offsets[place]).commit_ms
                 if wall - since < self._retention_ms:
-                    raise Broken(PROMISE, f"the offset of {place} of {id} is gone, {wall - since} ms after the group became empty", id)
+                    raise Broken(PROMISE, f"the offset of {place} of {id} expired {wall - since} ms after the group became empty", id)
 
     def forget(self) -> None:
         self._seen.clear()

@@ -1,7 +1,7 @@
 """`--explain`: the shortest story that leads to a broken promise.
 
-The run is repeated with less and less: without each kind of fault, without each group, without producers, while the same promise is
-still broken. What is left is told from the moment from which on it concerns the group or partition of the promise.
+The run is repeated with a smaller plan, without each kind of fault, each group, and producers in turn, as long as the same promise is
+broken. The trace of the smallest run, with the requests of the clients of the concerned group, is the story.
 """
 
 from __future__ import annotations
@@ -12,68 +12,68 @@ from typing import Final
 
 from simulator.cluster_run import new_run
 from simulator.plan import Plan
-from simulator.tell import tell
+from simulator.story import print_story
 from simulator.world import SECOND, Broken, World
 
-PATIENCE_NS: Final = 60 * SECOND  # of smaller runs, which may take longer to break the promise
+EXTRA_NS: Final = 60 * SECOND  # a smaller run may take longer to break the promise
 
 
 def explain(seed: int, events: int | None, nodes: int | None = None) -> int:
     from simulator.command import plan_for
 
     plan = plan_for(seed, events, nodes)
-    found = broken_by(plan, events)
-    if found is None:
+    first = broken_by(plan, events)
+    if first is None:
         print(f"seed {seed} keeps every promise")
         return 0
-    broken, world = found
+    broken, world = first
     print(f"seed {seed} breaks a promise after {world.events} events: {broken}")
     tries = 1
     smaller = True
     while smaller:
         smaller = False
-        limit = 2 * world.now + PATIENCE_NS
+        limit = 2 * world.now + EXTRA_NS
         for less in reductions(plan, broken.about):
             tries += 1
-            again = broken_by(less, events, limit=limit)
-            if again is not None and again[0].promise == broken.promise:
-                plan, (broken, world) = less, again
+            outcome = broken_by(less, events, limit=limit)
+            if outcome is not None and outcome[0].promise == broken.promise:
+                plan, (broken, world) = less, outcome
                 smaller = True
                 break
-    print(f"the same promise is broken by less ({tries} runs tried):")
+    print(f"\nThe smallest run that breaks it too ({tries} runs tried):")
     for text in plan.lines():
         print(f"  {text}")
     print()
-    _, world = broken_by(plan, events, told=broken.about) or (broken, world)
-    tell(world, broken)
+    _, world = broken_by(plan, events, traced_group=broken.about) or (broken, world)
+    print_story(world, broken)
     return 1
 
 
-class GaveUp(Exception):
-    """A smaller run goes on for too long."""
+class TookTooLong(Exception):
+    """A smaller run has not broken the promise within its limit."""
 
 
-def give_up() -> None:
-    raise GaveUp
+def stop_run() -> None:
+    raise TookTooLong
 
 
-def broken_by(plan: Plan, events: int | None, *, told: str = "", limit: int = 0) -> tuple[Broken, World] | None:
-    """`told`: the group whose requests are told. `limit`: how long a run may last, in virtual time."""
+def broken_by(plan: Plan, events: int | None, *, traced_group: str = "", limit: int = 0) -> tuple[Broken, World] | None:
+    """The promise that the run breaks, or None. `limit`: the longest time of the run, in virtual nanoseconds; 0: none."""
     run = new_run(plan)
-    run.world.told = told
+    run.world.traced_group = traced_group
     if limit:
-        run.world.at(limit, give_up)
+        run.world.at(limit, stop_run)
     try:
         run.run(events or 1 << 62)
     except Broken as broken:
         return broken, run.world
-    except GaveUp:
+    except TookTooLong:
         return None
     return None
 
 
 def reductions(plan: Plan, about: str = "") -> Iterator[Plan]:
-    """Smaller plans, each without one thing. `about`: a group that is probably enough."""
+    """Smaller plans, each with one reduction. `about`: the group of the broken promise, tried first alone."""
     only = tuple(group for group in plan.groups if group.name == about)
     if len(plan.groups) > 1:
         if only:

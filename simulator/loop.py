@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Handle:
-    """Of a callback that is due; `cancel` before it runs prevents it."""
+    """A scheduled callback; `cancel` prevents it until it runs."""
 
     __slots__ = ("arguments", "call")
 
@@ -49,32 +49,32 @@ class TimerHandle:
 
 
 class SimLoop:
-    """One pass: the input that has arrived, then the callbacks that were scheduled before the pass. A pass takes time."""
+    """Each pass runs the input that has arrived, then the callbacks scheduled before the pass. A pass takes virtual time."""
 
     connect: Callable[[Callable[[], Any], str, int], Coroutine[Any, Any, Any]]  # to another process on this machine
 
     def __init__(self, world: World, disk: SimDisk, crashed: Callable[[], None]) -> None:
-        """`crashed`: called when the process dies in the middle of a callback, which a task may have kept to itself."""
+        """`crashed`: called when the process dies in a callback; a task may have swallowed the exception."""
         self._world = world
         self._disk = disk
         self._crashed = crashed
         self._input: deque[Handle] = deque()
         self._ready: deque[Handle] = deque()
-        self._free_at = 0  # when the pass that runs now, or ran last, is over
+        self._free_at = 0  # the end of the current or last pass
         self._awaits_pass = False
         self._readers: dict[int, Handle] = {}
-        self.pass_ns = 3_000  # the least a pass takes
+        self.pass_ns = 3_000  # the shortest pass
         self.dead = False
         self.name = ""  # in lines of the log, where there are several nodes
-        self.stall_ns = 0  # added to the next pass: something keeps the process from running
-        self.spent_ns = 0  # of this pass, by reading the clock
-        self.frozen_until = 0  # of a process with threads: they stand still too
+        self.stall_ns = 0  # added to the next pass: the process is frozen
+        self.spent_ns = 0  # in this pass, by reading the clock
+        self.frozen_until = 0  # the threads of the process are frozen too
         self.problems: list[str] = []  # exceptions that reached the loop
 
     # Called by the simulation.
 
     def post(self, call: Callable[..., object], *arguments: Any) -> Handle:
-        """Input: run it in the next pass that begins from now on."""
+        """Run the callback as input of the next pass."""
         handle = Handle(call, arguments)
         self._input.append(handle)
         if not self._awaits_pass:
@@ -82,7 +82,7 @@ class SimLoop:
         return handle
 
     def readable(self, descriptor: int) -> None:
-        """There is something to read, in level-triggered fashion."""
+        """Call the reader of the descriptor: it has data."""
         reader = self._readers.get(descriptor)
         if reader is not None and reader.call is not None:
             self.post(reader.call, *reader.arguments)
@@ -93,7 +93,7 @@ class SimLoop:
         world.at(max(world.now, self._free_at), self._run)
 
     def _run(self) -> None:
-        """Run passes until there is nothing to do before the world's next event."""
+        """Run passes until no callback is due before the world's next event."""
         world = self._world
         self._awaits_pass = False
         if self.dead:

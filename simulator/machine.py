@@ -1,4 +1,4 @@
-"""The machine of one simulated broker: its clocks, disk, threads and child processes, all driven by the world."""
+"""The machine of a simulated broker: clocks, disk, threads and child processes, all driven by the world."""
 
 from __future__ import annotations
 
@@ -24,22 +24,21 @@ from simulator.world import MS, SECOND, World
 from storage import DamagedLog
 from storage.cleaner import Report, job_of, report_line
 
-CLOCK_READ_NS = 50  # what reading the clock takes
-SLICE_READ_NS = 200_000  # what a step takes between two readings of a clock that bounds slices
+SLICE_READ_NS = 200_000  # the duration of a step between two readings of the clock that bounds slices
 
 
 class DiskSpeed:
-    """How long a job of a worker thread takes, in nanoseconds."""
+    """The durations of jobs of worker threads, in nanoseconds."""
 
     def __init__(self) -> None:
         self.low = MS // 20
         self.high = 2 * MS
-        self.slow = 0.0  # the probability of up to `slow_ns`
+        self.slow = 0.0  # probability that a job takes up to `slow_ns`
         self.slow_ns = 0
 
 
 class SimWorkers(Workers):
-    """Threads whose jobs happen at one moment within the time they take."""
+    """Threads whose jobs have their effect at one moment within their duration."""
 
     def __init__(self, world: World, loop: SimLoop, speed: DiskSpeed, crashed: Callable[[], None], count: int) -> None:
         self._world = world
@@ -92,7 +91,7 @@ class SimWorkers(Workers):
 
 
 class NoGarbage:
-    """Collection of garbage has no effect that anybody could see, and costs time."""
+    """Garbage collection has no visible effect, and costs time."""
 
     def enable(self) -> None: ...
 
@@ -108,7 +107,7 @@ class NoGarbage:
 
 
 class SimBatchChecker:
-    """Checks batches in the same process, after a while."""
+    """Checks batches in the same process, after a delay."""
 
     def __init__(self, world: World, loop: SimLoop) -> None:
         self._world = world
@@ -128,9 +127,9 @@ class SimBatchChecker:
 
 
 class SimMachine:
-    """One life of a process on a machine. Wall clocks may be wrong; the monotonic clock counts from the machine's start."""
+    """The machine as one process sees it. Wall clocks may be wrong; the monotonic clock counts from the machine's start."""
 
-    census: Census  # of the nodes on this machine, where there are several
+    census: Census  # of several nodes on this machine
 
     def __init__(self, world: World, disk: SimDisk, loop: SimLoop, speed: DiskSpeed, wall_offset_ns: int, crashed: Callable[[], None]) -> None:
         self.world = world

@@ -1,4 +1,4 @@
-"""Connections between clients and a broker: two byte streams with delays, which stall, tear and reset as networks do."""
+"""Connections between clients and a broker: two byte streams with delays that stall, arrive in parts and break."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ PORT = 9092
 
 
 class Delays:
-    """How long bytes are on their way, in nanoseconds, and what goes wrong with them."""
+    """How long bytes are in flight, in nanoseconds, and the faults of the network."""
 
     def __init__(self) -> None:
         self.low = MS // 10
         self.high = MS
-        self.torn = 0.0  # the probability that a chunk arrives in two parts
-        self.stalled = 0.0  # that a chunk keeps its stream waiting for up to `stall_ns`
+        self.torn = 0.0  # probability that a chunk arrives in two parts
+        self.stalled = 0.0  # probability that a chunk delays its stream by up to `stall_ns`
         self.stall_ns = 0
-        self.reset = 0.0  # that the connection breaks instead of taking a chunk
+        self.reset = 0.0  # probability that the connection breaks instead of accepting a chunk
 
 
 class ListeningSocket:
@@ -82,11 +82,11 @@ class ServerTransport:
         self._closing = False
         self._high = 1 << 16
         self._low = 1 << 14
-        self.unread = 0  # bytes that the client has not taken yet
+        self.unread = 0  # bytes that the client has not read yet
         self._full = False
         self.lost = False
 
-    # What the broker calls.
+    # Called by the broker.
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._high = high if high is not None else 1 << 16
@@ -138,14 +138,14 @@ class ServerTransport:
         self.protocol.connection_lost(None)
         self._stream.settle()
 
-    # What the network calls, in the broker's loop.
+    # Called by the network, in the broker's loop.
 
     def deliver(self) -> None:
         while self.arrived and self._reading and not self._closing:
             self.protocol.data_received(self.arrived.popleft())
 
-    def taken(self, size: int) -> None:
-        """The client has read some of what was written."""
+    def client_read(self, size: int) -> None:
+        """The client has read so many bytes."""
         self.unread -= size
         if self._full and self.unread <= self._low:
             self._stream.node.loop.post(self._resume)
@@ -156,7 +156,7 @@ class ServerTransport:
             self.protocol.resume_writing()
 
     def ended(self) -> None:
-        """The client's end is closed, or the connection broke."""
+        """The client has closed the connection, or it broke."""
         if not self._closing:
             self._closing = True
             self._lost()
@@ -180,17 +180,17 @@ class Stream:
         self._to_server: deque[bytes] = deque()
         self._to_client: deque[bytes] = deque()
         self.early: list[bytes] = []  # arrived before the connection was accepted
-        self.settled: Callable[[], None] | None = None  # called when the broker can no longer handle anything sent here
+        self.on_settled: Callable[[], None] | None = None  # called when the broker can no longer handle a request of this connection
         self.client_reads = True
 
     @property
     def busy_until(self) -> int:
-        """When the last chunk arrived, or will."""
+        """When the last chunk of either direction arrives or arrived."""
         return max(self._server_at, self._client_at)
 
     @property
     def arrives_at(self) -> int:
-        """When the last chunk that was sent reaches the broker, or reached it."""
+        """When the client's last chunk reaches the broker, or reached it."""
         return self._server_at
 
     def _arrival(self, after: int) -> int:
@@ -234,7 +234,7 @@ class Stream:
             self.early.append(data)
 
     def close(self) -> None:
-        """The client goes; what it sent still arrives."""
+        """The client closes the connection; the bytes that it sent still arrive."""
         if not self.broken:
             self.broken = True
             self._to_client.clear()
@@ -261,16 +261,16 @@ class Stream:
             return
         data = self._to_client.popleft()
         if self.transport is not None and self.node.life == self._life:
-            self.transport.taken(len(data))
+            self.transport.client_read(len(data))
         self._received(data)
 
     def closed_by_broker(self) -> None:
-        """What it wrote before still arrives."""
+        """The bytes that the broker wrote before still arrive."""
         if not self.broken:
             self._world.at(max(self._client_at, self._world.now) + self._delays.low, self._end_client)
 
     def reset(self) -> None:
-        """Both ends lose the connection, and what is on its way is lost."""
+        """Both ends lose the connection and all bytes in flight."""
         if self.broken:
             return
         self.broken = True
@@ -293,16 +293,16 @@ class Stream:
             self.node.loop.post(self.transport.ended)
 
     def broker_died(self) -> None:
-        """What it wrote before still arrives."""
+        """The bytes that the broker wrote before still arrive."""
         self._to_server.clear()
         self.settle()
         if not self.broken:
             self._world.at(max(self._client_at, self._world.now) + self._delays.low, self._end_client)
 
     def settle(self) -> None:
-        if self.settled is not None:
-            settled, self.settled = self.settled, None
-            settled()
+        if self.on_settled is not None:
+            on_settled, self.on_settled = self.on_settled, None
+            on_settled()
 
 
 class Network:

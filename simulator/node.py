@@ -1,4 +1,4 @@
-"""One broker: its processes, one after the other, over one disk."""
+"""One broker: a sequence of processes over one disk."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NoteObserver = Callable[["Node", GroupJournal, Note], None]
 
 
 class SimServer(Server):
-    """A Server that announces to the simulation where it listens."""
+    """A Server that reports to the simulation when it listens."""
 
     announced: Callable[[], None]
 
@@ -39,14 +39,14 @@ class SimServer(Server):
 
 
 class LogLines:
-    """Takes the place of the broker's standard error."""
+    """Adds the broker's log lines to the trace."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def write(self, line: bytes) -> None:
         loop: Any = events._get_running_loop()
-        self._world.say(f"log: {loop.name if loop is not None else ''}{line.decode()}")
+        self._world.trace(f"log: {loop.name if loop is not None else ''}{line.decode()}")
 
 
 def render(level: str, line: dict[str, Any]) -> bytes:
@@ -59,7 +59,7 @@ class Node:
     def __init__(
         self, world: World, settings: Mapping[str, object], disk: SimDisk | None = None, port: int = PORT, name: str = "node"
     ) -> None:
-        """`disk`: of another node that has ended, or with the files of other nodes."""
+        """`disk`: of an earlier node, or shared with other nodes."""
         self.world = world
         self.name = name
         self.disk = disk or SimDisk(world.random)
@@ -76,15 +76,15 @@ class Node:
         self.wall_offset_ns = EPOCH_NS
         self.cleaner_dies = 0.0
         self.pass_ns = 3_000
-        # In a run of minutes logs do not grow to what a broker keeps for hours.
+        # Logs do not grow in minutes to the sizes at which a broker cleans them.
         self.dirty_bytes_min = 10_000
         self.turn_bytes_max = 30_000
         self.streams: dict[Stream, None] = {}
         self.observers: list[NoteObserver] = []
-        self.ended: list[Callable[[Node, bool], None]] = []  # called after a process ended: whether the power failed
-        self.power_fails = False  # at the crash that is planted in the disk
+        self.ended: list[Callable[[Node, bool], None]] = []  # called after a process has ended; True: the power failed
+        self.power_fails = False  # whether the crash planted in the disk is a power failure
         self.frozen_until = 0
-        self.troubled_at = 0  # when something last went wrong with the process, its disk or its clock
+        self.disturbed_at = 0  # the last fault of the process, its disk or its clock
         self.failed_starts = 0
         self.config: Config = load_config(
             listen=[f"127.0.0.1:{port}"], data=["/data"], settings=[f"{name}={value}" for name, value in settings.items()], environ={}
@@ -107,7 +107,7 @@ class Node:
         assert not self.running
         self.life += 1
         self.running, self.serving = True, False
-        self.troubled_at = self.world.now
+        self.disturbed_at = self.world.now
         self.loop = SimLoop(self.world, self.disk, self.died)
         self.loop.pass_ns = self.pass_ns
         self.machine = self._new_machine()
@@ -126,14 +126,14 @@ class Node:
         try:
             await server.serve()
         except StartError as error:
-            self.world.say(f"{self.name}: ends: {error}", "node")
+            self.world.trace(f"{self.name}: ends: {error}", "node")
             self.failed_starts += 1
         self._ended(False)
 
     def _announced(self) -> None:
         self.serving = True
         self.failed_starts = 0
-        self.world.say(f"{self.name}: life {self.life} listens", "node")
+        self.world.trace(f"{self.name}: life {self.life} listens", "node")
         self.broker.notes.observers.append(self._observe)
         cleaning = self.broker.cleaning
         cleaning.rules = replace(cleaning.rules, dirty_bytes_min=self.dirty_bytes_min)
@@ -146,24 +146,24 @@ class Node:
         except Broken as broken:  # the broker would contain it
             self.world.broken = self.world.broken or broken
 
-    # How a process ends.
+    # Ends of a process.
 
     def stop(self) -> None:
-        """In order."""
+        """Stop in order, as after SIGTERM."""
         if self.running and self.server is not None:
-            self.troubled_at = self.world.now
+            self.disturbed_at = self.world.now
             server = self.server
             self.loop.post(server.stop, {"signal": "SIGTERM"})
 
     def died(self) -> None:
-        """A crash that was planted in the disk has come."""
+        """The disk has reached its planted crash."""
         if self.running:
             self.crash(self.power_fails)
 
     def crash(self, power_fails: bool) -> None:
-        """End the process where it stands, by kill -9 or a power failure."""
+        """End the process at once, by kill -9 or a power failure."""
         if self.running:
-            self.world.say(f"{self.name}: {'the power fails' if power_fails else 'kill -9'}", "node")
+            self.world.trace(f"{self.name}: {'the power fails' if power_fails else 'kill -9'}", "node")
             self.world.count("power failure" if power_fails else "kill -9", 1)
             self._ended(power_fails)
 
@@ -174,7 +174,7 @@ class Node:
         else:
             self.disk.kill()
         self.running = self.serving = False
-        self.troubled_at = self.world.now
+        self.disturbed_at = self.world.now
         if self.machine is not None and self.machine.listening is not None:
             self.machine.listening.close()
         for stream in list(self.streams):
@@ -186,20 +186,18 @@ class Node:
     def _lose_power(self) -> None:
         self.disk.crash()
 
-    # What must never be.
-
     def check(self) -> None:
-        """No exception reached the containment or the loop."""
+        """Raise Broken if an exception has reached the containment or the loop."""
         if DEFECTS.count != self._defects:
             raise Broken("no defect", DEFECTS.last)
         if self.loop.problems:
             raise Broken("no defect", self.loop.problems[0])
 
     def stall(self, duration_ns: int) -> None:
-        """Keep the process from running."""
+        """Freeze the process."""
         self.loop.stall_ns += duration_ns
         self.frozen_until = max(self.frozen_until, self.world.now) + duration_ns
-        self.troubled_at = self.world.now + duration_ns
+        self.disturbed_at = self.world.now + duration_ns
         self.loop.post(lambda: None)
 
     @property
@@ -208,6 +206,6 @@ class Node:
 
     def set_wall(self, by_ns: int) -> None:
         self.wall_offset_ns += by_ns
-        self.troubled_at = self.world.now
+        self.disturbed_at = self.world.now
         if self.machine is not None:
             self.machine.wall_offset_ns = self.wall_offset_ns

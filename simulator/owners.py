@@ -1,6 +1,6 @@
-"""What several nodes promise of their logs: one owner at a time, one owner for each epoch, and epochs that never go down.
+"""The promises of several nodes about their logs: one owner at a time, one owner for each epoch, and epochs that never go down.
 
-The first is looked at inside, at every lock that a node takes or drops and at every change of a file; the rest is what clients see too.
+The first is checked inside, whenever a node locks or unlocks a log and at every change of a file; clients see the others too.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ ROOT: Final = "/data/"
 
 
 class LeaderEpochs:
-    """A partition's leader epoch never goes down, as Metadata says."""
+    """A partition's leader epoch in Metadata never goes down."""
 
     promise = "leader epochs"
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._named: dict[tuple[str, int], tuple[int, int]] = {}  # the newest epoch that was answered, and when
+        self._named: dict[tuple[str, int], tuple[int, int]] = {}  # newest epoch, and the moment of its reply
 
     def named(self, partition: tuple[str, int], epoch: int, sent: int) -> None:
-        """Metadata, asked for at that moment, has this epoch."""
+        """A Metadata request sent at the moment `sent` was answered with this epoch."""
         newest, moment = self._named.get(partition, (-1, 0))
         if epoch < newest and moment < sent:
-            raise Broken(self.promise, f"{partition} has epoch {epoch}, and had {newest} at {format_time(moment)}", partition[0])
+            raise Broken(self.promise, f"{partition} has leader epoch {epoch}, and had {newest} at {format_time(moment)}", partition[0])
         if epoch > newest:
             self._named[partition] = epoch, self._world.now
 
     def power_failed(self) -> None:
-        """An epoch at which nothing was written may be another owner's then."""
+        """An epoch at which nothing was written may be used by another owner afterwards."""
         self._named.clear()
 
 
@@ -47,9 +47,9 @@ class OneOwner:
     def __init__(self, world: World, site: Site) -> None:
         self._world = world
         self._site = site
-        self._logs: dict[int, LogId] = {byte_of(TOPIC_REGISTRY): TOPIC_REGISTRY}  # by the byte that stands for them
+        self._logs: dict[int, LogId] = {byte_of(TOPIC_REGISTRY): TOPIC_REGISTRY}  # by their byte in the file of locks
         self._bytes: dict[str, int] = {}  # by the folder
-        self._epochs: dict[LogId, tuple[int, int, int]] = {}  # the newest epoch that was used; the node and its life
+        self._epochs: dict[LogId, tuple[int, int, int]] = {}  # newest used epoch, its node and the life of that node
 
     def watch(self, node: ClusterNode) -> None:
         disk = node.disk
@@ -68,15 +68,15 @@ class OneOwner:
             return
         for other in self._site.nodes:
             if other is not node and uses(other, id):
-                self._break(f"{node.name} takes {id}, and {other.name} still answers for it", id)
+                self._break(f"{node.name} locks {id}, although {other.name} still serves it", id)
 
     def _unlocked(self, node: ClusterNode, at: int) -> None:
         id = self._logs.get(at)
         if id is not None and uses(node, id):
-            self._break(f"{node.name} gives {id} up, and still answers for it", id)
+            self._break(f"{node.name} unlocks {id}, and still serves it", id)
 
     def _changing(self, node: ClusterNode, path: str) -> None:
-        """A file is being changed: those of a log are its owner's."""
+        """A file is about to change: only the owner of a log may change its files."""
         if not path.startswith(ROOT):
             return
         folder = path[len(ROOT) :].partition("/")[0]
@@ -84,10 +84,10 @@ class OneOwner:
         if at is None:
             at = self._bytes[folder] = self._byte_of(folder)
         if at and node.running and self._site.disk.byte_owners.get((f"{ROOT}locks", at)) is not node.disk:
-            self._break(f"{node.name} changes {path}, and does not have the lock of the log", self._logs.get(at))
+            self._break(f"{node.name} changes {path} without the lock of the log", self._logs.get(at))
 
     def _byte_of(self, folder: str) -> int:
-        """0: no folder of a log."""
+        """The byte of the log in the file of locks; 0: no folder of a log."""
         name, _, number = folder.rpartition("-")
         if not number.isdigit():
             return 0
@@ -97,8 +97,8 @@ class OneOwner:
         # The broker would contain an exception.
         self._world.broken = self._world.broken or Broken(self.promise, what, str(id or ""))
 
-    def look(self) -> None:
-        """Each epoch has one owner."""
+    def check(self) -> None:
+        """Raise Broken if an epoch has two owners."""
         for node in self._site.nodes:
             if node.serving:
                 for id, epoch in owned_epochs(node).items():
@@ -107,15 +107,15 @@ class OneOwner:
     def _note(self, node: ClusterNode, id: LogId, epoch: int) -> None:
         newest, owner, life = self._epochs.get(id, (-1, 0, 0))
         if epoch < newest or (epoch == newest and (owner, life) != (node.id, node.life)):
-            raise Broken(self.promise, f"{node.name} owns {id} at epoch {epoch}, and node {owner} did at {newest}", str(id))
+            raise Broken(self.promise, f"{node.name} owns {id} at epoch {epoch}, although node {owner} owned it at epoch {newest}", str(id))
         self._epochs[id] = epoch, node.id, node.life
 
     def deleted(self, topic: str) -> None:
-        """A new topic of the name is another one."""
+        """Epochs of a recreated topic begin again."""
         self._epochs = {id: known for id, known in self._epochs.items() if id.name != topic}
 
-    def trouble(self, lost_topics: bool) -> str:
-        """Why not every log has exactly one owner, or "" where it has. `lost_topics`: a power failure may have taken topics."""
+    def problem(self, lost_topics: bool) -> str:
+        """Why not every log has exactly one owner; "" if it has. `lost_topics`: a power failure may have lost topics."""
         live = [node for node in self._site.nodes if node.running]
         if not all(node.serving for node in live):
             return "a node does not serve"
@@ -132,7 +132,7 @@ class OneOwner:
 
 
 def uses(node: ClusterNode, id: LogId) -> bool:
-    """Whether the node answers requests for the log."""
+    """Whether the node serves the log."""
     if not node.running or node.server is None or node.loop.dead:
         return False
     broker: Any = node.broker
@@ -151,7 +151,7 @@ def uses(node: ClusterNode, id: LogId) -> bool:
 
 
 def owned_epochs(node: ClusterNode) -> dict[LogId, int]:
-    """The logs that the node answers for, with their epochs."""
+    """The logs that the node serves, with their epochs."""
     broker: Any = node.broker
     found = {LogId(CONSUMER_OFFSETS, journal.partition): journal.epoch for journal in broker.shards.journals if not journal.refusal}
     for topic in broker.topics.by_name.values():

@@ -1,4 +1,4 @@
-"""Connections between simulated nodes: the end of the node that opens one, as asyncio's transports."""
+"""Connections between simulated nodes: the transport of the node that connects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PeerTransport:
         self._node.peer_links[self] = None
         self._protocol.connection_made(self)
 
-    # What the node calls.
+    # Called by the node.
 
     def write(self, data: bytes) -> None:
         if not self._closing and self._stream is not None:
@@ -47,7 +47,7 @@ class PeerTransport:
 
     abort = close
 
-    # What the network calls.
+    # Called by the network.
 
     def received(self, data: bytes) -> None:
         if self._node.life == self._life:
@@ -68,7 +68,7 @@ class PeerTransport:
             self._protocol.connection_lost(None)
 
     def process_died(self) -> None:
-        """The system closes the connection; what was sent arrives."""
+        """The system closes the connection; the bytes sent still arrive."""
         if self._stream is not None:
             self._stream.close()
 
@@ -76,7 +76,7 @@ class PeerTransport:
 async def connect_peer(
     world: World, delays: Delays, node: ClusterNode, target: ClusterNode | None, protocol_factory: Callable[[], Any]
 ) -> tuple[PeerTransport, Any]:
-    """A connection of `node` to `target`; raises ConnectionRefusedError where nothing listens."""
+    """A connection of `node` to `target`; raises ConnectionRefusedError if the target does not listen."""
     await asyncio.sleep(world.between(delays.low, delays.high) / 1e9)
     listening = target.listening if target is not None else None
     if target is None or listening is None or listening.closed:

@@ -1,8 +1,9 @@
-"""What one seed draws before a run: sizes, rates, settings, and the faults that may happen."""
+"""The plan of a run, drawn from its seed: sizes, rates, settings, and the faults that may happen."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
@@ -15,9 +16,18 @@ FAULTS: Final = (
     "wall", "cleaner", "client_kill", "client_freeze", "two_owners", "leader_dies", "admin",
 )  # fmt: skip
 RARE_FAULTS: Final = ("delete_topic", "rot")
+FAULT_WORDS: Final = {
+    "kill": "kill -9", "power": "power failure", "stop": "orderly stop", "mid_step": "crash in the middle of a write", "reset": "connection reset",
+    "stall": "stalled connection", "slow_disk": "slow disk", "fail_sync": "failing fsync", "fail_write": "failing write", "full_disk": "full disk",
+    "unreadable": "failing reads", "freeze": "frozen broker", "wall": "wall clock set", "cleaner": "killed cleaner", "client_kill": "killed client",
+    "client_freeze": "frozen client", "two_owners": "second process with the same instance id", "leader_dies": "leader dies before SyncGroup",
+    "admin": "administrator removes members, offsets and groups", "delete_topic": "topic deleted and recreated", "rot": "rotten bit",
+    "controller": "kill -9 of the controller", "two_nodes": "kill -9 of two nodes", "drains": "drained node", "hop": "nodes drained in quick turns",
+    "away": "a node stays away", "peers": "stalled and broken connections between nodes",
+}  # fmt: skip
 SHORT_RETENTION_MINUTES: Final = 2
 CHECKPOINTS: Final = ("log.flush.offset.checkpoint.interval.ms", "log.flush.start.offset.checkpoint.interval.ms")
-TROUBLE_SECONDS: Final = {  # the mean time between two, where all of them may happen
+FAULT_SECONDS: Final = {  # mean time between two faults of the kind
     "kill": 90, "power": 120, "stop": 80, "mid_step": 60, "slow_disk": 60, "fail_sync": 45, "fail_write": 120, "full_disk": 150,
     "unreadable": 200, "freeze": 60, "wall": 300, "client_kill": 5, "client_freeze": 15, "two_owners": 30, "admin": 10,
     "delete_topic": 40, "rot": 100,
@@ -33,6 +43,16 @@ class GroupPlan:
     settings: Settings
     styles: tuple[int, ...]
 
+    def line(self) -> str:
+        settings = self.settings
+        styles = ", ".join(sorted({STYLES[style].name for style in self.styles}))
+        topics = ", ".join(f"{topic} ({partitions} partition{'s' if partitions > 1 else ''})" for topic, partitions in settings.topics)
+        return (
+            f"group {self.name}: {self.static} static and {self.dynamic} dynamic members ({styles}) of {topics}; "
+            f"session timeout {duration(settings.session_ns)}, rebalance timeout {duration(settings.rebalance_ns)}, "
+            f"a heartbeat every {duration(settings.heartbeat_ns)}, a commit every {duration(settings.commit_ns)}"
+        )
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -42,7 +62,8 @@ class Plan:
     groups: tuple[GroupPlan, ...]
     producers: int
     faults: tuple[str, ...]
-    trouble: float  # how much more often than usual
+    fault_rate: float  # 1.0: as in FAULT_SECONDS
+    # Probabilities: a leader dies between JoinGroup and SyncGroup, a SyncGroup is late, a member id is never used, a commit is read back.
     leader_dies: float
     slow_sync: float
     abandoned_ids: float
@@ -51,16 +72,16 @@ class Plan:
     reset: float
     stalled: float
     torn: float
-    pass_ns: int  # what a pass of the broker's loop takes: in a long one many requests are answered together
+    pass_ns: int  # shortest pass of the broker's loop: in a long one many requests are answered together
     segment_bytes: int
     retention_minutes: int
     safety_seconds: int
     topic_settings: tuple[tuple[str, str], ...]  # of the producers' topics
     broker: dict[str, object] = field(default_factory=dict)
     nodes: int = 1
-    resets: float = 0.0  # the probability that an administrator resets offsets, instead of deleting them
-    varied_sessions: bool = False  # a process may have a longer session timeout than the one before it
-    policies: PolicyPlan | None = None  # what an operator sets for groups; the broker's settings have defaults of all groups
+    resets: float = 0.0  # probability that the administrator resets offsets instead of deleting them
+    varied_sessions: bool = False  # a restarted process may have a longer session timeout
+    policies: PolicyPlan | None = None  # of single groups; `broker` has the defaults of all groups
 
     def without(self, fault: str) -> Plan:
         """The same run without one kind of fault."""
@@ -74,35 +95,52 @@ class Plan:
         return plan
 
     def lasting(self, seconds: int) -> Plan:
-        """For a long run: with time between two troubles."""
-        return replace(self, safety_seconds=seconds, trouble=self.trouble / 5)
+        """The plan of a long run, in which faults are rarer."""
+        return replace(self, safety_seconds=seconds, fault_rate=self.fault_rate / 5)
 
     def lines(self) -> list[str]:
-        """What was drawn, for people."""
-        lines = []
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.name == "groups":
-                for group in value:
-                    settings = group.settings
-                    styles = ", ".join(sorted({STYLES[style].name for style in group.styles}))
-                    topics = ", ".join(f"{topic}({partitions})" for topic, partitions in settings.topics)
-                    lines.append(
-                        f"group {group.name}: {group.static} static and {group.dynamic} dynamic members ({styles}) of {topics}; session "
-                        f"{settings.session_ns // MS} ms, rebalance {settings.rebalance_ns // MS} ms, heartbeat {settings.heartbeat_ns // MS} ms, "
-                        f"commit {settings.commit_ns // MS} ms"
-                    )
-            elif isinstance(value, PolicyPlan):
-                lines += value.lines()
-            elif each.name not in ("nodes", "policies", "resets", "varied_sessions") or (value or 0) > (each.name == "nodes"):
-                lines.append(f"{each.name}: {', '.join(value) if each.name == 'faults' else value}")
+        """The plan in words, for the header of the trace."""
+        nodes = "one node" if self.nodes == 1 else f"{self.nodes} nodes"
+        settings = {"offsets.flush": self.flush, "offsets.retention.minutes": self.retention_minutes, **self.broker}
+        lines = [
+            f"seed {self.seed}: {nodes}, {self.partitions} partitions of __consumer_offsets, segments of {self.segment_bytes} bytes",
+            f"settings: {joined(settings.items())}",
+        ]
+        lines += [group.line() for group in self.groups]
+        if self.producers:
+            lines.append(f"topics with a producer and a reader: {self.producers}, each with {joined(self.topic_settings)}")
+        if self.policies is not None:
+            lines += self.policies.lines()
+        clients = {
+            "of leaders die before SyncGroup": self.leader_dies, "of SyncGroups are late": self.slow_sync, "of new member ids are never used": self.abandoned_ids,
+            "of commits are read back": self.reads_offsets, "of deletions are resets of offsets instead": self.resets,
+        }  # fmt: skip
+        lines.append(f"clients: {percentages(clients)}{'; some sessions are longer' if self.varied_sessions else ''}")
+        network = {"of chunks break the connection": self.reset, "stall": self.stalled, "arrive in two parts": self.torn}
+        lines.append(f"network: delays of up to {duration(self.latency_ns)}; {percentages(network)}")
+        lines.append(f"a pass of the broker's event loop takes at least {duration(self.pass_ns)}")
+        rate = "as often as usual" if self.fault_rate == 1 else f"{self.fault_rate:g} times as often as usual"
+        faults = "; ".join(FAULT_WORDS[fault] for fault in self.faults) or "none"
+        lines.append(f"faults for {self.safety_seconds} s, {rate}: {faults}")
         return lines
 
 
-def draw(seed: int) -> Plan:
-    """Every third run is about the disk: many logs in one turn, and crashes all the time.
+def joined(settings: Iterable[tuple[str, object]]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in settings)
 
-    In every fourth, groups have policies, and every fourth is about them: many absences and arrivals, few other troubles.
+
+def duration(ns: int) -> str:
+    return f"{ns / SECOND:.3g} s" if ns >= SECOND else f"{ns / MS:.3g} ms"
+
+
+def percentages(probabilities: Mapping[str, float]) -> str:
+    return ", ".join(f"{100 * probability:g} % {what}" for what, probability in probabilities.items() if probability) or "none of the rare cases"
+
+
+def draw(seed: int) -> Plan:
+    """Every third run is about the disk: many logs in one turn, and frequent crashes.
+
+    In every fourth run groups have policies, and another fourth is about policies: many absences and arrivals, few other faults.
     """
     random = Random(f"plan {seed}")
     plan = _draw(seed, random)
@@ -117,10 +155,10 @@ def draw(seed: int) -> Plan:
 
 
 def _with_rare_faults(plan: Plan, random: Random) -> Plan:
-    """In some runs topics are deleted, and made again; in some a bit of a closed segment rots.
+    """In some runs topics are deleted and recreated; in some a bit of a closed segment rots.
 
-    With another `offsets.flush` than `always` a power failure may undo a deletion, and a clock that is set back makes an offset
-    newer than the deletion of its topic.
+    No topics are deleted where `offsets.flush` is not `always`, since a power failure may undo a deletion, nor where the clock is set
+    back, since an offset may then look newer than the deletion of its topic.
     """
     faults = plan.faults
     if plan.flush == "always" and random.random() < 0.4:
@@ -131,7 +169,7 @@ def _with_rare_faults(plan: Plan, random: Random) -> Plan:
 
 
 def _with_rare_settings(plan: Plan) -> Plan:
-    """Clients and settings that are rare. From a stream of its own: the other runs stay as they are."""
+    """Rare clients and settings, drawn from a stream of their own so that all other draws stay the same."""
     random = Random(f"settings of few {plan.seed}")
     resets, varied, slow, checkpoints, ages = (random.random() < share for share in (0.6, 0.2, 0.6, 0.6, 0.5))
     if resets and plan.retention_minutes > SHORT_RETENTION_MINUTES and not {"delete_topic", "wall"} & set(plan.faults):
@@ -148,7 +186,7 @@ def _with_rare_settings(plan: Plan) -> Plan:
 
 
 def _about_expiry(plan: Plan) -> Plan:
-    """Members commit less often than offsets are kept, many groups have one member, and only time removes offsets."""
+    """Members commit less often than offsets are retained, many groups have one member, and only time removes offsets."""
     groups = []
     for number, group in enumerate(plan.groups):
         alone = group if number % 2 else replace(group, static=min(group.static, 1), dynamic=0 if group.static else 1)
@@ -158,7 +196,7 @@ def _about_expiry(plan: Plan) -> Plan:
 
 
 def _about_retention(plan: Plan) -> Plan:
-    """Records are deleted all the time, by a clock that nobody sets: their age is known to the millisecond."""
+    """Retention deletes records all the time, and the clock is never set: the age of records is known to the millisecond."""
     topic_settings = {**dict(plan.topic_settings), "retention.ms": "20000"}
     faults = tuple(fault for fault in plan.faults if fault != "wall")
     broker = {**plan.broker, "log.retention.check.interval.ms": 5_000}
@@ -166,7 +204,7 @@ def _about_retention(plan: Plan) -> Plan:
 
 
 def _with_policies(plan: Plan, random: Random) -> Plan:
-    """Policies of every kind: those of the groups, and the broker's defaults of all groups."""
+    """Policies of every kind, of single groups and as defaults of all groups."""
     drawn = {
         "registration.timeout.ms": random.choice((5_000, 20_000)),
         "expansion.timeout.ms": random.choice((1_000, 4_000)),
@@ -182,7 +220,7 @@ def _with_policies(plan: Plan, random: Random) -> Plan:
 
 
 def _about_policies(plan: Plan, random: Random) -> Plan:
-    """A few groups of mostly static members with short sessions, which come and go."""
+    """A few groups of mostly static members with short sessions, which often restart."""
     groups = []
     for number in range(random.choice((2, 3))):
         topics = random.choice(((("t0", 3),), (("t0", 7),), (("t0", 3), ("t1", 3))))
@@ -196,7 +234,7 @@ def _about_policies(plan: Plan, random: Random) -> Plan:
         groups=tuple(groups),
         producers=0,
         faults=tuple(fault for fault in plan.faults if fault != "wall" or random.random() < 0.2),
-        trouble=random.choice((0.5, 1.0, 2.0)),
+        fault_rate=random.choice((0.5, 1.0, 2.0)),
         leader_dies=random.choice((0.0, 0.02)),
         pass_ns=3_000,
         segment_bytes=20_000,
@@ -215,7 +253,7 @@ def _about_the_disk(plan: Plan, random: Random) -> Plan:
         partitions=20,
         groups=tuple(GroupPlan(f"g{number}", 1, 0, settings, (number % len(STYLES),)) for number in range(20)),
         faults=("kill", "power", "stop", "mid_step", "fail_sync", "slow_disk"),
-        trouble=5.0,
+        fault_rate=5.0,
         latency_ns=MS // 2,
         reset=0.0,
         stalled=0.0,
@@ -249,7 +287,7 @@ def _draw(seed: int, random: Random) -> Plan:
         groups=tuple(groups),
         producers=random.choice((0, 0, 1, 2)),
         faults=faults,
-        trouble=random.choice((0.5, 1.0, 1.0, 3.0)),
+        fault_rate=random.choice((0.5, 1.0, 1.0, 3.0)),
         leader_dies=random.choice((0.0, 0.02, 0.1)) if "leader_dies" in faults else 0.0,
         slow_sync=random.choice((0.0, 0.05)),
         abandoned_ids=random.choice((0.0, 0.1)),

@@ -1,4 +1,4 @@
-"""An operator that sets, changes, deletes and reads the policies of groups, and asks for rebalances."""
+"""An operator that sets, changes, deletes and reads the policies of groups, and requests rebalances."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from simulator.client import Client, Process, Request, Wire
+from simulator.client import Client, Process, Wire
 from simulator.plan import GroupPlan
 from simulator.policy_plan import INSTANCE_IDS, GroupPolicyPlan, PolicyPlan, value_of
 from simulator.policy_settings import APPEND, DELETE, SET, SUBTRACT, Change
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
     from simulator.run import Run
 
 GROUP: Final = 32  # the resource type
-OF_THE_GROUP: Final = 8  # the source of a setting of the group itself
+OF_THE_GROUP: Final = 8  # source of a setting of the group itself
 ALTER_VERSION: Final = 1
 DESCRIBE_VERSION: Final = 4
 LEAVE_VERSION: Final = 5
 REQUEST_NS: Final = 20 * SECOND
-REFUSING: Final = (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST)  # answered so, a request has no effect; other errors leave that open
+REFUSING: Final = (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST)  # a request refused with one of these has no effect; other errors leave that open
 
 
 class PolicyOperator(Client):
     def __init__(self, run: Run, plan: PolicyPlan) -> None:
         super().__init__(run.world, "operator")
-        self._run_ = run
+        self._sim_run = run
         self._plan = plan
         self._requests = 0
 
     def work(self) -> Process:
-        run, world = self._run_, self.world
+        run, world = self._sim_run, self.world
         plans = [(group, self._plan.of(group.name)) for group in run.plan.groups]
         for group, plan in plans:
-            while plan.first and not run.calm:
+            while plan.first and not run.faults_over:
                 answered = yield from self._change(group.name, [Change(name, SET, value) for name, value in plan.first])
                 if answered:
                     break
                 yield world.between(100 * MS, SECOND)
-        while not run.calm:
+        while not run.faults_over:
             yield int(world.random.expovariate(1 / self._plan.change_seconds) * SECOND)
-            if run.calm:
+            if run.faults_over:
                 return
             group, plan = world.random.choice(plans)
             yield from self._act(group, plan)
@@ -69,29 +69,29 @@ class PolicyOperator(Client):
 
     def _deploy(self, group: GroupPlan) -> None:
         """Stop some processes of a group, some seconds apart, and start them again."""
-        run, world = self._run_, self.world
-        ours = [consumer for consumer in run.consumers if consumer.group == group.name]
-        if not ours:
+        run, world = self._sim_run, self.world
+        consumers = [consumer for consumer in run.consumers if consumer.group == group.name]
+        if not consumers:
             return
-        world.say(f"operator: deploys {group.name}", group.name)
+        world.trace(f"operator: deploys {group.name}", group.name)
         session = group.settings.session_ns
-        for consumer in world.random.sample(ours, world.random.randrange(1, len(ours) + 1)):
+        for consumer in world.random.sample(consumers, world.random.randrange(1, len(consumers) + 1)):
             stops = world.between(0, session)
             world.after(stops, self._stop, consumer)
             world.after(stops + world.between(0, 5 * session), run.start, consumer)
 
     def _remove(self, group: GroupPlan) -> Process:
-        """Remove an instance whose process may well be alive."""
+        """Remove an instance whose process may be alive."""
         wire = yield from self._coordinator(group.name)
         if wire is None:
             return
         instance = f"i{self.world.random.randrange(group.static)}"
-        self.world.say(f"operator: removes {instance} of {group.name}", group.name)
-        yield wire.ask(LeaveGroupRequest(group.name, [MemberIdentity("", instance, "removed")]), LEAVE_VERSION, REQUEST_NS)
+        self.world.trace(f"operator: removes {instance} of {group.name}", group.name)
+        yield wire.send(LeaveGroupRequest(group.name, [MemberIdentity("", instance, "removed")]), LEAVE_VERSION, REQUEST_NS)
         wire.close()
 
     def _stop(self, consumer: Consumer) -> None:
-        if not self._run_.calm:
+        if not self._sim_run.faults_over:
             consumer.kill()
 
     def _change_of(self, name: str, static: int) -> Change:
@@ -105,56 +105,51 @@ class PolicyOperator(Client):
         return Change(name, SET, value_of(random, name, static))
 
     def _change(self, group: str, changes: list[Change]) -> Generator[Any, Any, bool]:
-        """Send one request; returns whether it was answered."""
-        run = self._run_
+        """Send one request; returns whether there was a reply."""
+        run = self._sim_run
         wire = yield from self._coordinator(group)
         if wire is None:
             return False
-        told = ", ".join(f"{change.name} {change.operation} {change.value}" for change in changes)
-        self.world.say(f"operator: changes policies of {group}: {told}", group)
-        known = run.policies.settings.send(group, changes)
+        changed = ", ".join(f"{change.name} {change.operation} {change.value}" for change in changes)
+        self.world.trace(f"operator: changes policies of {group}: {changed}", group)
+        pending = run.policies.settings.send(group, changes)
         run.policies.requests.send(group, changes)
         resource = AlterConfigsResource(GROUP, group, [AlterableConfig(*change) for change in changes])
-        asked = wire.ask(IncrementalAlterConfigsRequest([resource], False), ALTER_VERSION, REQUEST_NS)
+        request = wire.send(IncrementalAlterConfigsRequest([resource], False), ALTER_VERSION, REQUEST_NS)
 
         def settled(reply: Any) -> None:
-            code = None if reply is None or run.lapsed(asked) else reply.responses[0].error_code
+            code = None if reply is None or run.is_void(request) else reply.responses[0].error_code
             if code == ErrorCode.NONE:
-                run.policies.settings.acknowledged(known)
-                run.policies.request_acknowledged(group, changes, asked.sent)
+                run.policies.settings.acknowledged(pending)
+                run.policies.request_acknowledged(group, changes, request.sent)
             elif code in REFUSING:
-                run.policies.settings.refused(known)
+                run.policies.settings.refused(pending)
             else:
-                run.policies.settings.unknown(known)
+                run.policies.settings.unknown(pending)
             self.world.count(f"policies changed: {code}")
 
-        self._settle(asked, settled)
-        yield asked
-        answered = not asked.lost
+        request.when_settled(settled)
+        yield request
+        answered = not request.lost
         wire.close()
         return answered
 
     def _coordinator(self, group: str) -> Generator[Any, Any, Wire | None]:
-        wire = self._run_.wire(self.name, "10.9.9.8")
+        wire = self._sim_run.wire(self.name, "10.9.9.8")
         if wire is not None:
-            wire = yield from self._run_.at_coordinator(wire, group)
+            wire = yield from self._sim_run.at_coordinator(wire, group)
         return wire
 
-    def _settle(self, asked: Request, settled: Any) -> None:
-        asked.settled = settled
-        if asked.lost:
-            settled(None)
-
     def _read(self, group: str) -> Process:
-        run = self._run_
+        run = self._sim_run
         wire = yield from self._coordinator(group)
         if wire is None:
             return
-        asked = wire.ask(DescribeConfigsRequest([DescribeConfigsResource(GROUP, group, None)], False, False), DESCRIBE_VERSION, REQUEST_NS)
-        yield asked
-        if not asked.lost and not run.lapsed(asked):
-            result = asked.reply.results[0]
+        request = wire.send(DescribeConfigsRequest([DescribeConfigsResource(GROUP, group, None)], False, False), DESCRIBE_VERSION, REQUEST_NS)
+        yield request
+        if not request.lost and not run.is_void(request):
+            result = request.reply.results[0]
             if not result.error_code:
-                run.policies.settings.read(group, {one.name: one.value or "" for one in result.configs if one.config_source == OF_THE_GROUP})
+                run.policies.settings.read(group, {config.name: config.value or "" for config in result.configs if config.config_source == OF_THE_GROUP})
                 self.world.count("policies read")
         wire.close()

@@ -1,4 +1,4 @@
-"""What a seed draws about policies: those that an operator sets for each group, and what it changes during the run."""
+"""The part of a plan about policies: those that an operator sets for each group at first, and changes during the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALUES: Final[dict[str, tuple[str, ...]]] = {
 }
 INSTANCE_IDS: Final = "instance.ids"
 ROSTER: Final = (INSTANCE_IDS, "roster.timeout.ms", "roster.strict")
-# What groups are made for; the operator changes these policies only.
+# The policies of a group; the operator changes no others.
 PURPOSES: Final[tuple[tuple[str, ...], ...]] = (
     ("registration.timeout.ms",),
     ("registration.timeout.ms", "subscription.change", "expansion.timeout.ms"),
@@ -33,7 +33,7 @@ PURPOSES: Final[tuple[tuple[str, ...], ...]] = (
 
 @dataclass(frozen=True)
 class GroupPolicyPlan:
-    """`first`: set when the broker serves. `names`: the policies that are changed later."""
+    """`first`: set once the broker serves. `names`: policies that are changed later."""
 
     first: tuple[tuple[str, str], ...] = ()
     names: tuple[str, ...] = ()
@@ -42,36 +42,39 @@ class GroupPolicyPlan:
 @dataclass(frozen=True)
 class PolicyPlan:
     groups: tuple[tuple[str, GroupPolicyPlan], ...]
-    change_seconds: float  # the mean time between two acts of the operator
-    other_topics: float  # the probability that a process starts with other topics than the one before it
-    user_data: bool  # each process has other bytes in its subscription, as with cooperative-sticky
-    crashes: float  # the probability that the broker dies just after a step that a policy caused
-    log_ms: int  # how long a write or flush of the log takes at most, above what it takes anyway
+    change_seconds: float  # mean time between two actions of the operator
+    other_topics: float  # probability that a process starts with other topics
+    user_data: bool  # the subscription of each process has other user data, as with cooperative-sticky
+    crashes: float  # probability that the broker dies just after a step caused by a policy
+    log_ms: int  # added to the longest write or flush of a log
 
     def of(self, group: str) -> GroupPolicyPlan:
         return next((plan for name, plan in self.groups if name == group), GroupPolicyPlan())
 
     def lines(self) -> list[str]:
-        """For people."""
-        lines = [f"the operator acts every {self.change_seconds} s; other topics: {self.other_topics}; user data: {self.user_data}"]
-        lines.append(f"crashes after steps of policies: {self.crashes}; slower log: {self.log_ms} ms")
+        """The plan in words, for the header of the trace."""
+        lines = [
+            f"operator: an action every {self.change_seconds:g} s; {100 * self.other_topics:g} % of processes subscribe to other topics"
+            f"{', each with its own user data' if self.user_data else ''}; the broker dies after {100 * self.crashes:g} % of the steps of policies; "
+            f"the log is up to {self.log_ms} ms slower"
+        ]
         for name, plan in self.groups:
             first = " ".join(f"{policy}={value}" for policy, value in plan.first)
-            lines.append(f"policies of {name}: {first or 'none'}, later {', '.join(plan.names) or 'none'}")
+            lines.append(f"policies of {name}: {first or 'none'}; changed later: {', '.join(plan.names) or 'none'}")
         return lines
 
 
 def draw_policies(random: Random, groups: list[tuple[str, int]]) -> PolicyPlan:
-    """`groups`: the name and the number of static members of each. Some groups never have a policy."""
+    """`groups`: names and numbers of static members. Some groups never have a policy."""
     plans = []
     for name, static in groups:
         purpose = random.choice(PURPOSES) if random.random() < 0.85 else ()
         first = [(policy, value_of(random, policy, static)) for policy in purpose if len(purpose) < 4 or random.random() < 0.6]
         plans.append((name, GroupPolicyPlan(tuple(fitting(first)), purpose)))
-    return PolicyPlan(tuple(plans), random.choice((5.0, 15.0, 60.0)), random.choice((0.0, 0.2, 0.3)), random.random() < 0.7, *_troubles(random))
+    return PolicyPlan(tuple(plans), random.choice((5.0, 15.0, 60.0)), random.choice((0.0, 0.2, 0.3)), random.random() < 0.7, *_draw_crashes(random))
 
 
-def _troubles(random: Random) -> tuple[float, int]:
+def _draw_crashes(random: Random) -> tuple[float, int]:
     return random.choice(((0.0, 0), (0.05, 0), (0.5, 700)))
 
 
@@ -82,6 +85,6 @@ def value_of(random: Random, policy: str, static: int) -> str:
 
 
 def fitting(values: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Without what needs a list, where there is none."""
+    """Without the policies that need a list of instance ids, if there is none."""
     listed = any(name == INSTANCE_IDS for name, _ in values)
     return [(name, value) for name, value in values if listed or name not in ROSTER]

@@ -1,7 +1,7 @@
-"""What Tenure promises of the policies of groups, a class for each promise. tests/simulator/bugs has planted bugs for them.
+"""The promises about policies of groups, a class for each. tests/simulator/bugs has planted bugs for them.
 
-Clients tell what they were answered, the coordinator's notes tell when something happened, and `policy_settings.py` which policies a group
-may have had then. Where the policies at a moment are not known for certain, every possible set of them has to be broken.
+The inputs are replies to clients, notes of the coordinator, and the policies that a group may have had at a moment (policy_settings.py).
+A promise is broken only if it is broken under each possible set of policies.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from simulator.world import MS, SECOND, Broken, World, format_time
 
 CLOSE_NS: Final = 2 * MS  # notes are exact to the millisecond
 LATE_NS: Final = SECOND
-ROUND_NS: Final = 60 * SECOND  # within which a rebalance has ended
-LOADS_NS: Final = 200 * MS  # sessions begin when the group is open, and the note of the load comes after the last group
+REBALANCE_NS: Final = 60 * SECOND  # the longest rebalance
+LOADS_NS: Final = 200 * MS  # sessions begin when the group is loaded, and the note is written after the last group
 FOREVER: Final = 1 << 62
 
 Key = tuple[str, str]  # group, member id
@@ -34,20 +34,20 @@ class Absences:
     def __init__(self, world: World, settings: PolicySettings) -> None:
         self._world = world
         self._settings = settings
-        self._away: dict[str, dict[str, int]] = {}  # group -> member id -> since when
-        self._stored: dict[Key, int] = {}  # absences whose notes left the coordinator: they are in the log
-        self._leaving: dict[str, list[str]] = {}  # removed in the step whose notes are coming
-        self._asked: dict[tuple[str, str | None], int] = {}  # when the last request of a process of this instance reaches the broker
+        self._away: dict[str, dict[str, int]] = {}  # group -> member id -> begin of the absence
+        self._stored: dict[Key, int] = {}  # absences with a note, which are in the log: their begin
+        self._leaving: dict[str, list[str]] = {}  # group -> members removed in the current step
+        self._requests_arrive: dict[tuple[str, str | None], int] = {}  # group, instance -> arrival of its last request at the broker
 
-    def asked(self, group: str, instance: str | None, arrives_at: int) -> None:
-        self._asked[group, instance] = max(self._asked.get((group, instance), -1), arrives_at)
+    def request_sent(self, group: str, instance: str | None, arrives_at: int) -> None:
+        self._requests_arrive[group, instance] = max(self._requests_arrive.get((group, instance), -1), arrives_at)
 
     def went_away(self, group: str, member_id: str, instance: str, moment: int, since: int) -> None:
-        """`since`: when the absence began, as the coordinator says."""
+        """`since`: the begin of the absence in the coordinator's note."""
         self.other_note(group, moment)
         stored = self._stored.get((group, member_id))
-        if stored is not None and self._asked.get((group, instance), -1) < stored and abs(stored - since) > CLOSE_NS:
-            raise Broken(self.promise, f"{member_id} is away since {format_time(stored)}, and now since {format_time(since)}", group)
+        if stored is not None and self._requests_arrive.get((group, instance), -1) < stored and abs(stored - since) > CLOSE_NS:
+            raise Broken(self.promise, f"{member_id} has been away since {format_time(stored)}, and its absence begins again at {format_time(since)}", group)
         self._away.setdefault(group, {})[member_id] = since
         self._stored[group, member_id] = since
 
@@ -62,7 +62,7 @@ class Absences:
             self.other_note(group, moment)
         else:
             timeout = least(policies.registration_timeout_ms for policies in self._settings.during(group, moment - CLOSE_NS, moment + CLOSE_NS))
-            # The removal of the first in a step is timed; the others go with it.
+            # Only the first removal of a step is checked; the others follow it.
             if timeout is not None and not self._leaving.get(group):
                 self._check_time(group, member_id, moment, timeout, loaded, session_ns)
             self._leaving.setdefault(group, []).append(member_id)
@@ -82,28 +82,28 @@ class Absences:
             raise Broken(self.promise, f"{member_id} was removed at {format_time(moment)}, before one session after {format_time(loaded)}", group)
 
     def expired(self, group: str, member_id: str, moment: int) -> None:
-        """A static member that was in a generation was removed at the end of its session. Standbys are, also just after the last rebalance."""
-        standbys = any(policies.target_group_size is not None for policies in self._settings.during(group, moment - ROUND_NS, moment + CLOSE_NS))
+        """A static member of a generation was removed at the end of its session, as standbys are."""
+        standbys = any(policies.target_group_size is not None for policies in self._settings.during(group, moment - REBALANCE_NS, moment + CLOSE_NS))
         possible = self._settings.during(group, moment - CLOSE_NS, moment + CLOSE_NS)
         if not standbys and all(policies.registration_timeout_ms is not None for policies in possible):
             raise Broken(self.promise, f"{member_id} was removed at the end of its session, instead of being away", group)
 
     def other_note(self, group: str, moment: int) -> None:
-        """A note that is not of a removal for absence: if members went for that in the step, all that were away did."""
+        """A note of another kind ends the removals for absence of a step, which must include all members that were away."""
         gone = self._leaving.pop(group, None)
         if gone:
-            left = [member_id for member_id, since in self._away.get(group, {}).items() if since < moment - CLOSE_NS]
-            if left:
-                raise Broken(self.promise, f"{', '.join(gone)} went at the end of the absences, and {', '.join(left)} did not", group)
+            still_away = [member_id for member_id, since in self._away.get(group, {}).items() if since < moment - CLOSE_NS]
+            if still_away:
+                raise Broken(self.promise, f"{', '.join(gone)} were removed at the end of the absences, and {', '.join(still_away)} were not", group)
 
-    def look(self, group: str, well_since: int) -> None:
-        """Called while broker and disk are well."""
+    def check(self, group: str, undisturbed_since: int) -> None:
+        """Called while broker and disk are undisturbed."""
         away = self._away.get(group)
         if not away:
             return
         now = self._world.now
         timeouts = [policies.registration_timeout_ms for policies in self._settings.during(group, now - 3 * LATE_NS, now)]
-        due = max(min(away.values()) + max(timeout or 0 for timeout in timeouts) * MS, well_since)
+        due = max(min(away.values()) + max(timeout or 0 for timeout in timeouts) * MS, undisturbed_since)
         if now > due + LATE_NS:
             raise Broken(self.promise, f"{', '.join(away)} should have been removed at {format_time(due)}", group)
 
@@ -112,13 +112,13 @@ class Absences:
         self._stored.pop((group, member_id), None)
 
     def forget(self, groups: Iterable[str] | None = None) -> None:
-        """The coordinator of these groups loads, or notes were left out: what is in the log stays."""
+        """Forget what only memory has: the coordinator of these groups loads, or notes are missing."""
         for group in list(self._away) if groups is None else groups:
             self._away.pop(group, None)
             self._leaving.pop(group, None)
 
     def left_out(self, group: str) -> None:
-        """Notes about the group were left out."""
+        """Notes about the group are missing."""
         self.forget([group])
         self._stored = {key: since for key, since in self._stored.items() if key[0] != group}
 
@@ -127,17 +127,17 @@ class Absences:
 
 
 class Arrivals:
-    """Newcomers wait at most expansion.timeout.ms, and one rebalance takes all of them; a wait begins again after a load."""
+    """Newcomers wait at most expansion.timeout.ms, one rebalance admits all of them, and the wait begins again after a load."""
 
     promise = "arrivals"
 
     def __init__(self, world: World, settings: PolicySettings) -> None:
         self._world = world
         self._settings = settings
-        self._began: dict[str, int] = {}  # when the last rebalance began, or the load was
+        self._began: dict[str, int] = {}  # group -> moment of its last rebalance or load
 
     def rebalance(self, group: str, cause: Cause, moment: int, loaded: int, rebalance_ns: int) -> None:
-        """`rebalance_ns`: the least rebalance timeout of the members."""
+        """`rebalance_ns`: the shortest rebalance timeout of the members."""
         since = max(self._began.get(group, -1), loaded)
         self._began[group] = moment
         if cause != Cause.EXPANSION or since < 0:
@@ -151,12 +151,12 @@ class Arrivals:
         if moment < since + min(*waits, rebalance_ns) - CLOSE_NS:
             raise Broken(
                 self.promise,
-                f"a rebalance takes newcomers at {format_time(moment)}; they were to go with the one at {format_time(since)} or to wait",
+                f"a rebalance admits newcomers at {format_time(moment)}; they should have joined the one at {format_time(since)}, or waited longer",
                 group,
             )
 
     def waits(self, group: str, who: str, since: int, now: int) -> None:
-        """A newcomer has waited since then in a group that is not rebalancing."""
+        """A newcomer has waited since the moment `since` in a group that does not rebalance."""
         if now - since <= LATE_NS:
             return
         timeouts = [policies.expansion_timeout_ms for policies in self._settings.during(group, since, now)]
@@ -176,35 +176,35 @@ class Seats:
     def __init__(self, world: World, settings: PolicySettings) -> None:
         self._world = world
         self._settings = settings
-        self._holders: dict[tuple[str, int, bytes], dict[str, int]] = {}  # seat -> member id -> when it was answered
-        self._ended: dict[Key, int] = {}  # since when the member is known to have lost its seat
-        self._heard: dict[Key, int] = {}  # the last request of a member that succeeded: when it was sent
-        self._standbys: dict[str, set[str]] = {}  # free ones
-        self._assigned: dict[str, int] = {}  # when the last rebalance ended, durably
+        self._holders: dict[tuple[str, int, bytes], dict[str, int]] = {}  # seat -> member id -> moment of the reply
+        self._ended: dict[Key, int] = {}  # the moment since which the member is known to have lost its seat
+        self._succeeded: dict[Key, int] = {}  # moment at which the last successful request of a member was sent
+        self._standbys: dict[str, set[str]] = {}  # group -> free standbys
+        self._assigned: dict[str, int] = {}  # group -> end of its last rebalance, in the log
 
-    # Clients.
+    # Replies that clients received.
 
     def listed(self, group: str, members: int, sent: int) -> None:
-        """The leader is to assign to so many members."""
+        """The leader received so many members to assign to."""
         targets = [policies.target_group_size for policies in self._settings.during(group, sent, self._world.now)]
         if None not in targets and members > max(target or 0 for target in targets):
             raise Broken(self.promise, f"{members} members get partitions, and the target is {max(target or 0 for target in targets)}", group)
 
-    def held(self, group: str, generation: int, seat: bytes, member_id: str, sent: int, told: int) -> None:
+    def held(self, group: str, generation: int, seat: bytes, member_id: str, sent: int, announced: int) -> None:
         """A SyncGroup, sent at that moment, was answered with this assignment, which has partitions.
 
-        `told`: when the member was asked to take the seat over; then its holder before was fenced already. -1: it was not, or is not known.
+        `announced`: when an error made the member rejoin to take the seat over; its former holder was fenced by then. -1: not known.
         """
         holders = self._holders.setdefault((group, generation, seat), {})
         for other, answered in holders.items():
             if other != member_id and answered < sent:
-                moment = told if answered < told else self._world.now
+                moment = announced if answered < announced else self._world.now
                 ended = self._ended[group, other] = min(self._ended.get((group, other), FOREVER), moment)
-                heard = self._heard.get((group, other), -1)
-                if heard > ended:
+                succeeded = self._succeeded.get((group, other), -1)
+                if succeeded > ended:
                     raise Broken(
                         self.promise,
-                        f"{member_id} knew at {format_time(ended)} that it gets the seat of {other}, which succeeds with what it sent at {format_time(heard)}",
+                        f"{member_id} was to take the seat of {other} over at {format_time(ended)}, whose request of {format_time(succeeded)} succeeds",
                         group,
                     )
         holders[member_id] = self._world.now
@@ -213,14 +213,14 @@ class Seats:
                 del self._holders[key]
 
     def fenced(self, group: str, member_id: str) -> None:
-        """Another member was told that it gets the seat."""
+        """Another member was announced as the new holder of the seat."""
         self._ended[group, member_id] = min(self._ended.get((group, member_id), FOREVER), self._world.now)
 
     def succeeded(self, group: str, member_id: str, sent: int, what: str) -> None:
         ended = self._ended.get((group, member_id))
         if ended is not None and ended < sent:
-            raise Broken(self.promise, f"{what} of {member_id} succeeds, which lost its seat at {format_time(ended)}", group)
-        self._heard[group, member_id] = max(self._heard.get((group, member_id), -1), sent)
+            raise Broken(self.promise, f"{what} of {member_id} succeeds, although it lost its seat at {format_time(ended)}", group)
+        self._succeeded[group, member_id] = max(self._succeeded.get((group, member_id), -1), sent)
 
     def lost_since(self, moment: int) -> None:
         self._holders = {
@@ -232,7 +232,7 @@ class Seats:
     # Notes.
 
     def waiting(self, group: str, standbys: Iterable[str]) -> None:
-        """The free standbys of a stable group, all of which have the topics of the others."""
+        """The free standbys of a stable group, all with the topics of the other members."""
         self._standbys[group] = set(standbys)
 
     def is_free(self, group: str, member_id: str) -> bool:
@@ -248,14 +248,14 @@ class Seats:
         self._standbys.get(group, set()).discard(member_id)
 
     def rebalance(self, group: str, cause: Cause, gone: int, was_stable: bool) -> None:
-        """`gone`: the members with a seat that were removed in the step."""
+        """`gone`: number of members with a seat removed in the step."""
         free = len(self._standbys.pop(group, ()))
         if was_stable and cause in (Cause.SESSION_EXPIRED, Cause.MEMBER_LEFT, Cause.ADMIN_REMOVED) and 0 < gone <= free:
-            raise Broken(self.promise, f"everybody rejoins ({cause.name}) for {gone} members, and {free} standbys were free", group)
+            raise Broken(self.promise, f"all members rejoin ({cause.name}) since {gone} members were removed, although {free} standbys were free", group)
         if cause == Cause.TARGET_CHANGED:
             changed = self._settings.touched_at(group, "target.group.size")
             if changed < self._assigned.get(group, -1):
-                raise Broken(self.promise, "everybody rejoins for a target that has not changed since the last rebalance", group)
+                raise Broken(self.promise, "all members rejoin for a target that has not changed since the last rebalance", group)
 
     def assigned(self, group: str) -> None:
         self._assigned[group] = self._world.now
@@ -266,7 +266,7 @@ class Seats:
 
 
 class Roster:
-    """A strict list admits no instance that is not in it and no dynamic member, and refuses nobody else."""
+    """A strict list of instance ids admits no other instance and no dynamic member, and refuses no listed instance."""
 
     promise = "roster"
 
@@ -277,20 +277,20 @@ class Roster:
     def succeeded(self, group: str, who: str, instance: str | None, sent: int, what: str) -> None:
         possible = self._settings.during(group, sent, self._world.now)
         if all(excludes(policies, instance) for policies in possible):
-            raise Broken(self.promise, f"{what} of {who} ({instance or 'dynamic'}) succeeds, and the strict list has {possible[0].instance_ids}", group)
+            raise Broken(self.promise, f"{what} of {who} ({instance or 'dynamic'}) succeeds, although the strict list has only {possible[0].instance_ids}", group)
 
     def refused(self, group: str, who: str, instance: str | None, sent: int) -> None:
         possible = self._settings.during(group, sent, self._world.now)
         if not any(excludes(policies, instance) for policies in possible):
-            raise Broken(self.promise, f"{who} ({instance or 'dynamic'}) is refused, and no strict list excludes it", group)
+            raise Broken(self.promise, f"{who} ({instance or 'dynamic'}) is refused, although no strict list excludes it", group)
 
 
 def excludes(policies: GroupPolicies, instance: str | None) -> bool:
     return policies.roster_strict and instance not in (policies.instance_ids or ())
 
 
-class Requests:
-    """An accepted `rebalance.request` makes everybody rejoin once, and never again."""
+class RebalanceRequests:
+    """An accepted `rebalance.request` makes all members rejoin once, and never again."""
 
     promise = "rebalance requests"
 
@@ -298,7 +298,7 @@ class Requests:
         self._world = world
         self._sent: dict[Key, int] = {}  # group, text
         self._acted: set[Key] = set()
-        self._moved: dict[str, int] = {}  # when something moved the group last, or what did is not known
+        self._moved: dict[str, int] = {}  # group -> last moment of a rebalance, or of missing notes
 
     def send(self, group: str, changes: Sequence[Change]) -> None:
         for text in requests_in(changes):
@@ -307,23 +307,23 @@ class Requests:
     def acted(self, group: str, text: str) -> None:
         self.moved(group)
         if (group, text) not in self._sent:
-            raise Broken(self.promise, f"everybody rejoins for {text!r}, which nobody asked for", group)
+            raise Broken(self.promise, f"all members rejoin for {text!r}, which was never requested", group)
         if (group, text) in self._acted:
-            raise Broken(self.promise, f"everybody rejoins again for {text!r}", group)
+            raise Broken(self.promise, f"all members rejoin again for {text!r}", group)
         self._acted.add((group, text))
 
     def moved(self, group: str) -> None:
         self._moved[group] = self._world.now
 
     def acknowledged(self, group: str, changes: Sequence[Change], sent: int, has_members: bool) -> None:
-        """`has_members`: the group is working, and was before."""
+        """`has_members`: the group has members and is not in a join phase."""
         for text in requests_in(changes):
             if has_members and (group, text) not in self._acted and self._moved.get(group, -1) < sent:
-                raise Broken(self.promise, f"{text!r} was accepted and nobody rejoins", group)
+                raise Broken(self.promise, f"{text!r} was accepted and no member rejoins", group)
 
 
-class Returns:
-    """With subscription.change=rebalance a static member that returns with other topics gets the rebalance it needs."""
+class SubscriptionChanges:
+    """With subscription.change=rebalance a static member that returns with other topics causes a rebalance."""
 
     promise = "subscription change"
 
@@ -331,15 +331,15 @@ class Returns:
         self._world = world
         self._settings = settings
 
-    def kept(self, group: str, member_id: str, sent: int) -> None:
-        """A static member returned with other topics and caused no rebalance. A standby needs none."""
+    def returned_without_rebalance(self, group: str, member_id: str, sent: int) -> None:
+        """A static member returned with other topics and caused no rebalance, as a standby does."""
         possible = self._settings.during(group, sent, self._world.now)
         if all(policies.subscription_change and policies.target_group_size is None for policies in possible):
             raise Broken(self.promise, f"{member_id} returned with other topics and keeps the old assignment", group)
 
 
-class Unasked:
-    """A group never shows what only a policy does that it never had."""
+class WithoutPolicy:
+    """A group never shows an effect of a policy that it never had."""
 
     promise = "no policy"
 
@@ -360,10 +360,10 @@ class Unasked:
 
 
 def least(values: Iterable[int | None]) -> int | None:
-    """The least; None if one is None."""
-    found: list[int] = []
+    """The smallest value; None if any value is None."""
+    known: list[int] = []
     for value in values:
         if value is None:
             return None
-        found.append(value)
-    return min(found, default=None)
+        known.append(value)
+    return min(known, default=None)

@@ -1,4 +1,4 @@
-"""Which policies a group may have at a moment, as far as its operator knows, and the promise that none of them is lost."""
+"""The policies that a group may have at a moment, by the replies to its operator, and the promise that none of them is lost."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Change(NamedTuple):
     value: str | None
 
 
-class Asked(NamedTuple):
-    """A request of the operator, and what may have been set before it."""
+class PendingChange(NamedTuple):
+    """A request of the operator, and the policies that may have been set before it."""
 
     group: str
     changes: Sequence[Change]
@@ -35,7 +35,7 @@ class Asked(NamedTuple):
 
 
 class Period(NamedTuple):
-    """What a group may have had from a moment on, until its next period."""
+    """The policies that a group may have had since a moment, until its next period."""
 
     since: int
     texts: tuple[Texts, ...]
@@ -43,7 +43,7 @@ class Period(NamedTuple):
 
 
 class PolicySettings:
-    """A set of policies that was acknowledged is never lost: what a reader finds, and what the coordinator uses, was set last."""
+    """Acknowledged policies are never lost: readers get, and the coordinator uses, the policies set last."""
 
     promise = "policies are kept"
 
@@ -52,33 +52,33 @@ class PolicySettings:
         self._defaults = defaults
         self._possible: dict[str, list[Texts]] = {}
         self._history: dict[str, list[Period]] = {}
-        self._ever: dict[str, dict[GroupPolicies, None]] = {}  # those of all periods
+        self._ever: dict[str, dict[GroupPolicies, None]] = {}  # the policies of all periods
         self._open: dict[str, int] = {}  # requests that may still take effect
-        self._touched: dict[tuple[str, str], int] = {}  # group, policy -> when a change of it may have taken effect last
+        self._touched: dict[tuple[str, str], int] = {}  # group, policy -> the last moment at which a change of it may have taken effect
         self._resolved: dict[Texts, GroupPolicies] = {}
         self._unset = Period(0, ((),), (self._resolve(()),))
 
-    # What the operator does.
+    # Requests of the operator.
 
-    def send(self, group: str, changes: Sequence[Change]) -> Asked:
+    def send(self, group: str, changes: Sequence[Change]) -> PendingChange:
         before = self.texts(group)
-        asked = Asked(group, changes, before)
+        pending = PendingChange(group, changes, before)
         self._open[group] = self._open.get(group, 0) + 1
         self._may_be(group, [*before, *(applied(texts, changes) for texts in before)])
-        self._touch(asked)
-        return asked
+        self._touch(pending)
+        return pending
 
-    def acknowledged(self, asked: Asked) -> None:
-        self._settle(asked)
-        self._may_be(asked.group, [applied(texts, asked.changes) for texts in asked.before])
+    def acknowledged(self, pending: PendingChange) -> None:
+        self._settle(pending)
+        self._may_be(pending.group, [applied(texts, pending.changes) for texts in pending.before])
 
-    def refused(self, asked: Asked) -> None:
-        self._settle(asked)
-        self._may_be(asked.group, asked.before)
+    def refused(self, pending: PendingChange) -> None:
+        self._settle(pending)
+        self._may_be(pending.group, pending.before)
 
-    def unknown(self, asked: Asked) -> None:
-        """It may have taken effect, and can not any more."""
-        self._settle(asked)
+    def unknown(self, pending: PendingChange) -> None:
+        """The request may have taken effect, and cannot take effect any more."""
+        self._settle(pending)
 
     def read(self, group: str, found: Mapping[str, str]) -> None:
         """DescribeConfigs was answered with these policies."""
@@ -88,35 +88,35 @@ class PolicySettings:
             self._may_be(group, [texts])
 
     def used(self, group: str, found: Mapping[str, str]) -> None:
-        """What the coordinator has in memory; it may be ahead of the log."""
+        """The coordinator has these policies in memory, which may be ahead of the log."""
         self._check(group, as_texts(found), "the coordinator uses")
 
     def lost_since(self, moment: int) -> None:
-        """The power failed, and `offsets.flush` lets go of what was acknowledged since then."""
+        """The power failed, and `offsets.flush` allows the loss of what was acknowledged since `moment`."""
         for group, history in self._history.items():
             self._may_be(group, [texts for period in history[first_at(history, moment) :] for texts in period.texts])
 
     def _check(self, group: str, texts: Texts, what: str) -> None:
         possible = self.texts(group)
         if texts not in possible:
-            raise Broken(self.promise, f"{what} {dict(texts)} for {group}, and set was {' or '.join(str(dict(each)) for each in possible)}", group)
+            raise Broken(self.promise, f"{what} {dict(texts)} for {group}, although the policies set last are {' or '.join(str(dict(each)) for each in possible)}", group)
 
-    def _settle(self, asked: Asked) -> None:
-        self._open[asked.group] -= 1
-        self._touch(asked)
+    def _settle(self, pending: PendingChange) -> None:
+        self._open[pending.group] -= 1
+        self._touch(pending)
 
-    def _touch(self, asked: Asked) -> None:
-        for change in asked.changes:
-            self._touched[asked.group, change.name] = self._world.now
+    def _touch(self, pending: PendingChange) -> None:
+        for change in pending.changes:
+            self._touched[pending.group, change.name] = self._world.now
 
     def _may_be(self, group: str, possible: list[Texts]) -> None:
-        kept = list(dict.fromkeys(possible))
-        self._possible[group] = kept
-        resolved = dict.fromkeys([self._resolve(texts) for texts in kept])
-        self._history.setdefault(group, [self._unset]).append(Period(self._world.now, tuple(kept), tuple(resolved)))
+        distinct = list(dict.fromkeys(possible))
+        self._possible[group] = distinct
+        resolved = dict.fromkeys([self._resolve(texts) for texts in distinct])
+        self._history.setdefault(group, [self._unset]).append(Period(self._world.now, tuple(distinct), tuple(resolved)))
         self._ever.setdefault(group, dict.fromkeys(self._unset.policies)).update(resolved)
 
-    # What applies.
+    # Possible policies.
 
     def texts(self, group: str) -> list[Texts]:
         return self._possible.get(group) or [()]
@@ -136,7 +136,7 @@ class PolicySettings:
         return tuple(self._ever.get(group, self._unset.policies))
 
     def touched_at(self, group: str, name: str) -> int:
-        """When a change of this policy may have taken effect last; -1: never."""
+        """The last moment at which a change of this policy may have taken effect; -1: never."""
         if self._open.get(group):
             return self._world.now
         return self._touched.get((group, name), -1)
@@ -153,7 +153,7 @@ def since_of(period: Period) -> int:
 
 
 def first_at(history: Sequence[Period], moment: int) -> int:
-    """The first period that had not ended before the moment."""
+    """The index of the first period that had not ended before the moment."""
     return max(0, bisect_left(history, moment, key=since_of) - 1)
 
 
@@ -162,7 +162,7 @@ def as_texts(found: Mapping[str, str]) -> Texts:
 
 
 def applied(texts: Texts, changes: Sequence[Change]) -> Texts:
-    """The values after a request, where it is accepted."""
+    """The policies after an accepted request."""
     values = dict(texts)
     for change in changes:
         if change.operation == DELETE:
@@ -173,8 +173,8 @@ def applied(texts: Texts, changes: Sequence[Change]) -> Texts:
         if change.operation in (APPEND, SUBTRACT):
             present = expand_names(values.get(change.name, ""))
             named = expand_names(value)
-            left = [name for name in present if name not in named] if change.operation == SUBTRACT else list(dict.fromkeys((*present, *named)))
-            value = join_names(left)
+            names = [name for name in present if name not in named] if change.operation == SUBTRACT else list(dict.fromkeys((*present, *named)))
+            value = join_names(names)
         if value:
             values[change.name] = value
         else:

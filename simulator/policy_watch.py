@@ -1,4 +1,4 @@
-"""Watches the policies of groups: hands what clients hear, what the coordinator notes and what is in its memory to the promises."""
+"""Passes replies to clients, notes of the coordinator and the content of its memory to the promises about policies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement, St
 from coordinator.policies import resolve
 from coordinator.states import COMPLETING, STABLE, State
 from protocol.messages.join_group import JoinGroupRequest
-from simulator.policy_promises import Absences, Arrivals, Requests, Returns, Roster, Seats, Unasked
+from simulator.policy_promises import Absences, Arrivals, RebalanceRequests, Roster, Seats, SubscriptionChanges, WithoutPolicy
 from simulator.policy_settings import Change, PolicySettings
 from simulator.world import MS, SECOND
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from simulator.run import Run
 
 DEFAULT_PREFIX: Final = "group.policy."
-# What shows that a group has a policy: the fields of GroupPolicies one of which must be set.
+# A group with one of these causes or removals must have had one of the fields of GroupPolicies set.
 CAUSES: Final[dict[Cause, tuple[str, ...]]] = {
     Cause.ABSENCES_ENDED: ("registration_timeout_ms",),
     Cause.EXPANSION: ("expansion_timeout_ms", "roster_timeout_ms"),
@@ -49,66 +49,66 @@ class PolicyWatch:
         self.arrivals = Arrivals(world, self.settings)
         self.seats = Seats(world, self.settings)
         self.roster = Roster(world, self.settings)
-        self.requests = Requests(world)
-        self.returns = Returns(world, self.settings)
-        self.unasked = Unasked(self.settings)
-        self._loaded: dict[int, int] = {}  # partition -> when it was loaded last
-        self._topics: dict[tuple[str, str], list[str]] = {}  # what a member that was answered to its JoinGroup lists
+        self.requests = RebalanceRequests(world)
+        self.returns = SubscriptionChanges(world, self.settings)
+        self.unasked = WithoutPolicy(self.settings)
+        self._loaded: dict[int, int] = {}  # partition -> the moment of its last load
+        self._topics: dict[tuple[str, str], list[str]] = {}  # group, member -> topics of its answered JoinGroup
         self._returned: dict[str, str] = {}  # a static member's new id -> its old one, where the return caused no rebalance
-        self._gone: dict[str, tuple[int, int]] = {}  # the moment of a step, and how many members with a seat went in it
+        self._gone: dict[str, tuple[int, int]] = {}  # group -> moment of a step, and number of members with a seat removed in it
         self._listed: dict[tuple[str, str], set[tuple[str, ...]]] = {}  # group and instance -> the topics of its processes
-        self._alone = len(run.nodes) == 1  # otherwise notes of a former owner come late, and its memory is of before
+        self._alone = len(run.nodes) == 1  # of several nodes, a former owner has late notes and old memory
         plan = run.plan.policies
         self._topics_vary = plan is not None and plan.other_topics > 0
 
-    # What clients hear.
+    # Replies that clients received.
 
     def lists(self, group: str, instance: str, topics: list[str]) -> None:
-        """A process of this instance starts, and will list these topics."""
+        """A process of this instance starts, and will subscribe to these topics."""
         self._listed.setdefault((group, instance), set()).add(tuple(sorted(topics)))
 
     def changes_topics(self, group: str, instance: str) -> bool:
-        """Whether its return may cause a rebalance for other topics."""
+        """Whether the instance may return with other topics, and so cause a rebalance."""
         if len(self._listed.get((group, instance), ())) < 2:
             return False
         self.unasked.shows(group, f"a rebalance for the topics of {instance}", "subscription_change")
         return True
 
-    def joined(self, consumer: Consumer, asked: Request, reply: Any) -> None:
+    def joined(self, consumer: Consumer, request: Request, reply: Any) -> None:
         self._topics[consumer.group, reply.member_id] = consumer.topics
-        self._check_return(consumer, asked, reply.member_id)
+        self._check_return(consumer, request, reply.member_id)
         if reply.members:
-            self.seats.listed(consumer.group, len(reply.members), asked.sent)
-        self.roster.succeeded(consumer.group, consumer.name, consumer.instance, asked.sent, "JoinGroup")
+            self.seats.listed(consumer.group, len(reply.members), request.sent)
+        self.roster.succeeded(consumer.group, consumer.name, consumer.instance, request.sent, "JoinGroup")
 
-    def _check_return(self, consumer: Consumer, asked: Request, member_id: str) -> None:
+    def _check_return(self, consumer: Consumer, request: Request, member_id: str) -> None:
         before = self._topics.get((consumer.group, self._returned.pop(member_id, "")))
         if before is not None and set(before) != set(consumer.topics):
-            self.returns.kept(consumer.group, member_id, asked.sent)
+            self.returns.returned_without_rebalance(consumer.group, member_id, request.sent)
 
-    def assigned(self, consumer: Consumer, asked: Request, data: bytes, told: int) -> None:
+    def assigned(self, consumer: Consumer, request: Request, data: bytes, announced: int) -> None:
         """A SyncGroup was answered with partitions."""
         session = consumer.settings.session_ns
-        known = told >= 0 and self._world.now - told < session and self._run.served_since(consumer.group, told)
-        self.seats.held(consumer.group, consumer.generation, data, consumer.member_id, asked.sent, told if known else -1)
+        known = announced >= 0 and self._world.now - announced < session and self._run.served_since(consumer.group, announced)
+        self.seats.held(consumer.group, consumer.generation, data, consumer.member_id, request.sent, announced if known else -1)
 
     def seats_move(self, group: str) -> bool:
         """Whether the group may ever have had standbys."""
         return any(policies.target_group_size is not None for policies in self.settings.ever(group))
 
-    def told(self, consumer: Consumer, asked: Request) -> None:
-        """A member was asked to rejoin. If it takes a seat over, the one before it is fenced from now on, also after a failover."""
+    def rejoin_announced(self, consumer: Consumer, request: Request) -> None:
+        """An error makes a member rejoin. If it takes a seat over, the former holder is fenced from now on, also after a failover."""
         group = self._in_memory(consumer.group)
         if group is None or group.state is not STABLE or group.policy is None or group.generation != consumer.generation:
             return
         take_over = group.policy.take_overs.get(consumer.member_id)
-        if take_over is not None and self._run.served_since(consumer.group, asked.sent) and not self._run.lapsed(asked):
-            self._world.count("standby told")
+        if take_over is not None and self._run.served_since(consumer.group, request.sent) and not self._run.is_void(request):
+            self._world.count("standby announced")
             self.seats.fenced(consumer.group, take_over.from_id)
             self._crash(2.0)
 
     def _in_memory(self, group: str) -> Any:
-        """None: it is not there, or it is not known which node has it."""
+        """The group in memory; None: there is none, or one of several nodes has it."""
         node = self._run.node
         return node.broker.shards.of(group).shard.groups.get(group) if node.serving and self._alone else None
 
@@ -116,12 +116,12 @@ class PolicyWatch:
         self.unasked.shows(consumer.group, f"{consumer.name} as a standby", "target_group_size")
         self._world.count("standby")
 
-    def succeeded(self, consumer: Consumer, member_id: str, asked: Request, what: str) -> None:
-        self.seats.succeeded(consumer.group, member_id, asked.sent, what)
-        self.roster.succeeded(consumer.group, consumer.name, consumer.instance, asked.sent, what)
+    def succeeded(self, consumer: Consumer, member_id: str, request: Request, what: str) -> None:
+        self.seats.succeeded(consumer.group, member_id, request.sent, what)
+        self.roster.succeeded(consumer.group, consumer.name, consumer.instance, request.sent, what)
 
-    def refused(self, consumer: Consumer, asked: Request) -> None:
-        self.roster.refused(consumer.group, consumer.name, consumer.instance, asked.sent)
+    def refused(self, consumer: Consumer, request: Request) -> None:
+        self.roster.refused(consumer.group, consumer.name, consumer.instance, request.sent)
 
     def request_acknowledged(self, group: str, changes: list[Change], sent: int) -> None:
         found = self._in_memory(group)
@@ -130,10 +130,10 @@ class PolicyWatch:
             working = nothing_held(self._run.node.broker.shards.of(group).shard)
         self.requests.acknowledged(group, changes, sent, working)
 
-    # What the coordinator notes.
+    # Notes of the coordinator.
 
     def note(self, partition: int, note: Note, moment: int, steady: bool) -> None:
-        """`steady`: the wall clock was never set, so the moment is that of the step."""
+        """`steady`: the wall clock was never set, so `moment` is exact."""
         group, body = note.group_id, note.body
         steady = steady and self._alone
         if note.kind == Kind.COORDINATOR:
@@ -158,10 +158,10 @@ class PolicyWatch:
             self.unasked.shows(group, "a refusal by its list", "roster_strict")
 
     def _crash(self, weight: float = 1.0) -> None:
-        """A policy has taken a step: sometimes the broker dies now."""
+        """A policy has caused a step: sometimes the broker dies now."""
         run = self._run
         plan = run.plan.policies
-        if plan is None or run.calm or not plan.crashes or not self._alone or "kill" not in run.plan.faults:
+        if plan is None or run.faults_over or not plan.crashes or not self._alone or "kill" not in run.plan.faults:
             return
         if self._world.chance(plan.crashes * weight):
             self._world.after(0, run.node.crash, "power" in run.plan.faults and self._world.chance(0.8))
@@ -228,16 +228,16 @@ class PolicyWatch:
         step = StandbyStep(body.step)
         self._world.count(f"standby {step.name}")
         self._crash()
-        self.seats.not_free(group, body.member_id)  # one that waits is known to be free when it is seen in memory
+        self.seats.not_free(group, body.member_id)  # `waiting` adds those that are free in memory
 
-    # What is in the coordinator's memory.
+    # The coordinator's memory.
 
-    def look(self, node: Node, shard: Any, plans: Sequence[GroupPlan], served_since: int, steady: bool) -> None:
+    def check(self, node: Node, shard: Any, plans: Sequence[GroupPlan], served_since: int, steady: bool) -> None:
         """`plans`: the groups of this shard."""
         if not self._alone:
             return
-        disk_is_well = not (node.speed.slow or node.disk.fail_syncs or node.disk.fail_writes or node.disk.unreadable) and node.disk.room is None
-        well_since = max(node.frozen_until, node.troubled_at, served_since)
+        disk_is_sound = not (node.speed.slow or node.disk.fail_syncs or node.disk.fail_writes or node.disk.unreadable) and node.disk.room is None
+        undisturbed_since = max(node.frozen_until, node.disturbed_at, served_since)
         all_noted = nothing_held(shard)
         for plan in plans:
             self.settings.used(plan.name, shard.policy_texts(plan.name))
@@ -247,16 +247,16 @@ class PolicyWatch:
             if group.policy is not None:
                 self.unasked.has_state(plan.name)
             if all_noted:
-                self._look_at_standbys(group)
-            if disk_is_well and all_noted and steady:
-                self.absences.look(plan.name, well_since)
-                self._look_at_newcomers(group, well_since)
+                self._check_standbys(group)
+            if disk_is_sound and all_noted and steady:
+                self.absences.check(plan.name, undisturbed_since)
+                self._check_newcomers(group, undisturbed_since)
 
-    def _look_at_standbys(self, group: Any) -> None:
+    def _check_standbys(self, group: Any) -> None:
         if group.policy is not None and group.state is STABLE and not self._topics_vary:
             self.seats.waiting(group.id, group.policy.standbys)
 
-    def _look_at_newcomers(self, group: Any, well_since: int) -> None:
+    def _check_newcomers(self, group: Any, undisturbed_since: int) -> None:
         if group.state is not STABLE and group.state is not COMPLETING:
             return
         for consumer in self._run.consumers:
@@ -265,16 +265,16 @@ class PolicyWatch:
                 continue
             message = wire.waiting[0].message
             if isinstance(message, JoinGroupRequest) and message.member_id not in group.members and consumer.instance not in group.statics:
-                since = max(wire.waiting[0].sent, wire.stream.busy_until, well_since)
+                since = max(wire.waiting[0].sent, wire.stream.busy_until, undisturbed_since)
                 self.arrivals.waits(group.id, consumer.name, since, self._world.now - SECOND // 10)
 
-    # What is lost.
+    # Losses.
 
     def node_ended(self) -> None:
         self._forget()
 
     def lost_since(self, moment: int) -> None:
-        """The power failed, and `offsets.flush` lets go of what was acknowledged since then."""
+        """The power failed, and `offsets.flush` allows the loss of what was acknowledged since `moment`."""
         self.settings.lost_since(moment)
         self.absences.lost_since(moment)
         self.seats.lost_since(moment)
@@ -287,5 +287,5 @@ class PolicyWatch:
 
 
 def nothing_held(shard: Any) -> bool:
-    """Whether the coordinator's last step is in the log, and its replies and notes have left."""
+    """Whether all facts of the shard are durable, and all replies and notes have left."""
     return shard.hold.durable == shard.hold.emitted and not shard.hold.held

@@ -1,4 +1,4 @@
-"""Model producers and readers of topics: every record has a value of its own."""
+"""Model producers and readers of topics. All record values differ."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BASE_OFFSET_BYTES: Final = 8
 
 @lru_cache(2_000)
 def read_batch(data: bytes) -> tuple[tuple[int, bytes], ...]:
-    """Number and value of each record of a batch whose base offset is left out. Readers see the same batches over and over."""
+    """Offset delta and value of each record of a batch, given without its base offset. Cached: readers read the same batches again and again."""
     batch = bytes(BASE_OFFSET_BYTES) + data
     validate(batch, 0, len(batch))
     return tuple((record.offset, bytes(record.value or b"")) for record in records(batch, 0))
@@ -37,20 +37,20 @@ def read_batch(data: bytes) -> tuple[tuple[int, bytes], ...]:
 class TopicClient(Client):
     def __init__(self, run: Run, name: str, topic: str, partitions: int) -> None:
         super().__init__(run.world, name)
-        self._run_ = run
+        self._sim_run = run
         self.topic = topic
         self.partitions = partitions
         self._wire: Wire | None = None
 
     def _connected(self) -> Wire | None:
         if self._wire is None or not self._wire.open:
-            self._wire = self._run_.wire(self.name, "10.1.1.1")
+            self._wire = self._sim_run.wire(self.name, "10.1.1.1")
         return self._wire
 
 
 class Producer(TopicClient):
     def work(self) -> Process:
-        run, world = self._run_, self.world
+        run, world = self._sim_run, self.world
         number = 0
         while True:
             yield world.between(PAUSE_NS // 4, PAUSE_NS)
@@ -59,8 +59,8 @@ class Producer(TopicClient):
                 continue
             partition = world.random.randrange(self.partitions)
             key = self.topic, partition
-            led = yield from run.at_leader(wire, self.name, self.topic, partition)
-            if led is None:
+            leader = yield from run.at_leader(wire, self.name, self.topic, partition)
+            if leader is None:
                 continue
             values = []
             for _ in range(world.random.choice((1, 1, 3, 20))):
@@ -71,12 +71,12 @@ class Producer(TopicClient):
             made = world.now
             timestamp = run.node.wall_ms
             batch = build([Record(at, timestamp, None, value, ()) for at, value in enumerate(values)])
-            request = ProduceRequest(None, -1, 10_000, [TopicProduceData(self.topic, [PartitionProduceData(partition, batch)])])
-            asked = led.ask(request, PRODUCE_VERSION, REQUEST_NS)
-            yield asked
-            if asked.lost or asked.sent <= run.power_failed_at:  # the operating system writes records: a reply from before says nothing
+            message = ProduceRequest(None, -1, 10_000, [TopicProduceData(self.topic, [PartitionProduceData(partition, batch)])])
+            request = leader.send(message, PRODUCE_VERSION, REQUEST_NS)
+            yield request
+            if request.lost or request.sent <= run.power_failed_at:  # a power failure voids the reply: records are not flushed
                 continue
-            answer = asked.reply.responses[0].partition_responses[0]
+            answer = request.reply.responses[0].partition_responses[0]
             if incarnation != run.records.incarnation(self.topic):
                 continue
             if answer.error_code == ErrorCode.NONE:
@@ -89,10 +89,10 @@ class Producer(TopicClient):
 
 
 class Reader(TopicClient):
-    """Reads each partition from the beginning, over and over."""
+    """Reads each partition from its beginning to its end, again and again."""
 
     def work(self) -> Process:
-        run, world = self._run_, self.world
+        run, world = self._sim_run, self.world
         offsets = [0] * self.partitions
         while True:
             yield world.between(PAUSE_NS // 4, PAUSE_NS)
@@ -101,60 +101,60 @@ class Reader(TopicClient):
                 continue
             partition = world.random.randrange(self.partitions)
             key = self.topic, partition
-            led = yield from run.at_leader(wire, self.name, self.topic, partition)
-            if led is None:
+            leader = yield from run.at_leader(wire, self.name, self.topic, partition)
+            if leader is None:
                 continue
             wanted = FetchTopic(topic=self.topic, partitions=[FetchPartition(partition, -1, offsets[partition], -1, -1, FETCH_BYTES)])
             incarnation = run.records.incarnation(self.topic)
-            asked = led.ask(FetchRequest(None, None, -1, 100, 1, FETCH_BYTES, 0, 0, -1, [wanted], None, ""), FETCH_VERSION, REQUEST_NS)
-            yield asked
-            if asked.lost or asked.sent <= run.power_failed_at or asked.reply.error_code or not asked.reply.responses:
+            request = leader.send(FetchRequest(None, None, -1, 100, 1, FETCH_BYTES, 0, 0, -1, [wanted], None, ""), FETCH_VERSION, REQUEST_NS)
+            yield request
+            if request.lost or request.sent <= run.power_failed_at or request.reply.error_code or not request.reply.responses:
                 continue
-            answer = asked.reply.responses[0].partitions[0]
+            answer = request.reply.responses[0].partitions[0]
             if incarnation != run.records.incarnation(self.topic) or self.topic not in run.created:
                 offsets = [0] * self.partitions
-            elif answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:  # retention took the beginning, or a power failure the end
-                yield from self._seek(led, offsets, partition)
+            elif answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:  # retention deleted the beginning, or a power failure lost the end
+                yield from self._seek(leader, offsets, partition)
             elif answer.error_code:
                 world.count(f"Fetch {answer.error_code}")
                 run.lost_leader(self.name, self.topic, partition)
             elif answer.records:
                 run.records.forget_before(key, answer.log_start_offset)
                 try:
-                    offsets[partition] = self._read(partition, offsets[partition], answer.records, asked.sent)
+                    offsets[partition] = self._read(partition, offsets[partition], answer.records, request.sent)
                 except CorruptBatch as error:
                     world.count("corrupt batch read")
                     if key not in run.records.rotten:
                         raise Broken("records", f"{self.topic}-{partition}: {error}", self.topic) from error
             elif offsets[partition] < answer.high_watermark:
-                raise Broken("records", f"nothing is read of {key} at {offsets[partition]}, and it ends at {answer.high_watermark}", self.topic)
+                raise Broken("records", f"{key} has no records at {offsets[partition]}, although its high watermark is {answer.high_watermark}", self.topic)
             elif world.chance(0.01):
                 offsets[partition] = 0
 
     def _seek(self, wire: Wire, offsets: list[int], partition: int) -> Process:
-        """Go to the first record that there is."""
-        incarnation = self._run_.records.incarnation(self.topic)
+        """Go to the first record of the partition."""
+        incarnation = self._sim_run.records.incarnation(self.topic)
         wanted = ListOffsetsTopic(self.topic, [ListOffsetsPartition(partition, -1, EARLIEST)])
-        asked = wire.ask(ListOffsetsRequest(-1, 0, [wanted]), LIST_OFFSETS_VERSION, REQUEST_NS)
-        yield asked
-        if not asked.lost and incarnation == self._run_.records.incarnation(self.topic):
-            answer = asked.reply.topics[0].partitions[0]
+        request = wire.send(ListOffsetsRequest(-1, 0, [wanted]), LIST_OFFSETS_VERSION, REQUEST_NS)
+        yield request
+        if not request.lost and incarnation == self._sim_run.records.incarnation(self.topic):
+            answer = request.reply.topics[0].partitions[0]
             if not answer.error_code:
                 offsets[partition] = answer.offset
-                self._run_.records.forget_before((self.topic, partition), answer.offset)
+                self._sim_run.records.forget_before((self.topic, partition), answer.offset)
             else:
-                self._run_.lost_leader(self.name, self.topic, partition)
+                self._sim_run.lost_leader(self.name, self.topic, partition)
 
     def _read(self, partition: int, offset: int, data: bytes, sent: int) -> int:
-        """Compare a reply with what was acknowledged; the next offset to read."""
-        run, key = self._run_, (self.topic, partition)
-        again = run.records.read_again(key, offset, data)
-        if again >= 0:
-            self.world.counts["records read"] += again - offset
-            return again
+        """Compare the records of a reply with the acknowledged ones; returns the next offset to read."""
+        run, key = self._sim_run, (self.topic, partition)
+        end = run.records.end_of_repeated_read(key, offset, data)
+        if end >= 0:
+            self.world.counts["records read"] += end - offset
+            return end
         expected = offset
         begin = 0
-        whole = True
+        without_gap = True
         for header in iterate(data, 0, len(data)):
             for number, value in read_batch(data[begin + BASE_OFFSET_BYTES : begin + header.size]):
                 at = header.base_offset + number
@@ -162,13 +162,13 @@ class Reader(TopicClient):
                     continue
                 if at > expected:
                     run.records.skipped(key, expected, at, sent)
-                    whole = False
+                    without_gap = False
                 if at < expected:
-                    raise Broken("records", f"{key} has {at} after {expected - 1}", self.topic)
+                    raise Broken("records", f"{key} has offset {at} after {expected - 1}", self.topic)
                 run.records.read(key, at, value)
                 expected = at + 1
             begin += header.size
-        if whole:
+        if without_gap:
             run.records.read_whole(key, offset, data, expected)
         self.world.counts["records read"] = self.world.counts.get("records read", 0) + expected - offset
         return max(expected, offset)

@@ -1,7 +1,7 @@
-"""What Tenure promises, each as a check of what clients saw. tests/simulator/bugs has a planted bug for each.
+"""The promises of Tenure about groups, each as a check of the replies to clients. tests/simulator/bugs has a planted bug for each.
 
-A client's view is a request (sent at one moment) and its reply (at a later one); the broker acted in between. So an order of two
-requests is known only where one was answered before the other was sent.
+The broker acts at some moment between a request and its reply. So the order of two requests is known only if one was answered before
+the other was sent.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Final, Protocol
 from simulator.world import MS, SECOND, Broken, World, format_time
 
 Place = tuple[str, str, int]  # group, topic, partition
-NONE: Final = -1  # no offset is committed
-KEPT_NS: Final = 120 * SECOND  # how long replaced values are remembered
+NONE: Final = -1  # no committed offset
+KEPT_NS: Final = 120 * SECOND  # how long replaced values are known
 FOREVER: Final = 1 << 62
 
 
 class Moments(Protocol):
-    """The world, or for a soak of real brokers whatever says in which order things happened."""
+    """The clock of the simulated world, or of a soak of real brokers."""
 
     @property
     def now(self) -> int: ...
 
 
 class SentValue:
-    """A value that was sent. It took effect between `sent` and `done`, if at all; after `replaced` no reader may see it."""
+    """A committed offset or a removal. It took effect between `sent` and `done`, if at all; after `replaced` no reader may see it."""
 
     __slots__ = ("acknowledged", "done", "refused", "replaced", "sent", "value")
 
@@ -40,9 +40,9 @@ class SentValue:
 
 
 class Offsets:
-    """No acknowledged commit is lost; an offset that is read is never older than an acknowledged one, nor than one read before.
+    """No acknowledged commit is lost, and no read returns an offset older than an acknowledged one or one read before.
 
-    Every commit has a value of its own, so each partition is a register whose readers and writers must agree on one order.
+    All committed values differ, so each partition is a register whose readers and writers must agree on one order.
     """
 
     promise = "offsets"
@@ -59,7 +59,7 @@ class Offsets:
         return register
 
     def send(self, places: Iterable[Place]) -> list[int]:
-        """The values of a commit that is sent now."""
+        """The offsets of a commit that is sent now."""
         now = self._world.now
         values = []
         for place in places:
@@ -89,20 +89,20 @@ class Offsets:
             register.replace(gone, now)
 
     def unknown(self, place: Place, value: int | SentValue) -> None:
-        """The commit failed in a way that leaves open whether it took effect; from now on it can not."""
+        """The commit failed in a way that leaves open whether it took effect. It cannot take effect from now on."""
         written = value if isinstance(value, SentValue) else self._of(place).find(value)
         if written is not None:
             written.done = min(written.done, self._world.now)
 
     def refused(self, place: Place, value: int | SentValue) -> None:
-        """The commit was answered with an error that says that it has no effect."""
+        """The commit was answered with an error that promises that it has no effect."""
         written = value if isinstance(value, SentValue) else self._of(place).find(value)
         if written is not None:
             written.refused = True
             written.done = self._world.now
 
     def read(self, place: Place, value: int, sent: int) -> None:
-        """OffsetFetch, sent at that moment, was answered with this value."""
+        """An OffsetFetch sent at the moment `sent` was answered with this offset."""
         now = self._world.now
         register = self._of(place)
         if value == NONE:
@@ -110,26 +110,26 @@ class Offsets:
         else:
             seen = [known for known in (register.find(value),) if known is not None]
         if not seen:
-            raise Broken(self.promise, f"{show(place)} has {value}, which was replaced long ago or never committed", place[0])
+            raise Broken(self.promise, f"OffsetFetch returns {value} for {show(place)}, which was replaced long ago or never committed", place[0])
         readable = [known for known in seen if known.replaced >= sent and not known.refused]
         if not readable:
             newest = max((known for known in register.open if known.acknowledged), key=lambda known: known.done, default=None)
             why = "whose commit was refused" if seen[0].refused else f"which was replaced at {format_time(seen[0].replaced)}"
-            instead = f"; acknowledged was {newest.value} at {format_time(newest.done)}" if newest is not None else ""
-            raise Broken(self.promise, f"{show(place)} has {'no offset' if value == NONE else value}, {why}{instead}", place[0])
-        if len(readable) == 1:  # of several removals, the one that was seen is not known
+            instead = f"; the newest acknowledged commit is {newest.value}, of {format_time(newest.done)}" if newest is not None else ""
+            raise Broken(self.promise, f"OffsetFetch returns {'no offset' if value == NONE else value} for {show(place)}, {why}{instead}", place[0])
+        if len(readable) == 1:  # which of several removals was read is not known
             readable[0].done = min(readable[0].done, now)
         gone = [other for other in register.open if other.value != value and other.done < sent]
         if gone:
             register.replace(gone, now)
 
     def lost_since(self, moment: int) -> None:
-        """The power failed, and `offsets.flush` lets go of what was acknowledged since then."""
+        """The power failed, and `offsets.flush` allows the loss of what was acknowledged since `moment`."""
         for register in self._registers.values():
             register.restore(moment)
 
     def may_expire(self, place: Place, retention_ns: int) -> None:
-        """The offset may be gone if nothing was committed for so long."""
+        """The offset may have expired if nothing was committed for the retention time."""
         now = self._world.now
         register = self._of(place)
         if not any(known.acknowledged and known.value != NONE and known.done > now - retention_ns for known in register.open):
@@ -138,7 +138,7 @@ class Offsets:
             register.open.append(gone)
 
     def surely_has(self, group: str, retention_ns: int) -> bool:
-        """Whether an acknowledged offset of the group is there for certain."""
+        """Whether the group certainly has an acknowledged offset."""
         since = self._world.now - retention_ns
         return any(
             any(known.acknowledged and known.done > since for known in register.open) and all(known.value != NONE for known in register.open)
@@ -148,7 +148,7 @@ class Offsets:
 
 
 class _Register:
-    """The values of one partition: those that a reader may see now, and those that were replaced lately."""
+    """The values of one partition: those that a reader may see now (`open`), and those replaced lately."""
 
     __slots__ = ("by_value", "open", "replaced")
 
@@ -156,7 +156,7 @@ class _Register:
         first = SentValue(NONE, 0)
         first.done = 0
         self.open = [first]
-        self.by_value: dict[int, SentValue] = {}  # of both, but for removals
+        self.by_value: dict[int, SentValue] = {}  # of both, without removals
         self.replaced: deque[SentValue] = deque()  # the oldest first
 
     def find(self, value: int) -> SentValue | None:
@@ -179,14 +179,14 @@ class _Register:
 
 
 class Instances:
-    """At most one member speaks for an instance id, and a fenced member never succeeds again."""
+    """Requests of at most one member succeed for an instance id, and a fenced member never succeeds again."""
 
     promise = "instances"
 
     def __init__(self, world: Moments) -> None:
         self._world = world
         self._joined: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}  # (sent, answered) of each id's first successful join
-        self._ended: dict[tuple[str, str], int] = {}  # (group, member id) -> since when it is known to be fenced
+        self._ended: dict[tuple[str, str], int] = {}  # (group, member id) -> the moment since which it is known to be fenced
 
     def joined(self, group: str, instance: str, member_id: str, sent: int) -> None:
         now = self._world.now
@@ -203,17 +203,17 @@ class Instances:
         self._ended.setdefault((group, member_id), self._world.now)
 
     def unknown(self, group: str, instance: str, member_id: str, holder: str | None, sent: int) -> None:
-        """A request with this instance id was answered with UNKNOWN_MEMBER_ID. `holder`: the member that has it now."""
+        """A request with this instance id was answered with UNKNOWN_MEMBER_ID. `holder`: the instance's current member."""
         if holder is None or holder == member_id:
             return
         _, answered = self._joined.get((group, instance), {}).get(holder, (0, FOREVER))
         if answered < sent:
-            raise Broken(self.promise, f"{member_id} was replaced by {holder} at {format_time(answered)}, and hears that it is unknown", group)
+            raise Broken(self.promise, f"{member_id} was replaced by {holder} at {format_time(answered)}, and gets UNKNOWN_MEMBER_ID instead of FENCED_INSTANCE_ID", group)
 
     def succeeded(self, group: str, member_id: str, sent: int, what: str) -> None:
         ended = self._ended.get((group, member_id))
         if ended is not None and ended < sent:
-            raise Broken(self.promise, f"{what} of {member_id} succeeds, which was fenced or replaced at {format_time(ended)}", group)
+            raise Broken(self.promise, f"{what} of {member_id} succeeds, although it was fenced or replaced at {format_time(ended)}", group)
 
     def lost_since(self, moment: int) -> None:
         self._ended = {key: ended for key, ended in self._ended.items() if ended < moment}
@@ -231,40 +231,40 @@ class Generations:
     promise = "generations"
 
     def __init__(self, world: Moments, surely_has_offsets: Callable[[str], bool]) -> None:
-        """`surely_has_offsets`: an empty group without offsets may be forgotten, and begins again with its first generation."""
+        """`surely_has_offsets`: an empty group without offsets may be removed, and begins again with generation 1."""
         self._world = world
         self._surely_has_offsets = surely_has_offsets
-        self._rounds: dict[tuple[str, int], str] = {}
-        self._owners: dict[tuple[str, int], dict[tuple[str, int], bytes]] = {}  # the assignment that has a partition
-        self._seats: dict[tuple[str, int], dict[bytes, str]] = {}  # whose an assignment with partitions is
+        self._marks: dict[tuple[str, int], str] = {}
+        self._owners: dict[tuple[str, int], dict[tuple[str, int], bytes]] = {}  # partition -> the assignment that has it
+        self._seats: dict[tuple[str, int], dict[bytes, str]] = {}  # assignment with partitions -> its member
         self._given: dict[tuple[str, int], dict[str, bytes]] = {}
         self._at: dict[tuple[str, int], int] = {}
-        self._newest: dict[str, tuple[int, int]] = {}  # generation, and when it was handed out
+        self._newest: dict[str, tuple[int, int]] = {}  # generation, and the moment of its first SyncGroup reply
 
     def assigned(
         self,
         group: str,
         generation: int,
         seat: str,
-        round: str,
+        mark: str,
         assignment: bytes,
         owned: Iterable[tuple[str, int]],
         sent: int,
         seats_move: bool = False,
     ) -> None:
-        """A SyncGroup was answered. `seat`: the instance, or the id of a dynamic member. `round`: the leader's mark, for one set of seats.
+        """A SyncGroup was answered. `seat`: the instance, or the id of a dynamic member. `mark`: set by the leader, the same for all members.
         `seats_move`: the group may have standbys.
 
-        A generation that was answered to JoinGroup and never stored may come again with other seats: nothing was handed out for it.
+        A generation number that only JoinGroup replies had, and that was never stored, may be used again with other members.
         """
         key = group, generation
-        self._handed_out(key, sent)
-        first = self._rounds.setdefault(key, round)
-        if first != round:
-            raise Broken(self.promise, f"generation {generation} of {group} was handed out for the seats of {first}, and now of {round}", group)
+        self._answered(key, sent)
+        first = self._marks.setdefault(key, mark)
+        if first != mark:
+            raise Broken(self.promise, f"generation {generation} of {group} is used for two assignments, {first} and {mark}", group)
         before = self._given.setdefault(key, {}).setdefault(seat, assignment)
         if before != assignment and not seats_move:
-            raise Broken(self.promise, f"{seat} got {before!r} in generation {generation} of {group} and now {assignment!r}", group)
+            raise Broken(self.promise, f"{seat} got {before!r} in generation {generation} of {group}, and now {assignment!r}", group)
         owners = self._owners.setdefault(key, {})
         for partition in owned:
             owner = owners.setdefault(partition, assignment)
@@ -275,25 +275,25 @@ class Generations:
                 raise Broken(self.promise, f"{holder} and {seat} both own {partition} in generation {generation} of {group}", group)
 
     def nothing_assigned(self, group: str, generation: int, seat: str, sent: int) -> None:
-        """A SyncGroup was answered without an assignment, as where the leader has left a member out."""
+        """A SyncGroup was answered without an assignment, as when the leader left a member out."""
         before = self._given.get((group, generation), {}).get(seat)
         if before is not None and self._at[group, generation] < sent and self._surely_has_offsets(group):
-            raise Broken(self.promise, f"{seat} got {before!r} in generation {generation} of {group} and now nothing", group)
+            raise Broken(self.promise, f"{seat} got {before!r} in generation {generation} of {group}, and now no assignment", group)
 
     def succeeded(self, group: str, generation: int, sent: int, what: str) -> None:
         """A member of that generation was answered without an error."""
         newest, moment = self._newest.get(group, (0, 0))
         if generation < newest and moment < sent and self._surely_has_offsets(group):
-            raise Broken(self.promise, f"{what} of generation {generation} of {group} succeeds after {newest} was handed out at {format_time(moment)}", group)
+            raise Broken(self.promise, f"{what} of generation {generation} of {group} succeeds, although generation {newest} began at {format_time(moment)}", group)
 
-    def _handed_out(self, key: tuple[str, int], sent: int) -> None:
+    def _answered(self, key: tuple[str, int], sent: int) -> None:
         group, generation = key
         newest, moment = self._newest.get(group, (0, 0))
         if generation <= newest and not self._surely_has_offsets(group):
             self.may_begin_again(group)
             newest = 0
         if generation < newest and moment < sent:
-            raise Broken(self.promise, f"generation {generation} of {group} is handed out after {newest} was at {format_time(moment)}", group)
+            raise Broken(self.promise, f"generation {generation} of {group} is answered, although generation {newest} began at {format_time(moment)}", group)
         if generation > newest:
             self._newest[group] = generation, self._world.now
         if key not in self._at:
@@ -304,11 +304,11 @@ class Generations:
     def _forget(self, keys: Iterable[tuple[str, int]]) -> None:
         for key in list(keys):
             self._at.pop(key, None)
-            for kept in (self._rounds, self._owners, self._given, self._seats):
-                kept.pop(key, None)
+            for by_generation in (self._marks, self._owners, self._given, self._seats):
+                by_generation.pop(key, None)
 
     def may_begin_again(self, group: str) -> None:
-        """The group may be deleted; then it begins again with its first generation."""
+        """The group may be deleted; then it begins again with generation 1."""
         self._newest.pop(group, None)
         self._forget([key for key in self._at if key[0] == group])
 
@@ -318,18 +318,22 @@ class Generations:
 
 
 class Sessions:
-    """No member is removed before its session has ended; and a silent one is removed when it has."""
+    """No member is removed before its session has ended."""
 
     promise = "sessions"
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._heard: dict[tuple[str, str], tuple[int, int, str]] = {}  # newest acknowledged request of a member: when it was sent; session
+        self._renewals: dict[tuple[str, str], tuple[int, int, str]] = {}  # newest answered request of a member: moment sent, session timeout, API
 
-    def heard(self, group: str, member_id: str, sent: int, session_ns: int, what: str) -> None:
-        before = self._heard.get((group, member_id))
+    def renewed(self, group: str, member_id: str, sent: int, session_ns: int, what: str) -> None:
+        before = self._renewals.get((group, member_id))
         if before is None or sent > before[0]:
-            self._heard[group, member_id] = sent, session_ns, what
+            self._renewals[group, member_id] = sent, session_ns, what
+
+    def knows(self, group: str, member_id: str) -> bool:
+        """Whether the member was answered in a generation: a new member has five minutes until the end of its first rebalance."""
+        return (group, member_id) in self._renewals
 
     def expired(self, group: str, member_id: str, moment: int) -> None:
         self.ended(group, member_id, moment)
@@ -337,17 +341,17 @@ class Sessions:
 
     def ended(self, group: str, member_id: str, moment: int) -> None:
         """Its session ended, and it is removed or away."""
-        known = self._heard.get((group, member_id))
+        known = self._renewals.get((group, member_id))
         if known is not None and moment < known[0] + known[1] - 2 * MS:
             raise Broken(
                 self.promise,
-                f"{member_id} was removed or away at {format_time(moment)}, and the session that began with the {known[2]} of {format_time(known[0])} lasts "
+                f"{member_id} was removed or away at {format_time(moment)}, although its {known[2]} of {format_time(known[0])} began a session of "
                 f"{known[1] // MS} ms",
                 group,
             )
 
     def gone(self, group: str, member_id: str) -> None:
-        self._heard.pop((group, member_id), None)
+        self._renewals.pop((group, member_id), None)
 
 
 def show(place: Place) -> str:

@@ -1,7 +1,7 @@
-"""Bits that rot in closed segments, and what a broker owes for a log with such a segment.
+"""Bits that rot in closed segments.
 
-It owes an error: no offset that is older than an acknowledged one, no other record. A partition of groups may stay closed for ever.
-Rot is drawn in what a batch's checksum covers.
+Of a log with such a segment the broker must return an error, never an older offset or another record. A partition of groups may stay
+closed for ever. The bit is one that a batch's checksum covers.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from simulator.disk import Content, Folder
 if TYPE_CHECKING:
     from simulator.run import Run
 
-CHECKED_FROM: Final = 17  # of a batch: the checksum, and what it covers
+CHECKED_FROM: Final = 17  # position in a batch of its checksum, before the bytes that it covers
 OFFSETS: Final = "__consumer_offsets"
 
 
 class Rot:
     def __init__(self, run: Run) -> None:
         self._run = run
-        self.logs: set[tuple[str, int]] = set()  # topic and partition of those with a rotten bit
+        self.logs: set[tuple[str, int]] = set()  # topic and partition of the logs with a rotten bit
 
-    def strike(self) -> str:
-        """Turn one bit of one closed segment over; the path of the segment, or "" where there is none."""
+    def flip_bit(self) -> str:
+        """Flip one bit of one closed segment; returns its path, or "" if there is no closed segment."""
         random = self._run.world.random
         closed = self._closed_segments()
         if not closed:
@@ -34,7 +34,7 @@ class Rot:
         data = bytes(content.cached)
         try:
             batches = list(iterate(data, 0, len(data)))
-        except CorruptBatch:  # it has rotten before
+        except CorruptBatch:  # it has a rotten bit already
             return ""
         number = random.randrange(len(batches))
         begin = sum(batch.size for batch in batches[:number])
@@ -58,8 +58,8 @@ class Rot:
                         found.append((topic, int(number), name, content))
         return found
 
-    def excuses(self, group: str) -> bool:
-        """Whether the group's partition has a rotten bit, and does not serve."""
+    def allows_closed(self, group: str) -> bool:
+        """Whether the group's partition does not serve since it has a rotten bit."""
         if not self.logs:
             return False
         journal = self._run.node.broker.shards.of(group)

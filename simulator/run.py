@@ -1,7 +1,7 @@
-"""One run: a broker, its clients and their troubles in two phases.
+"""One run: a broker, its clients and faults, in two phases.
 
-*Safety*: anything in the plan may break, and the promises hold. *Liveness*: nothing breaks any more, and every group with living
-members is stable within a bounded time, every living member in it.
+*Safety*: all faults of the plan happen, and the promises hold. *Liveness*: no more faults, and every group with living members is
+stable within a bounded time, with every living member in it.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from simulator.administrator import Administrator
 from simulator.audit import Audit
 from simulator.client import Request, Wire
 from simulator.consumer import Consumer
-from simulator.kept_records import Records
+from simulator.faults import SLOW_DISK_NS, Faults
 from simulator.network import Network
 from simulator.node import Node
-from simulator.plan import TROUBLE_SECONDS, GroupPlan, Plan
+from simulator.plan import FAULT_SECONDS, GroupPlan, Plan
 from simulator.policy_operator import PolicyOperator
 from simulator.policy_watch import PolicyWatch
 from simulator.producing import Producer, Reader
 from simulator.promises import Generations, Instances, Offsets, Sessions
+from simulator.records import Records
 from simulator.rot import Rot
 from simulator.styles import SESSION_FACTOR, STYLES
-from simulator.troubles import SLOW_DISK_NS, Troubles
 from simulator.world import MS, SECOND, Broken, World
 
-WRITE_BACK_NS: Final = 5 * SECOND  # when the operating system writes what nobody synced
-# What the operating system writes may be lost for so long: a failed sync drops what it was about to write.
+WRITE_BACK_NS: Final = 5 * SECOND  # the operating system writes unsynced data this often
+# A power failure may lose unsynced data of this time: a failed sync drops what the system was about to write.
 LOST_NS: Final = 2 * WRITE_BACK_NS + SLOW_DISK_NS
-# Records of topics are the operating system's to write; after a failed flush the repair, which is tried again with pauses, writes them.
+# Only the operating system writes records of topics, and after a failed flush the repair, which is retried with pauses.
 RECORDS_LOST_NS: Final = LOST_NS + 45 * SECOND
-GARBAGE_MAX: Final = 300_000  # objects that were made and not freed, of processes that were killed
+GARBAGE_MAX: Final = 300_000  # new objects not freed, most of them of killed processes
 RETENTION_MARGIN_NS: Final = 100 * MS
 AUDIT_NS: Final = 2 * SECOND
 LIVENESS_MARGIN_NS: Final = 90 * SECOND  # retries of a suspended or unreadable log, pauses of clients
 
 
-class Run(Troubles):
+class Run(Faults):
     def __init__(self, plan: Plan, show: Callable[[str], object] | None = None) -> None:
         self.plan = plan
         self.world = world = World(plan.seed, show)
@@ -64,7 +64,7 @@ class Run(Troubles):
                 **plan.broker,
             },
         )
-        self.node = self.nodes[0]  # the one that the next trouble concerns
+        self.node = self.nodes[0]  # the target of the next fault
         for node in self.nodes:
             node.observers.append(self._note)
             node.ended.append(self._node_ended)
@@ -86,15 +86,15 @@ class Run(Troubles):
         self.policies = PolicyWatch(self)
         self.consumers: list[Consumer] = []
         self.topics: dict[str, int] = {}
-        self.created: set[str] = set()  # topics that clients may have heard of
-        self.calm = False
+        self.created: set[str] = set()  # topics that clients may know
+        self.faults_over = False
         self.power_failed_at = -1
-        self._flushed_at = 0  # the last time that nothing kept the logs of groups from being flushed (offsets.flush=interval)
-        self.lapsed_at = -1
+        self._flushed_at = 0  # the last time at which nothing prevented flushes of the groups' logs (offsets.flush=interval)
+        self.void_until = -1
         for group in plan.groups:
             for topic, partitions in group.settings.topics:
                 self.topics[topic] = max(self.topics.get(topic, 1), partitions)
-            self._people(group)
+            self._add_consumers(group)
         self.administrator = Administrator(self)
         self.operator = PolicyOperator(self, plan.policies) if plan.policies is not None else None
         self.producers: list[Producer] = []
@@ -107,7 +107,7 @@ class Run(Troubles):
     def _new_nodes(self, settings: dict[str, object]) -> Sequence[Node]:
         return [Node(self.world, settings)]
 
-    def _people(self, group: GroupPlan) -> None:
+    def _add_consumers(self, group: GroupPlan) -> None:
         def style(number: int) -> Any:
             return STYLES[group.styles[number % len(group.styles)]]
 
@@ -123,7 +123,7 @@ class Run(Troubles):
         """Raises Broken."""
         plan, world = self.plan, self.world
         for line in plan.lines():
-            world.say(line)
+            world.trace(line)
         for node in self.nodes:
             node.start()
         world.after(WRITE_BACK_NS, self._write_back)
@@ -134,8 +134,8 @@ class Run(Troubles):
         for consumer in self.consumers:
             world.after(world.between(0, 5 * SECOND), self.start, consumer)
         for kind in plan.faults:
-            if kind in TROUBLE_SECONDS:
-                self._later(kind)
+            if kind in FAULT_SECONDS:
+                self._schedule(kind)
         for producer in self.producers:
             producer.run(producer.work())
         for reader in self.readers:
@@ -144,10 +144,10 @@ class Run(Troubles):
         self._live()
 
     def _live(self) -> None:
-        """Nothing breaks any more: every group becomes stable, every living member in it."""
+        """No more faults: every group becomes stable, with every living member in it."""
         world = self.world
-        self.calm = True
-        world.say("no more trouble")
+        self.faults_over = True
+        world.trace("no more faults")
         delays = self.network.delays
         delays.reset = delays.stalled = delays.torn = 0.0
         self._heal_disk()
@@ -162,7 +162,7 @@ class Run(Troubles):
             if self._serves() and self._topics_serve() and all(self._is_well(group) for group in self.plan.groups):
                 for audit in self.audits.values():
                     audit.all_answered()
-                world.say("every group is stable")
+                world.trace("every group is stable")
                 return
             for node in self.nodes:
                 self._start_node(node)
@@ -198,7 +198,7 @@ class Run(Troubles):
         return [consumer for consumer in self.consumers if consumer.group == group.name and consumer.running and not consumer.fenced]
 
     def _is_well(self, group: GroupPlan) -> bool:
-        if self.rot.excuses(group.name):
+        if self.rot.allows_closed(group.name):
             return True
         members = self._members(group)
         room = int(str(self.plan.broker.get("group.max.size", 1 << 31)))
@@ -222,24 +222,24 @@ class Run(Troubles):
         return wire if wire.open else None
 
     def at_coordinator(self, wire: Wire, group: str) -> Generator[Any, Any, Wire | None]:
-        """A connection to the group's coordinator, found by asking over this one."""
+        """A connection to the group's coordinator, looked up over this one."""
         return wire
         yield
 
     def at_leader(self, wire: Wire, client: str, topic: str, partition: int) -> Generator[Any, Any, Wire | None]:
-        """The same, to the leader of a partition."""
+        """A connection to the leader of a partition, looked up over this one."""
         return wire
         yield
 
-    def astray(self, code: int) -> bool:
-        """Whether the error tells a client to look for the group's coordinator again."""
+    def coordinator_moved(self, code: int) -> bool:
+        """Whether the error makes a client look up the group's coordinator again."""
         return False
 
     def lost_leader(self, client: str, topic: str, partition: int) -> None:
-        """A request for the partition got an error: the client has to look for its leader again."""
+        """A request for the partition got an error: the client has to look up its leader again."""
 
     def in_memory(self, group: str) -> Any:
-        """The group as its coordinator has it; None where no node serves it."""
+        """The group in its coordinator's memory; None if no node serves it."""
         for audit in self.audits.values():
             found = audit.in_memory(group)
             if found is not None:
@@ -247,50 +247,47 @@ class Run(Troubles):
         return None
 
     def listed(self, group: str, generation: int, seats: Iterable[str]) -> None:
-        """The leader of the generation got this list of its members."""
+        """The leader of the generation received this list of its members."""
         for audit in self.audits.values():
             found = audit.in_memory(group)
             if found is not None:
-                audit.rounds.listed(found, generation, seats)
+                audit.rebalances.listed(found, generation, seats)
 
-    def accepted(self, group: str, asked: Request) -> None:
+    def accepted(self, group: str, request: Request) -> None:
         """A heartbeat was answered without an error."""
         for audit in self.audits.values():
-            if audit.rounds.saw_rebalance(group):
+            if audit.rebalances.saw_rebalance(group):
                 found = audit.in_memory(group)
                 if found is not None:
-                    audit.rounds.accepted(found, asked.sent, "Heartbeat")
+                    audit.rebalances.accepted(found, request.sent, "Heartbeat")
 
-    def unknown(self, group: str, asked: Request) -> None:
+    def unknown(self, group: str, request: Request) -> None:
         """A request was answered with UNKNOWN_MEMBER_ID."""
-        message = asked.message
+        message = request.message
         found = self.in_memory(group)
-        if found is not None and message.group_instance_id is not None and message.member_id and not self.lapsed(asked):
+        if found is not None and message.group_instance_id is not None and message.member_id and not self.is_void(request):
             holder = found.statics.get(message.group_instance_id)
-            self.instances.unknown(group, message.group_instance_id, message.member_id, holder, asked.sent)
+            self.instances.unknown(group, message.group_instance_id, message.member_id, holder, request.sent)
 
     def served_since(self, group: str, moment: int) -> bool:
-        """Whether the group's coordinator has surely served it since then."""
+        """Whether the group's coordinator is known to have served it since `moment`."""
         return any(audit.served_since(group, moment) for audit in self.audits.values())
 
-    # What clients hear.
+    # Replies that clients received.
 
-    def heard(self, consumer: Consumer, asked: Request) -> None:
-        self.heard_as(consumer, consumer.member_id, asked)
+    def session_renewed(self, consumer: Consumer, member_id: str, request: Request) -> None:
+        what = type(request.message).__name__.removesuffix("Request")
+        if not self.is_void(request):
+            self.sessions.renewed(consumer.group, member_id, request.sent, consumer.settings.session_ns, what)
 
-    def heard_as(self, consumer: Consumer, member_id: str, asked: Request) -> None:
-        what = type(asked.message).__name__.removesuffix("Request")
-        if not self.lapsed(asked):
-            self.sessions.heard(consumer.group, member_id, asked.sent, consumer.settings.session_ns, what)
+    def is_void(self, request: Request) -> bool:
+        """Whether a power failure voids the reply: `offsets.flush` promises nothing about the last moments before it."""
+        return request.sent <= self.void_until
 
-    def lapsed(self, asked: Request) -> bool:
-        """The power failed since, and `offsets.flush` promises nothing about the last moments before: the reply says nothing."""
-        return asked.sent <= self.lapsed_at
-
-    def offsets_read(self, group: str, asked: Request) -> None:
-        if self.lapsed(asked):
+    def offsets_read(self, group: str, request: Request) -> None:
+        if self.is_void(request):
             return
-        reply = asked.reply
+        reply = request.reply
         topics = reply.topics
         code = reply.error_code
         if reply.groups:
@@ -304,10 +301,10 @@ class Run(Troubles):
                 if not each.error_code:
                     if each.committed_offset < 0:
                         self.offsets.may_expire((group, topic.name, each.partition_index), self.retention_ns)
-                    self.offsets.read((group, topic.name, each.partition_index), each.committed_offset, asked.sent)
+                    self.offsets.read((group, topic.name, each.partition_index), each.committed_offset, request.sent)
                     self.world.counts["offsets read"] = self.world.counts.get("offsets read", 0) + 1
 
-    # What the broker notes.
+    # Notes of the broker.
 
     def _note(self, node: Node, journal: GroupJournal, note: Note) -> None:
         audit = self.audits[node]
@@ -321,29 +318,31 @@ class Run(Troubles):
         self.policies.note(journal.partition, note, moment, audit.clock_is_steady)
         if kind == Kind.STATE_CHANGE:
             cause = Cause(body.reason)
-            self.world.say(
+            self.world.trace(
                 f"{teller}: {group} {State(body.from_state).name} -> {State(body.to_state).name} ({cause.name}), generation {note.generation}, "
                 f"{body.members} members: {body.reason_text or ''}",
                 group,
             )
             audit.changed(group, cause, body)
         elif kind == Kind.MEMBER_JOIN:
-            self.world.say(f"{teller}: {group} {body.member_id} joined{f' as {body.instance_id}' if body.instance_id else ''}", group)
+            self.world.trace(f"{teller}: {group} {body.member_id} joined{f' as {body.instance_id}' if body.instance_id else ''}", group)
             audit.joined(group, body)
         elif kind == Kind.MEMBER_GONE:
             how = Removal(body.how)
-            self.world.say(f"{teller}: {group} {body.member_id} is gone: {how.name}", group)
+            self.world.trace(f"{teller}: {group} {body.member_id} is gone: {how.name}", group)
             self.world.events += 1
+            if how == Removal.EXPIRED:
+                audit.check_lateness(group, body)
             if how == Removal.EXPIRED and audit.clock_is_steady:
                 self.sessions.expired(group, body.member_id, moment)
             else:
                 self.sessions.gone(group, body.member_id)
             audit.gone(group, body)
         elif kind == Kind.STATIC_REPLACED:
-            self.world.say(f"{teller}: {group} {body.instance_id} is {body.new_id}, was {body.old_id}: {Replacement(body.outcome).name}", group)
+            self.world.trace(f"{teller}: {group} {body.instance_id} is {body.new_id}, was {body.old_id}: {Replacement(body.outcome).name}", group)
             audit.replaced(group, body)
         elif kind == Kind.COORDINATOR:
-            self.world.say(f"{teller}: partition {journal.partition}: {Coordinator(body.what).name}", "node")
+            self.world.trace(f"{teller}: partition {journal.partition}: {Coordinator(body.what).name}", "node")
             audit.partition_changed(journal.partition)
             if body.what in (Coordinator.LOADED, Coordinator.RESUMED):
                 audit.loaded(journal)
@@ -358,7 +357,7 @@ class Run(Troubles):
             self.records.lost_since(now - RECORDS_LOST_NS)
             if self.plan.flush != "always":
                 window = LOST_NS if self.plan.flush == "never" else 2 * SLOW_DISK_NS + 2 * SECOND
-                self.lapsed_at = now
+                self.void_until = now
                 for promise in (self.offsets, self.instances, self.generations, self.policies):
                     promise.lost_since(self._flushed_at - window)
         delay = self.world.between(10 * MS, 3 * SECOND)
@@ -368,7 +367,7 @@ class Run(Troubles):
         if not node.running:
             node.start()
 
-    # From time to time.
+    # Repeated steps.
 
     def _write_back(self) -> None:
         if gc.get_count()[0] > GARBAGE_MAX:
@@ -377,9 +376,9 @@ class Run(Troubles):
         self.world.after(WRITE_BACK_NS, self._write_back)
 
     def _audit(self) -> None:
-        # A process flushes what it appended, or has read at its start. Nobody flushes what one has left that was killed, until it is read.
+        # A process flushes what it appended, or read at its start. What a killed process left is not flushed before it is read.
         if not self.node.disk.fail_syncs and all(self.audits[self._coordinator_of(group.name)].serves(group.name) for group in self.plan.groups):
             self._flushed_at = self.world.now
         for audit in self.audits.values():
-            audit.look()
+            audit.check()
         self.world.after(AUDIT_NS, self._audit)

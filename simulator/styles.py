@@ -1,18 +1,18 @@
-"""How the clients of each kind speak, and what they write into JoinGroup and SyncGroup."""
+"""Kinds of clients: their API versions and habits, and their subscriptions and assignments."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-SESSION_FACTOR: Final = 2  # of the longer session timeouts
+SESSION_FACTOR: Final = 2  # between the two session timeouts of a process
 PROTOCOLS: Final = ("range", "roundrobin")
 
 
 class Style(NamedTuple):
-    """How a kind of client speaks."""
+    """The API versions and habits of a kind of client."""
 
     name: str
-    join: int  # versions
+    join: int  # API versions
     sync: int
     heartbeat: int
     commit: int
@@ -50,15 +50,15 @@ def subscription(topics: list[str], user_data: bytes | None = None) -> bytes:
     return b"".join([*parts, b"\0\0\0\0"])
 
 
-def assignment(round: str, partitions: list[tuple[str, int]]) -> bytes:
-    """`round`: the leader's mark, which no other assignment has."""
-    return ";".join([round, *[f"{topic}:{number}" for topic, number in partitions]]).encode()
+def assignment(mark: str, partitions: list[tuple[str, int]]) -> bytes:
+    """`mark`: unique to this assignment."""
+    return ";".join([mark, *[f"{topic}:{number}" for topic, number in partitions]]).encode()
 
 
 def read_assignment(data: bytes) -> tuple[str, list[tuple[str, int]]]:
-    round, *entries = data.decode().split(";")
+    mark, *entries = data.decode().split(";")
     owned = []
     for entry in entries:
         topic, _, number = entry.rpartition(":")
         owned.append((topic, int(number)))
-    return round, owned
+    return mark, owned

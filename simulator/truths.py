@@ -1,4 +1,4 @@
-"""Invariants of a group after every step of a playbook, and of the log after its end."""
+"""Invariants of a group in memory, and the comparison of groups in memory with their log. Playbooks and the simulator use both."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from protocol.messages.coordinator_notes import StateChange
 from protocol.records import read_offsets_key, read_policy_key
 
 
-def check_told(change: StateChange) -> None:
-    """What the pages say of the cause is what happened."""
+def check_documented(change: StateChange) -> None:
+    """The page of rebalances lists this change of state under its cause."""
     move = State(change.from_state), State(change.to_state)
     assert move in CAUSES[Cause(change.reason)].moves, f"docs/rebalances.py does not know {Cause(change.reason).name} from {move[0].name} to {move[1].name}"
 
 
 def check_group(group: Group) -> None:
-    """Counters and indexes say what the members say, and whoever waits for time has a deadline."""
+    """Counters and indexes agree with the members, and every member and phase that waits has a deadline."""
     members = group.members
     assert all(id == member.id for id, member in members.items())
     assert group.parked_joins == sum(member.join is not None for member in members.values())
@@ -52,7 +52,7 @@ def check_group(group: Group) -> None:
     assert group.away_count == (len(group.policy.away) if group.policy is not None else 0)
     if group.policy is not None and group.policy.newcomers:
         assert group.state in (State.COMPLETING, State.STABLE), f"newcomers wait in {group.state.name}"
-        assert group.policy.newcomer_timer.deadline != NEVER, "nothing ends the wait of newcomers"
+        assert group.policy.newcomer_timer.deadline != NEVER, "the wait of newcomers has no deadline"
         assert not {id for known, id in group.policy.newcomers if known} & set(group.statics)
     assert group.policy is None or not set(group.policy.away) - set(members)
     if group.policy is not None:
@@ -61,25 +61,25 @@ def check_group(group: Group) -> None:
     parked_syncs = [member for member in members.values() if member.sync is not None]
     assert not parked_joins or group.state == State.PREPARING, f"parked joins in {group.state.name}"
     assert not parked_syncs or group.state == State.COMPLETING, f"parked syncs in {group.state.name}"
-    assert group.state != State.EMPTY or group.deadline == NEVER, "something ends EMPTY"
+    assert group.state != State.EMPTY or group.deadline == NEVER, "EMPTY has a deadline"
     if group.state == State.PREPARING or group.pending_sync:
-        assert group.deadline != NEVER, f"nothing ends {group.state.name}"
+        assert group.deadline != NEVER, f"{group.state.name} has no deadline"
     for member in members.values():
         waits = not member.is_new and (member.join is not None or member.sync is not None)
         if group.policy is not None and member.id in group.policy.away:
             assert member.deadline == NEVER
             assert not waits, f"{member.id} is away and waits"
-            assert group.policy.away_timer.deadline != NEVER, "nothing ends the absences"
+            assert group.policy.away_timer.deadline != NEVER, "the absences have no deadline"
             continue
-        assert waits or member.deadline != NEVER, f"{member.id} lives for ever"
-        assert member.scheduled_at <= member.deadline, f"{member.id} is looked at too late"
+        assert waits or member.deadline != NEVER, f"the session of {member.id} has no deadline"
+        assert member.scheduled_at <= member.deadline, f"the session of {member.id} is checked after its deadline"
     if members:
         assert group.rebalance_timeout_ms == max(0, *[member.rebalance_timeout_ms for member in members.values()])
     if not group.image_changed:
         assert group.last_image is not None
         assigned = {stored.member_id: stored.assignment for stored in read_image(group.last_image).members}
         image = group_image(group, members.values(), group.leader, group.protocol_name, assigned)
-        assert with_generation(group.last_image, group.generation, group.state_ms) == image, "altered, and nobody was told"
+        assert with_generation(group.last_image, group.generation, group.state_ms) == image, "the group changed, and its cached image stayed"
         assert group.subscriptions in (None, tuple(group.all_metadata()))
     assert all(pending.deadline != NEVER for pending in group.pending.values())
 
@@ -101,14 +101,14 @@ def check_seats(group: Group, policy: PolicyState) -> None:
         assert all(group.members[id].assignment == EMPTY_ASSIGNMENT for id in standbys), "a standby has partitions"
 
 
-def what_answers_depend_on(group: Group) -> Hashable:
-    """To heartbeats and commits. While a group's `standing` is the same, this is."""
+def reply_state(group: Group) -> Hashable:
+    """The state on which replies to heartbeats and commits depend. It changes only with `Group.version`."""
     taking = tuple(group.policy.take_overs) if group.policy is not None else ()
     return group.state, group.generation, taking, tuple((id, member.instance_id) for id, member in group.members.items())
 
 
 class Record(NamedTuple):
-    """A fact as it stands in the log. W1 to W7 as the rules name them; the tombstone of a group is "W6 group"."""
+    """A fact in the log. `kind`: W1 to W7 as in the rules; the tombstone of a group is "W6 group"."""
 
     kind: str
     group: str
@@ -154,14 +154,14 @@ def replayed(log: Iterable[Fact], now: int, config: GroupConfig) -> Shard:
 
 
 def compare_with_log(shard: Shard, log: list[Fact], now: int) -> None:
-    """A coordinator that takes over knows the same offsets and images; and the same members, where nothing changed since."""
-    # Whatever the log holds above the group's maximum calls the members back: not what is asked here.
-    again = replayed(log, now, GroupConfig())
-    kept = {id: group for id, group in shard.groups.items() if group.last_image is not None or group.offsets}
-    known = {id for id, group in again.groups.items() if group.last_image is not None or group.offsets}
-    assert known == set(kept)
-    for id, group in kept.items():
-        other = again.groups[id]
+    """A coordinator that loads the log has the same offsets and images, and of a stable or empty group the same members."""
+    # With the default configuration: a group above group.max.size would rebalance.
+    loaded = replayed(log, now, GroupConfig())
+    stored = {id: group for id, group in shard.groups.items() if group.last_image is not None or group.offsets}
+    known = {id for id, group in loaded.groups.items() if group.last_image is not None or group.offsets}
+    assert known == set(stored)
+    for id, group in stored.items():
+        other = loaded.groups[id]
         assert other.last_image == group.last_image, f"{id}: another image"
         assert offsets_of(other) == offsets_of(group), f"{id}: other offsets"
         if group.state == State.STABLE or (group.state == State.EMPTY and group.last_image is not None):
@@ -174,7 +174,7 @@ def offsets_of(group: Group) -> dict[tuple[str, int], bytes]:
 
 
 def described(group: Group) -> tuple[object, ...]:
-    """All that a group's image holds, out of the group."""
+    """The values of a group that its image has."""
     name = group.protocol_name
     members = {
         member.id: (
@@ -188,6 +188,6 @@ def described(group: Group) -> tuple[object, ...]:
         )
         for member in group.members.values()
     }
-    # What the image of a stable group says of the time is when its join phase ended.
+    # The image of a stable group has the end of its join phase instead.
     since = group.state_ms if group.state == State.EMPTY else 0
     return group.protocol_type, group.generation, name, group.leader, since, group.statics, members

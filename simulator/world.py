@@ -18,7 +18,7 @@ class Broken(Exception):
     """A promise was broken."""
 
     def __init__(self, promise: str, what: str, about: str = "") -> None:
-        """`about`: the group or partition that the promise was broken for."""
+        """`about`: the group or partition whose promise was broken."""
         super().__init__(f"{promise}: {what}")
         self.promise = promise
         self.about = about
@@ -49,9 +49,9 @@ class World:
         self.now = 0
         self.events = 0  # requests handled, timers that changed something, and faults
         self.counts: dict[str, int] = {}
-        self.broken: Broken | None = None  # a promise, where an exception would not reach the driver of the world
+        self.broken: Broken | None = None  # set where the broker would contain the exception
         self.lines: deque[Line] = deque(maxlen=LINES_KEPT)
-        self.told = ""  # the group whose requests are added to the trace
+        self.traced_group = ""  # the group whose requests and replies are added to the trace
         self._show = show
         self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._number = 0
@@ -72,7 +72,7 @@ class World:
         return heap[0][0] if heap else 1 << 62
 
     def run_until(self, moment: int, events_max: int = 1 << 62) -> None:
-        """Run everything that is due until then, or until so many events were counted. Raises Broken."""
+        """Run all events due until `moment`, or until `events_max` events were counted. Raises Broken."""
         heap = self._heap
         while heap and heap[0][0] <= moment:
             due, _, call, arguments = heappop(heap)
@@ -95,12 +95,12 @@ class World:
     # The trace.
 
     def count(self, what: str, events: int = 0) -> None:
-        """Count something; `events`: how many events it stands for."""
+        """Add one to a count of the summary, and `events` to the events of the run."""
         self.counts[what] = self.counts.get(what, 0) + 1
         self.events += events
 
-    def say(self, text: str, about: str = "", routine: bool = False) -> None:
-        """Add a line to the trace. `about`: the group, partition or node it concerns."""
+    def trace(self, text: str, about: str = "", routine: bool = False) -> None:
+        """Add a line to the trace. `about`: the group, partition or node that it concerns."""
         line = Line(self.now, about, text, routine)
         self.lines.append(line)
         self._digest.update(b"%d %s\n" % (self.now, text.encode("utf-8", "replace")))

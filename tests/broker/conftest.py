@@ -21,7 +21,7 @@ DISK_KIB = 512
 
 @pytest.hookimpl(tryfirst=True)  # before tests are selected by their markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests on a fake loop as `once`: without sockets, processes or threads they do not depend on the Python version."""
+    """Mark tests whose loop they move themselves as `once`: without sockets, processes or threads they do not depend on the Python version."""
     for item in items:
         if not {"desk", "machine", "world"}.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.once)

@@ -15,7 +15,7 @@ from coordinator.repeats import RepeatedCommit, RepeatedHeartbeat
 from protocol.batch import facts_of
 from protocol.errors import ErrorCode
 from protocol.messages.coordinator_notes import StateChange
-from simulator.truths import Record, as_record, check_group, check_told, compare_with_log, what_answers_depend_on
+from simulator.truths import Record, as_record, check_documented, check_group, compare_with_log, reply_state
 from tests.coordinator.sent_requests import SentRequest
 
 BEGIN_MS = 1_700_000_000_037  # on no tick's edge
@@ -81,7 +81,7 @@ class Stage:
         self.repeated = 0  # commits that took the fast path
         self.joins: dict[tuple[Any, ...], JoinRequest] = {}  # requests that are used again as the same objects
         self.syncs: dict[tuple[Any, ...], SyncRequest] = {}
-        self._stood: dict[object, Hashable] = {}
+        self._reply_states: dict[object, Hashable] = {}
 
     def close(self) -> None:
         if self.shard is not None:
@@ -149,8 +149,8 @@ class Stage:
             self._append(during)
         for group in shard.groups.values():
             check_group(group)
-            stands = what_answers_depend_on(group)
-            assert self._stood.setdefault(group.version, stands) == stands, "the group changed, and its cached verdict stayed valid"
+            state = reply_state(group)
+            assert self._reply_states.setdefault(group.version, state) == state, "the group changed, and its cached verdict stayed valid"
 
     def _append(self, during: str) -> None:
         shard = self._serving
@@ -239,7 +239,7 @@ class Stage:
         self.notes.extend(notes)
         for note in notes:
             if isinstance(note.body, StateChange):
-                check_told(note.body)
+                check_documented(note.body)
 
     def wrote(self, *kinds: str) -> list[Record]:
         records, self._newest = self._newest, []

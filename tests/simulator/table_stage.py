@@ -77,10 +77,10 @@ class Stage:
     def set_policy(self, name: str, value: str) -> None:
         wire = Wire(self.world, self.network, self.node, "operator", "10.0.0.9")
         resource = AlterConfigsResource(GROUP_RESOURCE, GROUP, [AlterableConfig(name, 0, value)])
-        asked = wire.ask(IncrementalAlterConfigsRequest([resource], False), 1, REQUEST_NS)
+        request = wire.send(IncrementalAlterConfigsRequest([resource], False), 1, REQUEST_NS)
         self.until(self.now_ms + 500)
-        assert asked.reply is not None
-        assert not asked.reply.responses[0].error_code
+        assert request.reply is not None
+        assert not request.reply.responses[0].error_code
 
     def _noted(self, node: Node, journal: GroupJournal, note: Note) -> None:
         body: Any = note.body
@@ -129,40 +129,40 @@ class Player(Client):
             else:
                 yield from self._join(self.wire)
 
-    def _ask(self, wire: Wire, message: Any, version: int) -> Request:
-        return wire.ask(message, version, REQUEST_NS)
+    def _send(self, wire: Wire, message: Any, version: int) -> Request:
+        return wire.send(message, version, REQUEST_NS)
 
     def _join(self, wire: Wire) -> Process:
         if self.generation < 0:
             self.stage.joins.append((self.stage.now_ms, self.instance))
         protocols = [JoinGroupRequestProtocol("range", subscription(["t"]))]
-        asked = self._ask(wire, JoinGroupRequest(GROUP, SESSION_MS, REBALANCE_MS, self.id, self.instance, "consumer", protocols), 9)
-        yield asked
-        if asked.lost or asked.reply.error_code:
-            if not asked.lost and asked.reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+        request = self._send(wire, JoinGroupRequest(GROUP, SESSION_MS, REBALANCE_MS, self.id, self.instance, "consumer", protocols), 9)
+        yield request
+        if request.lost or request.reply.error_code:
+            if not request.lost and request.reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
                 self.id, self.generation = "", -1
             yield 100 * MS
             return
-        reply = asked.reply
+        reply = request.reply
         self.id, self.generation = reply.member_id, reply.generation_id
         given = []
         if reply.leader == self.id and not reply.skip_assignment:
             self.stage.listed = sorted(str(each.group_instance_id) for each in reply.members)
             given = [SyncGroupRequestAssignment(each.member_id, str(each.group_instance_id).encode()) for each in reply.members]
-        asked = self._ask(wire, SyncGroupRequest(GROUP, self.generation, self.id, self.instance, "consumer", "range", given), 5)
-        yield asked
-        if asked.lost or asked.reply.error_code:
+        request = self._send(wire, SyncGroupRequest(GROUP, self.generation, self.id, self.instance, "consumer", "range", given), 5)
+        yield request
+        if request.lost or request.reply.error_code:
             yield 100 * MS
             return
-        self.assignment = asked.reply.assignment
+        self.assignment = request.reply.assignment
         self.settled = True
 
     def _beat(self, wire: Wire) -> Process:
-        asked = self._ask(wire, HeartbeatRequest(GROUP, self.generation, self.id, self.instance), 4)
-        yield asked
-        if asked.lost or asked.reply.error_code in (ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):
+        request = self._send(wire, HeartbeatRequest(GROUP, self.generation, self.id, self.instance), 4)
+        yield request
+        if request.lost or request.reply.error_code in (ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):
             return
-        assert asked.reply.error_code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID)
+        assert request.reply.error_code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID)
         self.settled = False
-        if asked.reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+        if request.reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
             self.id, self.generation = "", -1

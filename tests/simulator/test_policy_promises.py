@@ -11,7 +11,7 @@ import pytest
 from coordinator.notes import Cause
 from coordinator.policies import GroupPolicies
 from coordinator.states import STABLE
-from simulator.policy_promises import Absences, Arrivals, Requests, Returns, Roster, Seats, Unasked
+from simulator.policy_promises import Absences, Arrivals, RebalanceRequests, Roster, Seats, SubscriptionChanges, WithoutPolicy
 from simulator.policy_settings import APPEND, DELETE, SET, SUBTRACT, Change, PolicySettings, applied
 from simulator.policy_watch import PolicyWatch
 from simulator.world import SECOND, Broken, World
@@ -68,9 +68,9 @@ def absences_that_end_one_by_one(stand: Stand) -> None:
 def a_late_end(stand: Stand) -> None:
     absences = away(stand, 10, 18)
     stand.at(21)
-    absences.look("g", 0)
+    absences.check("g", 0)
     stand.at(22)
-    absences.look("g", 0)
+    absences.check("g", 0)
 
 
 def an_absence_that_begins_again(stand: Stand) -> None:
@@ -164,7 +164,7 @@ def a_listed_member_refused(stand: Stand) -> None:
 
 
 def a_request_that_acts_twice(stand: Stand) -> None:
-    requests = Requests(stand.world)
+    requests = RebalanceRequests(stand.world)
     requests.send("g", [Change("rebalance.request", SET, "grown")])
     requests.acted("g", "grown")
     requests.acknowledged("g", [Change("rebalance.request", SET, "grown")], 0, True)
@@ -172,7 +172,7 @@ def a_request_that_acts_twice(stand: Stand) -> None:
 
 
 def a_request_that_does_not_act(stand: Stand) -> None:
-    requests = Requests(stand.world)
+    requests = RebalanceRequests(stand.world)
     change = Change("rebalance.request", SET, "grown")
     requests.send("g", [change])
     requests.acknowledged("g", [change], stand.at(1), False)
@@ -180,14 +180,14 @@ def a_request_that_does_not_act(stand: Stand) -> None:
 
 
 def other_topics_without_a_rebalance(stand: Stand) -> None:
-    returns = Returns(stand.world, stand.settings)
-    returns.kept("g", "m", stand.world.now)
+    returns = SubscriptionChanges(stand.world, stand.settings)
+    returns.returned_without_rebalance("g", "m", stand.world.now)
     stand.set(subscription_change="rebalance")
-    returns.kept("g", "m", stand.world.now)
+    returns.returned_without_rebalance("g", "m", stand.world.now)
 
 
 def a_policy_that_was_never_set(stand: Stand) -> None:
-    unasked = Unasked(stand.settings)
+    unasked = WithoutPolicy(stand.settings)
     stand.set(roster_timeout_ms="1000", instance_ids="a")
     unasked.shows("g", "EXPANSION", "expansion_timeout_ms", "roster_timeout_ms")
     unasked.shows("g", "an absence", "registration_timeout_ms")
@@ -247,7 +247,7 @@ def test_absences_that_end_in_time_and_together_are_well(stand: Stand) -> None:
     absences.removed("g", "m1", stand.at(20), True, stand.at(10), 6 * SECOND)
     absences.other_note("g", stand.at(20))
     stand.at(60)
-    absences.look("g", 0)
+    absences.check("g", 0)
 
 
 @pytest.mark.parametrize("durable", [3, 2])

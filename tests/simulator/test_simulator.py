@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,10 +14,10 @@ import pytest
 from simulator.cluster_run import new_run
 from simulator.command import main, simulate_plan
 from simulator.explain import reductions
-from simulator.kept_records import Records
 from simulator.plan import FAULTS, RARE_FAULTS, draw
 from simulator.promises import Generations, Instances, Offsets, Sessions
-from simulator.tell import tell
+from simulator.records import Records
+from simulator.story import PROMISED, print_story
 from simulator.world import SECOND, Broken, World
 from tests.simulator.planted import BUGS, ROOT
 
@@ -57,7 +58,7 @@ def test_one_seed_gives_one_trace_whatever_the_hashes_of_strings(nodes: str) -> 
 
 
 def test_a_run_has_faults_and_keeps_every_promise() -> None:
-    outcome = simulate_plan(replace(draw(11), safety_seconds=30, trouble=5.0))
+    outcome = simulate_plan(replace(draw(11), safety_seconds=30, fault_rate=5.0))
     assert not outcome.broken
     assert outcome.events > 300
     assert any(name.startswith("fault") or name in ("kill -9", "power failure") for name in outcome.counts)
@@ -160,7 +161,7 @@ def generation_goes_back(world: World) -> None:
 
 def early_expiry(world: World) -> None:
     sessions = Sessions(world)
-    sessions.heard("g", "a", SECOND, 10 * SECOND, "Heartbeat")
+    sessions.renewed("g", "a", SECOND, 10 * SECOND, "Heartbeat")
     sessions.expired("g", "b", 2 * SECOND)
     sessions.expired("g", "a", 10 * SECOND)
 
@@ -252,42 +253,47 @@ def test_a_reply_that_was_read_before_is_compared_again_when_its_records_are_no_
     def read(value: bytes) -> None:
         records.stored(("t", 0), 5, [value], world.now)
         records.read_whole(("t", 0), 5, b"batch of " + value, 6)
-        assert records.read_again(("t", 0), 5, b"batch of " + value) == 6
-        assert records.read_again(("t", 0), 5, b"another batch") == -1
-        assert records.read_again(("t", 0), 4, b"batch of " + value) == -1
+        assert records.end_of_repeated_read(("t", 0), 5, b"batch of " + value) == 6
+        assert records.end_of_repeated_read(("t", 0), 5, b"another batch") == -1
+        assert records.end_of_repeated_read(("t", 0), 4, b"batch of " + value) == -1
 
     ways: list[Callable[[], None]] = [lambda: records.lost_since(0), lambda: records.deleted("t"), lambda: records.forget_before(("t", 0), 6)]
     for forget in ways:
         read(b"value")
         forget()
-        assert records.read_again(("t", 0), 5, b"batch of value") == -1
+        assert records.end_of_repeated_read(("t", 0), 5, b"batch of value") == -1
 
 
 def test_the_story_of_one_group_is_not_that_of_another_whose_name_begins_alike(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     at(world, 1)
-    world.say("g1/s0: starts", "g1")
-    world.say("g10/s0: starts", "g10")
-    world.say("administrator: removes i0 of g1")
-    world.say("g1/s0: OffsetCommit t0-0=7, sent now: ok", "g1", routine=True)
-    world.say("g1/s0: OffsetCommit t0-0=8, sent now: ok", "g1", routine=True)
+    world.trace("g1/s0: starts", "g1")
+    world.trace("g10/s0: starts", "g10")
+    world.trace("administrator: removes i0 of g1")
+    world.trace("g1/s0: OffsetCommit t0-0=7, sent now: ok", "g1", routine=True)
+    world.trace("g1/s0: OffsetCommit t0-0=8, sent now: ok", "g1", routine=True)
     at(world, 60)
-    tell(world, Broken("offsets", "g1: t0-0 has 7", "g1"))
-    told = capsys.readouterr().out
-    assert "g1/s0: starts" in told
-    assert "of g1" in told
-    assert "g10" not in told
-    assert "t0-0=7" in told
-    assert "t0-0=8" not in told
-    assert "What is promised: an acknowledged commit is not lost" in told
+    print_story(world, Broken("offsets", "g1: t0-0 has 7", "g1"))
+    printed = capsys.readouterr().out
+    assert "g1/s0: starts" in printed
+    assert "of g1" in printed
+    assert "g10" not in printed
+    assert "t0-0=7" in printed
+    assert "t0-0=8" not in printed
+    assert "The promise: an acknowledged commit is not lost" in printed
 
 
-def test_a_run_whose_requests_are_told_is_the_same_run() -> None:
+def test_the_story_of_every_promise_begins_with_the_promise() -> None:
+    source = "".join(path.read_text() for path in (ROOT / "simulator").glob("*.py"))
+    assert set(re.findall(r'(?:Broken\(\s*|promise = |PROMISE: Final = )"([a-z ]+)"', source)) == set(PROMISED)
+
+
+def test_a_run_whose_requests_are_traced_is_the_same_run() -> None:
     plan = replace(draw(11), safety_seconds=20)
     runs = [new_run(plan) for _ in range(2)]
-    runs[1].world.told = plan.groups[0].name
+    runs[1].world.traced_group = plan.groups[0].name
     for run in runs:
         run.run()
     assert [run.world.events for run in runs] == [runs[0].world.events] * 2
-    told = [[str(line) for line in run.world.lines] for run in runs]
-    assert set(told[0]) < set(told[1])
-    assert any("SyncGroup generation 1" in line for line in told[1])
+    plain, traced = [[str(line) for line in run.world.lines] for run in runs]
+    assert set(plain) < set(traced)
+    assert any("SyncGroup generation 1" in line for line in traced)

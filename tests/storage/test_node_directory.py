@@ -69,7 +69,7 @@ def test_nodes_share_the_cluster_and_keep_their_own_folders(disk: SimDisk) -> No
     assert (second.recovery_points, second.last_use()) == ({}, -1)
     first.mark_clean()
     first.close()
-    again = open_node(disk.beside(), 1)
+    again = open_node(disk.for_another_process(), 1)
     assert (again.is_new, again.clean, again.recovery_points, again.last_use()) == (False, True, {A: 5}, 17)
 
 
@@ -167,7 +167,7 @@ def test_a_directory_of_one_broker_becomes_that_of_nodes_once(disk: SimDisk) -> 
     assert files_in(disk, SINGLE) == left
     assert table.read(LogId(*A)) == Slot(1, 4, 5, OWNED, open_for(1))
     with pytest.raises(DirectoryForeign, match="format 2 and this version reads up to 1"):
-        alone(disk.beside())
+        alone(disk.for_another_process())
 
 
 def alone_cluster(meta: str) -> str:

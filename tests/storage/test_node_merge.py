@@ -122,7 +122,7 @@ def test_what_nodes_did_not_leave_is_not_made_up(disk: SimDisk) -> None:
 def test_a_running_node_keeps_one_broker_away(disk: SimDisk) -> None:
     left_by_nodes(disk)
     node = open_node(disk, 2)
-    other = disk.beside()
+    other = disk.for_another_process()
     other.locks = disk.locks
     with pytest.raises(DirectoryLocked, match=r"^data directory /data is in use by several nodes: /data/nodes/2 by process 2$"):
         merge(other)

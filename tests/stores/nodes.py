@@ -190,7 +190,7 @@ class NodesOverSimDisk:
         self.disk.recording = False
 
     def start(self, id: int, flush: str = "always") -> DirectoryNode:
-        return DirectoryNode(id, self.disk.beside(), "/data", flush)
+        return DirectoryNode(id, self.disk.for_another_process(), "/data", flush)
 
     def kill(self, node: Node) -> None:
         assert isinstance(node, DirectoryNode)

@@ -45,7 +45,7 @@ def test_nodes_go_on_with_what_one_broker_left_and_the_other_way_round() -> None
     nodes = NodesOverSimDisk()
     written: list[bytes] = []
     for turn in range(8):
-        node = Alone(1, nodes.disk.beside()) if turn % 2 else nodes.start(turn % 3 + 1)
+        node = Alone(1, nodes.disk.for_another_process()) if turn % 2 else nodes.start(turn % 3 + 1)
         log = node.own(LOG)
         assert keys(log) == written
         append(node, log, b"%d" % turn)
@@ -71,7 +71,7 @@ def test_epochs_of_leaders_do_not_fall_when_nodes_are_gone() -> None:
         node.stop()
     assert min(epochs) == 3
     for _ in range(2):
-        alone = Alone(1, nodes.disk.beside())
+        alone = Alone(1, nodes.disk.for_another_process())
         again = alone.own_topic(topic)
         assert not isinstance(again, HeldBy | Unreadable)
         assert alone.own(LOG).epoch >= epochs[0]
@@ -85,10 +85,10 @@ def test_one_broker_does_not_start_beside_a_node_and_no_node_beside_it(monkeypat
     nodes = NodesOverSimDisk()
     node = nodes.start(2)
     with pytest.raises(StartError, match="in use by several nodes: /data/nodes/2"):
-        Alone(1, nodes.disk.beside())
+        Alone(1, nodes.disk.for_another_process())
     node.own(LOG)
     node.stop()
-    alone = Alone(1, nodes.disk.beside())
+    alone = Alone(1, nodes.disk.for_another_process())
     with pytest.raises(StartError, match="is in use by"):
         nodes.start(2)
     alone.stop()
@@ -102,7 +102,7 @@ def test_no_acknowledged_record_is_lost_when_a_conversion_is_interrupted(seed: i
     acknowledged: dict[LogId, set[bytes]] = {id: set() for id in LOGS}
     count = 0
     for _ in range(14):
-        disk = nodes.disk.beside()
+        disk = nodes.disk.for_another_process()
         disk.recording, disk.stays_down = False, True
         if random.random() < 0.7:
             disk.crash_at = random.randint(0, 60)

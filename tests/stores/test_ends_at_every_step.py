@@ -40,7 +40,7 @@ class Course:
 
     def process(self, crash_at: int = -1) -> SimDisk:
         """The disk as a new process has it, which ends before so many more changes."""
-        disk = self.nodes.disk.beside()
+        disk = self.nodes.disk.for_another_process()
         disk.recording, disk.stays_down, disk.crash_at = False, True, crash_at
         return disk
 

@@ -36,7 +36,7 @@ def delete(node: DirectoryNode, id: LogId, topic_id: bytes, log: TopicLog) -> No
 
 def written_alone(nodes: NodesOverSimDisk) -> None:
     """A broker that is alone stores records in the topic and deletes the first of them."""
-    alone = Alone(1, nodes.disk.beside())
+    alone = Alone(1, nodes.disk.for_another_process())
     log = own(alone, TOPIC, TOPIC_ID)
     for _ in range(RECORDS):
         append_to_topic(alone, log, b"a")
@@ -73,6 +73,6 @@ def test_a_broker_that_is_alone_again_has_no_start_of_a_deleted_topic() -> None:
     delete(first, TOPIC, TOPIC_ID, own(first, TOPIC, TOPIC_ID))
     own(first, same_slot(TOPIC), OTHER_ID)
     first.stop()
-    alone = Alone(1, nodes.disk.beside())
+    alone = Alone(1, nodes.disk.for_another_process())
     assert TOPIC not in read_offsets(alone.disk, f"/data/{LOG_STARTS}")
     assert own(alone, TOPIC, NEW_ID).records.start_offset == 0

@@ -12,7 +12,6 @@ import pytest
 
 from broker.groups.journal import close_failed_reply
 from broker.net.long_replies import LongReplies
-from broker.runtime.clock import Clock
 from broker.runtime.contain import DEFECTS, Contained, Defects, broken, contained_task, run, uncontained
 from broker.runtime.turn import NEVER, Turn
 from broker.topics.retention import Rounds

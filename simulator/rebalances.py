@@ -1,4 +1,4 @@
-"""What a rebalance promises, as checks of the coordinator's memory between two looks at it. Groups with policies have rules of their own."""
+"""The promises about rebalances, as comparisons of the coordinator's memory at two moments. Groups with policies have other rules."""
 
 from __future__ import annotations
 
@@ -12,83 +12,83 @@ from simulator.world import Broken
 PROMISE: Final = "rebalances"
 
 
-class _Joins(NamedTuple):
-    """A join phase, as it was seen."""
+class _JoinPhase(NamedTuple):
+    """A join phase at the last check."""
 
-    looked_at: int
+    seen_at: int
     began: int
     deadline: int
-    delay_ms: int  # how much longer the first rebalance of a group may wait for more members
+    delay_ms: int  # by which the first rebalance of a group may still be extended
     parked: dict[str, Any]  # member id -> its parked JoinGroup
-    rejoined: set[str]  # those of members that were in a generation before
-    pending: dict[str, Any]  # ids that were handed out
+    rejoined: set[str]  # parked ids of members of an earlier generation
+    pending: dict[str, Any]  # member ids handed out with MEMBER_ID_REQUIRED
 
 
-class _Seats(NamedTuple):
-    """The members of a generation, as they were seen."""
+class _Generation(NamedTuple):
+    """The members of a generation at the last check."""
 
     group: Any
     generation: int
     seats: set[str]
 
 
-class Rounds:
-    """A rebalance ends in time, waits for all that it has to wait for, and its generation has the members that it ended with."""
+class Rebalances:
+    """A rebalance ends in time and waits for every member that it must wait for, and its generation keeps its members."""
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
-        self._joins: dict[str, _Joins] = {}
-        self._seats: dict[str, _Seats] = {}
+        self._joins: dict[str, _JoinPhase] = {}
+        self._seats: dict[str, _Generation] = {}
 
-    def look(self, group: Any, moment: int) -> None:
+    def check(self, group: Any, moment: int) -> None:
         joins = self._joins.pop(group.id, None)
         if group.policy is not None:
             return
         if group.state is PREPARING:
-            self._look_at_joins(group, joins, moment)
+            self._check_join_phase(group, joins, moment)
         elif group.state in (COMPLETING, STABLE):
-            self._look_at_seats(group)
+            self._check_generation(group)
 
-    def _look_at_joins(self, group: Any, before: _Joins | None, moment: int) -> None:
+    def _check_join_phase(self, group: Any, before: _JoinPhase | None, moment: int) -> None:
         parked = {member.id: member.join for member in group.members.values() if member.join is not None}
         rejoined = {id for id in parked if not group.members[id].is_new}
         delay_ms = group.delay_remaining_ms if group.initial else 0
-        self._joins[group.id] = _Joins(moment, group.phase_start_ms, group.deadline, delay_ms, parked, rejoined, dict(group.pending))
+        self._joins[group.id] = _JoinPhase(moment, group.phase_start_ms, group.deadline, delay_ms, parked, rejoined, dict(group.pending))
         if before is None or before.began != group.phase_start_ms or group.deadline <= before.deadline or delay_ms < before.delay_ms:
             return
         for id, join in parked.items():
             if before.parked.get(id) is join:
-                raise Broken(PROMISE, f"{id} waits, and its rebalance ends {group.deadline - before.deadline} ms later than it was to", group.id)
+                raise Broken(PROMISE, f"{id} waits for a rebalance whose end moved by {group.deadline - before.deadline} ms", group.id)
 
-    def _look_at_seats(self, group: Any) -> None:
+    def _check_generation(self, group: Any) -> None:
         rejoined = [member for id, member in group.members.items() if id not in group.laggards]
         if len(rejoined) > self._size_max:
-            raise Broken("bounds", f"{group.id} has {len(rejoined)} members, and may have {self._size_max}", group.id)
+            raise Broken("bounds", f"{group.id} has {len(rejoined)} members, more than group.max.size={self._size_max}", group.id)
         late = [id for id in group.laggards if id in group.members and group.members[id].instance_id is None]
         if late:
             raise Broken(PROMISE, f"{late[0]} did not rejoin in time and is in generation {group.generation}", group.id)
         seats = seats_of(group)
         before = self._seats.get(group.id)
         if before is not None and before.group is group and before.generation == group.generation and before.seats != seats:
-            raise Broken(PROMISE, f"generation {group.generation} of {group.id} had {sorted(before.seats)}, and has {sorted(seats)}", group.id)
-        self._seats[group.id] = _Seats(group, group.generation, seats)
+            raise Broken(PROMISE, f"generation {group.generation} of {group.id} had members {sorted(before.seats)}, and now has {sorted(seats)}", group.id)
+        self._seats[group.id] = _Generation(group, group.generation, seats)
 
     def listed(self, group: Any, generation: int, seats: Iterable[str]) -> None:
-        """The leader of the generation got this list of its members."""
+        """The leader of the generation received this list of its members."""
         if group.policy is None and group.generation == generation and group.state in (COMPLETING, STABLE) and set(seats) != seats_of(group):
             raise Broken(
-                PROMISE, f"the leader of generation {generation} of {group.id} heard of {sorted(seats)}, and it has {sorted(seats_of(group))}", group.id
+                PROMISE, f"the leader of generation {generation} of {group.id} received members {sorted(seats)}, and the group has {sorted(seats_of(group))}", group.id
             )
 
     def saw_rebalance(self, group: str) -> bool:
-        """Whether members of the group were waiting for each other at the last look."""
+        """Whether the group was in a join phase at the last check."""
         return group in self._joins
 
     def accepted(self, group: Any, sent: int, what: str) -> None:
-        """A heartbeat that was sent then was answered without an error."""
+        """A heartbeat sent at the moment `sent` was answered without an error."""
         joins = self._joins.get(group.id)
-        if joins is not None and joins.looked_at < sent and group.state is PREPARING and group.phase_start_ms == joins.began:
-            raise Broken(PROMISE, f"{what} succeeds, and does not tell that {group.id} is being rebalanced", group.id)
+        if joins is not None and joins.seen_at < sent and group.state is PREPARING and group.phase_start_ms == joins.began:
+            raise Broken(PROMISE, f"{what} succeeds although {group.id} rebalances", group.id)
 
     def ended(self, group: Any, cause: Cause) -> None:
         """A join phase has ended."""
@@ -96,7 +96,7 @@ class Rounds:
         if joins is not None and cause == Cause.EVERYONE_JOINED:
             for id, pending in joins.pending.items():
                 if group.pending.get(id) is pending:
-                    raise Broken(PROMISE, f"the rebalance of {group.id} did not wait for {id}, which was handed out", group.id)
+                    raise Broken(PROMISE, f"the rebalance of {group.id} did not wait for member id {id}, which was handed out", group.id)
 
     def expired(self, group: Any, member_id: str) -> None:
         """The session of a member has ended."""

@@ -13,7 +13,7 @@ from coordinator.member import Member, Pending
 from coordinator.notes import Cause
 from coordinator.states import COMPLETING, EMPTY, PREPARING, STABLE
 from simulator.expiry import Expiry
-from simulator.rounds import Rounds
+from simulator.rebalances import Rebalances
 from simulator.world import Broken
 
 pytestmark = pytest.mark.once
@@ -56,86 +56,86 @@ def stable(*seats: tuple[str, str | None]) -> Group:
 
 
 @pytest.fixture
-def rounds() -> Rounds:
-    return Rounds(SIZE_MAX)
+def rebalances() -> Rebalances:
+    return Rebalances(SIZE_MAX)
 
 
-def deadline_moves(rounds: Rounds) -> None:
+def deadline_moves(rebalances: Rebalances) -> None:
     group = rebalancing("a")
-    rounds.look(group, 0)
+    rebalances.check(group, 0)
     group.add(member("b"))
-    rounds.look(group, 1)
+    rebalances.check(group, 1)
     group.deadline = 101
-    rounds.look(group, 2)
+    rebalances.check(group, 2)
 
 
-def first_rebalance_goes_on(rounds: Rounds) -> None:
+def first_rebalance_goes_on(rebalances: Rebalances) -> None:
     group = rebalancing("a")
     group.initial, group.delay_remaining_ms = True, 3_000
-    rounds.look(group, 0)
+    rebalances.check(group, 0)
     group.deadline, group.delay_remaining_ms = 200, 2_000
-    rounds.look(group, 1)
+    rebalances.check(group, 1)
     group.deadline = 300
-    rounds.look(group, 2)
+    rebalances.check(group, 2)
 
 
-def too_many_members(rounds: Rounds) -> None:
+def too_many_members(rebalances: Rebalances) -> None:
     group = stable(("a", None), ("b", None), ("c", None), ("d", "i"))
     group.laggards = ["d"]
-    rounds.look(group, 0)
+    rebalances.check(group, 0)
     group.laggards = []
-    rounds.look(group, 1)
+    rebalances.check(group, 1)
 
 
-def laggard_in_the_generation(rounds: Rounds) -> None:
+def laggard_in_the_generation(rebalances: Rebalances) -> None:
     group = stable(("a", None), ("d", "i"))
     group.laggards = ["d", "left"]
-    rounds.look(group, 0)
+    rebalances.check(group, 0)
     group.laggards = ["a"]
-    rounds.look(group, 1)
+    rebalances.check(group, 1)
 
 
-def generation_with_other_seats(rounds: Rounds) -> None:
+def generation_with_other_seats(rebalances: Rebalances) -> None:
     group = stable(("a", None), ("b", "i"))
-    rounds.look(group, 0)
+    rebalances.check(group, 0)
     group.remove(group.members["b"])
     group.add(member("c", "i"))
-    rounds.look(group, 1)
+    rebalances.check(group, 1)
     group.remove(group.members["a"])
-    rounds.look(group, 2)
+    rebalances.check(group, 2)
 
 
-def leader_hears_of_too_few(rounds: Rounds) -> None:
+def leader_hears_of_too_few(rebalances: Rebalances) -> None:
     group = stable(("a", None), ("b", "i"))
-    rounds.listed(group, 4, ["a", "i"])
-    rounds.listed(group, 3, ["a"])
-    rounds.listed(group, 4, ["a"])
+    rebalances.listed(group, 4, ["a", "i"])
+    rebalances.listed(group, 3, ["a"])
+    rebalances.listed(group, 4, ["a"])
 
 
-def heartbeat_tells_nothing(rounds: Rounds) -> None:
+def heartbeat_tells_nothing(rebalances: Rebalances) -> None:
     group = rebalancing("a")
-    rounds.look(group, 10)
-    rounds.accepted(group, 10, "Heartbeat")
-    rounds.accepted(group, 11, "Heartbeat")
+    rebalances.check(group, 10)
+    rebalances.accepted(group, 10, "Heartbeat")
+    rebalances.accepted(group, 11, "Heartbeat")
 
 
-def pending_id_not_waited_for(rounds: Rounds) -> None:
+def pending_id_not_waited_for(rebalances: Rebalances) -> None:
     group = rebalancing("a")
     group.pending["b"] = Pending("g", "b", 6_000)
-    rounds.look(group, 0)
+    rebalances.check(group, 0)
     group.state = COMPLETING
-    rounds.ended(group, Cause.JOIN_TIMEOUT)
-    rounds.ended(group, Cause.EVERYONE_JOINED)
+    rebalances.ended(group, Cause.JOIN_TIMEOUT)
+    rebalances.ended(group, Cause.EVERYONE_JOINED)
 
 
-def expired_while_it_waits(rounds: Rounds) -> None:
+def expired_while_it_waits(rebalances: Rebalances) -> None:
     group = rebalancing("a")
     new = member("b", new=True)
     new.join = Waiter()
     group.add(new)
-    rounds.look(group, 0)
-    rounds.expired(group, "b")
-    rounds.expired(group, "a")
+    rebalances.check(group, 0)
+    rebalances.expired(group, "b")
+    rebalances.expired(group, "a")
 
 
 @pytest.mark.parametrize(
@@ -152,9 +152,9 @@ def expired_while_it_waits(rounds: Rounds) -> None:
         expired_while_it_waits,
     ],
 )
-def test_a_rebalance_that_breaks_a_promise_is_noticed(rounds: Rounds, break_it: Callable[[Rounds], None]) -> None:
+def test_a_rebalance_that_breaks_a_promise_is_noticed(rebalances: Rebalances, break_it: Callable[[Rebalances], None]) -> None:
     with pytest.raises(Broken):
-        break_it(rounds)
+        break_it(rebalances)
 
 
 def with_offset(group: Group, commit_ms: int) -> Group:
@@ -168,10 +168,10 @@ def test_an_offset_of_a_topic_that_members_consume_stays() -> None:
     expiry = Expiry(RETENTION_MS, True)
     group = with_offset(stable(("a", None)), 0)
     group.protocol_type = "consumer"
-    expiry.look(0, {"g": group}, 10_000)
+    expiry.check(0, {"g": group}, 10_000)
     group.offsets = {}
     with pytest.raises(Broken, match="consume the topic"):
-        expiry.look(0, {"g": group}, 10_000)
+        expiry.check(0, {"g": group}, 10_000)
 
 
 @pytest.mark.parametrize("group_goes_too", [False, True])
@@ -180,11 +180,11 @@ def test_an_offset_of_an_empty_group_stays_for_the_retention_time_after_the_last
         group = with_offset(Group("g", 5_000, 5_000), 0)
         group.state, group.protocol_type = EMPTY, "consumer"
         expiry = Expiry(RETENTION_MS, False)
-        expiry.look(0, {"g": group}, wall)
+        expiry.check(0, {"g": group}, wall)
         group.offsets = {}
         after = {} if group_goes_too else {"g": group}
         if kept:
             with pytest.raises(Broken, match="after the group became empty"):
-                expiry.look(0, after, wall)
+                expiry.check(0, after, wall)
         else:
-            expiry.look(0, after, wall)
+            expiry.check(0, after, wall)

@@ -1,4 +1,4 @@
-"""What goes wrong in a run: a method for each kind of fault that a plan may name, called again and again."""
+"""The faults of a run: a method for each kind of fault that a plan may name, called at random intervals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simulator.administrator import Administrator
 from simulator.audit import Audit
 from simulator.consumer import Consumer
 from simulator.node import Node
-from simulator.plan import TROUBLE_SECONDS, Plan
+from simulator.plan import FAULT_SECONDS, Plan
 from simulator.rot import Rot
 from simulator.styles import STYLES
 from simulator.world import MS, SECOND, World
@@ -17,18 +17,18 @@ from simulator.world import MS, SECOND, World
 SLOW_DISK_NS: Final = 5 * SECOND
 
 
-class Troubles:
-    """Of a run, which has the rest."""
+class Faults:
+    """The base of a run: it injects the faults of the plan."""
 
     plan: Plan
     world: World
     nodes: Sequence[Node]
-    node: Node  # the one that the next trouble concerns
+    node: Node  # the target of the next fault
     audits: Mapping[Node, Audit]
     consumers: list[Consumer]
     administrator: Administrator
     rot: Rot
-    calm: bool
+    faults_over: bool
 
     def start(self, consumer: Consumer) -> None:
         if not consumer.retired and (not consumer.running or consumer.fenced):
@@ -38,23 +38,23 @@ class Troubles:
     def restart_later(self, consumer: Consumer) -> None:
         self.world.after(self.world.between(0, 2 * consumer.settings.session_ns), self.start, consumer)
 
-    def _later(self, kind: str) -> None:
-        mean = TROUBLE_SECONDS[kind] / self.plan.trouble
-        self.world.after(int(self.world.random.expovariate(1 / mean) * SECOND), self._trouble, kind)
+    def _schedule(self, kind: str) -> None:
+        mean = FAULT_SECONDS[kind] / self.plan.fault_rate
+        self.world.after(int(self.world.random.expovariate(1 / mean) * SECOND), self._inject, kind)
 
-    def _trouble(self, kind: str) -> None:
-        if self.calm:
+    def _inject(self, kind: str) -> None:
+        if self.faults_over:
             return
         getattr(self, f"_{kind}")()
-        self._later(kind)
+        self._schedule(kind)
 
     def _fault(self, text: str) -> None:
-        self.node.troubled_at = self.world.now
-        self.world.say(f"fault: {text}", "node")
+        self.node.disturbed_at = self.world.now
+        self.world.trace(f"fault: {text}", "node")
         self.world.count(f"fault: {text.split(':')[0]}", 1)
 
     def _kill(self) -> None:
-        if self.node.running and self.world.chance(0.3):  # soon after the next process has begun, the power fails too
+        if self.node.running and self.world.chance(0.3):  # soon after the next start, the power fails too
             self.world.after(self.world.between(0, 5 * SECOND), self._power_if_allowed)
         self.node.crash(False)
 
@@ -70,7 +70,7 @@ class Troubles:
             self.node.stop()
 
     def _mid_step(self) -> None:
-        """Die at one of the next changes of a file."""
+        """Kill the process, or fail the power, at one of its next changes of a file."""
         if self.node.running:
             self._fault("crash at one of the next writes")
             self.node.power_fails = self.world.chance(0.4)
@@ -87,13 +87,13 @@ class Troubles:
         self._fail_some_syncs(self.world.random.randrange(1, 4))
 
     def _fail_some_syncs(self, count: int) -> None:
-        """Of all files, or of one log of groups."""
+        """Plant failing syncs of all files, or of one log of groups."""
         disk, random = self.node.disk, self.world.random
         disk.fail_syncs = count
         disk.fails_in = f"__consumer_offsets-{random.randrange(self.plan.partitions)}/" if self.world.chance(0.5) else ""
 
     def _sync_failed(self, path: str) -> None:
-        """Somebody restarts what misbehaves, and it gets worse."""
+        """After a failed sync, a restart or a power failure soon follows."""
         if "__consumer_offsets" not in path:
             return
         choice = self.world.random.random()
@@ -104,11 +104,11 @@ class Troubles:
             self.world.after(self.world.between(0, 2 * SECOND), self._power_if_allowed)
 
     def _kill_if_allowed(self) -> None:
-        if "kill" in self.plan.faults and not self.calm:
+        if "kill" in self.plan.faults and not self.faults_over:
             self._kill()
 
     def _power_if_allowed(self) -> None:
-        if "power" in self.plan.faults and not self.calm:
+        if "power" in self.plan.faults and not self.faults_over:
             self._power()
 
     def _fail_write(self) -> None:
@@ -133,7 +133,7 @@ class Troubles:
             disk.fail_syncs = disk.fail_writes = 0
             disk.crash_at = -1
             node.speed.slow = 0.0
-            node.troubled_at = self.world.now
+            node.disturbed_at = self.world.now
 
     def _freeze(self) -> None:
         if self.node.running:
@@ -163,7 +163,7 @@ class Troubles:
             consumer.close(consumer.instance is None or (consumer.style.name == "java" and choice > 0.85))
         else:
             consumer.poll_stops_at = self.world.now
-            self.world.say(f"{consumer.name}: polls no more", consumer.group)
+            self.world.trace(f"{consumer.name}: polls no more", consumer.group)
             self.world.after(3 * consumer.settings.rebalance_ns, self._polls_again, consumer)
             return
         quick = self.world.chance(0.6)
@@ -177,12 +177,12 @@ class Troubles:
         if self.consumers:
             consumer = self.world.random.choice(self.consumers)
             duration = self.world.between(0, 3 * consumer.settings.session_ns)
-            self.world.say(f"{consumer.name}: frozen for {duration // MS} ms", consumer.group)
+            self.world.trace(f"{consumer.name}: frozen for {duration // MS} ms", consumer.group)
             self.world.count("client frozen", 1)
             consumer.freeze(duration)
 
     def _two_owners(self) -> None:
-        """A second process with the instance id of another one, for a while."""
+        """Run a second process with the instance id of another one for a while."""
         static = [consumer for consumer in self.consumers if consumer.instance is not None]
         if not static:
             return
@@ -203,10 +203,10 @@ class Troubles:
             self.administrator.run(self.administrator.act())
 
     def _rot(self) -> None:
-        """While no process runs: a process trusts what it has verified, as long as it lives."""
+        """Flip a bit while no process runs: a process trusts what it has verified."""
         if self.node.running:
             self.node.crash(self.world.chance(0.5))
-            place = self.rot.strike()
+            place = self.rot.flip_bit()
             if place:
                 self._fault(f"a bit rots: {place}")
 

@@ -1,0 +1,161 @@
+"""The promise about records of topics, as a check of the replies to producers and readers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container, Iterable
+
+from simulator.world import Broken, World, format_time
+
+Partition = tuple[str, int]  # topic, number
+
+
+class Records:
+    """An acknowledged record stays at its offset until retention may delete it; readers see no other record there."""
+
+    promise = "records"
+
+    def __init__(self, world: World, rotten: Container[Partition] = (), retention_ns: int = 0) -> None:
+        """`rotten`: partitions whose wrong bytes must only be detectable. `retention_ns`: how long a record stays."""
+        self._world = world
+        self.rotten = rotten
+        self._retention_ns = retention_ns
+        self._partitions: dict[Partition, _Log] = {}
+        self._incarnations: dict[str, int] = {}  # topic -> number of its creations and deletions
+
+    def _of(self, partition: Partition) -> _Log:
+        log = self._partitions.get(partition)
+        if log is None:
+            log = self._partitions[partition] = _Log()
+        return log
+
+    def sent(self, partition: Partition, values: Iterable[bytes]) -> None:
+        self._of(partition).sent.update(values)
+
+    def stored(self, partition: Partition, base_offset: int, values: Iterable[bytes], made: int) -> None:
+        """A batch was acknowledged. `made`: the moment of its timestamps, from which retention counts."""
+        log = self._of(partition)
+        for offset, value in enumerate(values, base_offset):
+            before = log.stored.get(offset)
+            if before is None:
+                log.put(offset, value, self._world.now)
+                log.acknowledged[offset] = made
+            elif before[0] != value and partition not in self.rotten:
+                raise Broken(self.promise, f"{show(partition, offset)} was acknowledged for two records, {before[0]!r} and {value!r}", partition[0])
+
+    def read(self, partition: Partition, offset: int, value: bytes) -> None:
+        if partition in self.rotten:
+            return
+        log = self._of(partition)
+        known = log.stored.get(offset)
+        if known is None:
+            if offset < log.restored_before:
+                return
+            if value not in log.sent:
+                raise Broken(self.promise, f"{show(partition, offset)} has {value!r}, which was not sent or is at another offset", partition[0])
+            log.put(offset, value, self._world.now)
+        elif known[0] != value:
+            raise Broken(self.promise, f"{show(partition, offset)} has {value!r} instead of {known[0]!r}", partition[0])
+
+    def end_of_repeated_read(self, partition: Partition, offset: int, data: bytes) -> int:
+        """The offset after these bytes, if they equal an earlier reply whose records are still known; otherwise -1."""
+        known, end = self._of(partition).replies.get(offset, (b"", -1))
+        return end if known == data else -1
+
+    def read_whole(self, partition: Partition, offset: int, data: bytes, end: int) -> None:
+        """A reader compared each record of a reply to a read from `offset`, and there was no gap before `end`."""
+        log = self._of(partition)
+        if partition not in self.rotten and offset >= log.restored_before:
+            log.replies[offset] = data, end
+
+    def skipped(self, partition: Partition, first: int, end: int, since: int) -> None:
+        """A reader got no records from `first` to `end`, although none were deleted. `since`: the moment of its request."""
+        if partition in self.rotten:
+            return
+        stored = self._of(partition).stored
+        for offset in range(first, end):
+            known = stored.get(offset)
+            if known is not None and known[1] < since:
+                raise Broken(self.promise, f"{show(partition, offset)} is lost: {known[0]!r} was acknowledged", partition[0])
+
+    def created(self, topic: str) -> None:
+        self._incarnations[topic] = self.incarnation(topic) + 1
+
+    def deleted(self, topic: str) -> None:
+        """The topic will be deleted: its records must not be there when it is recreated."""
+        self._incarnations[topic] = self.incarnation(topic) + 1
+        for partition, log in self._partitions.items():
+            if partition[0] == topic:
+                self._partitions[partition] = recreated = _Log()
+                recreated.sent = log.sent
+
+    def incarnation(self, topic: str) -> int:
+        """A number that changes with each creation and deletion; a reply counts only if it is the same before and after."""
+        return self._incarnations.get(topic, 0)
+
+    def lost_since(self, moment: int) -> None:
+        """The power failed: the operating system may not have written what was appended since `moment`."""
+        for log in self._partitions.values():
+            log.lose_since(moment)
+
+    def forget_before(self, partition: Partition, offset: int) -> None:
+        """The partition's log starts at `offset`."""
+        log = self._of(partition)
+        if offset <= log.begin:
+            return
+        newest = max((old for old in range(log.begin, offset) if old in log.acknowledged), default=-1)
+        if newest >= 0 and partition not in self.rotten:
+            value, made = log.stored[newest][0], log.acknowledged[newest]
+            if made > self._world.now - self._retention_ns:
+                raise Broken(
+                    self.promise, f"{show(partition, newest)} is deleted before its retention time: {value!r} is of {format_time(made)}", partition[0]
+                )
+        log.forget_before(offset)
+
+
+class _Log:
+    """The known records of one partition."""
+
+    __slots__ = ("acknowledged", "begin", "order", "replies", "restored_before", "sent", "stored")
+
+    def __init__(self) -> None:
+        self.begin = 0
+        self.restored_before = 0  # a power failure may have restored deleted segments before this offset
+        self.acknowledged: dict[int, int] = {}  # offset of an acknowledged record -> the moment of its timestamp
+        self.stored: dict[int, tuple[bytes, int]] = {}  # offset -> value, and the moment of its acknowledgement or first read
+        self.order: deque[int] = deque()  # offsets of `stored`, the oldest first
+        self.sent: set[bytes] = set()  # values of unknown offset
+        self.replies: dict[int, tuple[bytes, int]] = {}  # offset of a read -> its bytes, all records of which are in `stored`, and its end
+
+    def put(self, offset: int, value: bytes, moment: int) -> None:
+        self.sent.discard(value)
+        self.stored[offset] = value, moment
+        self.order.append(offset)
+
+    def lose_since(self, moment: int) -> None:
+        self.restored_before = self.begin
+        self.replies.clear()
+        stored, order = self.stored, self.order
+        while order:
+            known = stored.get(order[-1])
+            if known is not None and known[1] < moment:
+                return
+            offset = order.pop()
+            self.acknowledged.pop(offset, None)
+            if known is not None:
+                self.sent.add(known[0])
+                del stored[offset]
+
+    def forget_before(self, offset: int) -> None:
+        stored = self.stored
+        for old in range(self.begin, offset):
+            stored.pop(old, None)
+            self.acknowledged.pop(old, None)
+            self.replies.pop(old, None)
+        self.begin = offset
+        while self.order and self.order[0] < self.begin:
+            self.order.popleft()
+
+
+def show(partition: Partition, offset: int) -> str:
+    return f"{partition[0]}-{partition[1]} offset {offset}"

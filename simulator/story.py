@@ -1,0 +1,122 @@
+"""The story of a broken promise, for readers who do not know the simulator: the promise, and the lines of the trace that lead to its end.
+
+The run is repeated with the requests of the clients of the concerned group in the trace.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from protocol.apis import APIS
+from protocol.errors import ErrorCode
+from simulator.world import SECOND, Broken, Line, World, format_time
+
+LINES_MAX: Final = 60
+BEFORE_NS: Final = 120 * SECOND
+LAST_NS: Final = SECOND  # before the end: every request is shown
+ROUTINE: Final = ("Heartbeat", "OffsetCommit", "OffsetFetch")
+NAMES: Final = (
+    "g0/s1 is the process of the static member i1 of group g0, g0/s1' a second process with that instance id, g0/d2 the process of a dynamic member. "
+    "Member ids are shortened to their last eight characters. A routine request is shown if its offsets are those of the broken promise, or if it is "
+    "of the last second."
+)
+
+PROMISED: Final = {
+    "absences": "a member that is away keeps its seat until registration.timeout.ms has passed since the earliest absence, and for one session after a load",
+    "administration": "requests of the administrator with valid settings are accepted",
+    "answers": "every request is answered, or its connection ends",
+    "arrivals": "newcomers wait at most expansion.timeout.ms, and one rebalance admits all of them",
+    "bounds": "connections and members stay within what clients can account for",
+    "deletions": "a group with members is not deleted, nor are offsets of topics that they consume",
+    "errors": "members get only the error codes that Kafka's protocol has for the API",
+    "expiry": "an offset expires only when its topic was not consumed, or its group was empty, for the retention time",
+    "generations": "a generation stands for one assignment in which a partition has one owner; generations do not go back, and requests of an older one are refused",
+    "instances": "requests of one member succeed for an instance id; a member that was replaced is fenced, and never succeeds again",
+    "invariants": "counters and indexes of a group agree with its members",
+    "join": "JoinGroup is never answered with REBALANCE_IN_PROGRESS",
+    "leader epochs": "the leader epoch of a partition never goes down",
+    "liveness": "without faults every group with living members is stable within a bounded time, with every living member in it",
+    "no defect": "no exception reaches the containment of faults or the event loop",
+    "no policy": "a group never shows an effect of a policy that it never had",
+    "offsets": "an acknowledged commit is not lost, and an OffsetFetch never returns an offset older than an acknowledged one or one read before",
+    "one owner": "a log has one owner at a time, and each of its epochs has one owner",
+    "policies are kept": "acknowledged policies are those that are read and used, also after a failover",
+    "rebalance requests": "an accepted rebalance.request makes all members rejoin once, and never again",
+    "rebalances": "a rebalance ends in time and waits for member ids that were handed out, and its generation keeps its members",
+    "records": "an acknowledged record stays at its offset for its retention time, and readers see no other record there",
+    "replay": "a coordinator that loads the log has the groups, members and offsets that memory had",
+    "replies in order": "replies arrive whole and in the order of their requests",
+    "roster": "a strict list of instance ids admits no other member, and refuses no listed instance",
+    "seats": "at most target.group.size members have partitions, and a seat has one unfenced holder",
+    "sessions": "no member is removed before its session has ended, nor while its JoinGroup waits, nor much later",
+    "static restart": "a static member that returns within its session causes no rebalance and is no new member",
+    "subscription change": "a static member that returns with other topics causes a rebalance",
+    "topics": "a topic whose deletion was acknowledged is gone",
+}
+
+
+def describe_request(key: int, version: int, body: bytes) -> str:
+    """The API, generation, member and instance of a request, and the offsets of a commit."""
+    request: Any = APIS[key].request.decode(body, 0, version)[0]
+    name = type(request).__name__.removesuffix("Request")
+    words = [name]
+    generation = getattr(request, "generation_id", getattr(request, "generation_id_or_member_epoch", None))
+    if generation is not None:
+        words.append(f"generation {generation}")
+    member = getattr(request, "member_id", None)
+    if member is not None:
+        words.append(f"as {member[-8:] or 'a new member'}")
+    instance = getattr(request, "group_instance_id", None)
+    if instance:
+        words.append(f"instance {instance}")
+    if name == "OffsetCommit":
+        words += [f"{topic.name}-{each.partition_index}={each.committed_offset}" for topic in request.topics for each in topic.partitions]
+    return " ".join(words)
+
+
+def describe_reply(reply: Any) -> str:
+    """The errors of a reply by name, its offsets, member id and generation."""
+    if reply is None:
+        return "no reply"
+    words = []
+    codes = {reply.error_code} if getattr(reply, "error_code", 0) else set()
+    groups = getattr(reply, "groups", None) or [reply]
+    for topic in [topic for group in groups for topic in getattr(group, "topics", None) or ()]:
+        for each in getattr(topic, "partitions", ()):
+            codes |= {each.error_code} - {0}
+            if hasattr(each, "committed_offset"):
+                words.append(f"{topic.name}-{each.partition_index}={each.committed_offset}")
+    words += [ErrorCode(code).name for code in sorted(codes)]
+    if hasattr(reply, "leader") and not codes:
+        words.append(f"generation {reply.generation_id}, member {reply.member_id[-8:]}, leader {reply.leader[-8:]}")
+    return " ".join(words) or "ok"
+
+
+def story(world: World, broken: Broken) -> list[Line]:
+    """The lines about the group or partition of the promise and about nodes, without most of the routine requests."""
+    about = re.compile(rf"\b{re.escape(broken.about)}\b") if broken.about else None
+    values = set(re.findall(r"\b\d+\b", str(broken)))
+
+    def matters(line: Line) -> bool:
+        if line.moment < world.now - BEFORE_NS:
+            return False
+        if about is not None and line.about not in (broken.about, "node", "") and not about.search(line.text):
+            return False
+        if line.routine and line.moment < world.now - LAST_NS:
+            return any(value in values for value in re.findall(r"=(\d+)\b", line.text))
+        return True
+
+    return [line for line in world.lines if line.moment and matters(line)]
+
+
+def print_story(world: World, broken: Broken) -> None:
+    print(f"The promise: {PROMISED[broken.promise]}.\n")
+    lines = story(world, broken)
+    left_out = max(0, len(lines) - LINES_MAX)
+    print(f"What happened, in virtual time{f' (without {left_out} earlier lines)' if left_out else ''}:")
+    for line in lines[left_out:]:
+        print(f"  {line}")
+    print(f"  {format_time(world.now)}  BROKEN PROMISE: {broken}")
+    if broken.about and any("/" in line.text for line in lines):
+        print(f"\n{NAMES}")
