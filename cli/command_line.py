@@ -24,6 +24,7 @@ ARGUMENTS = {
     "analyze": ("cli.analyze.arguments", "add"),
     "cluster": ("cli.cluster_commands", "add_cluster_command"),
     "node": ("cli.cluster_commands", "add_node"),
+    "store": ("cli.store.arguments", "add"),
     "completion": ("cli.cluster_commands", "add_completion"),
 }
 # Understood in front of the command too: `tenure --bootstrap kafka1:9092 group list`.

@@ -164,6 +164,8 @@ def words_for(action: argparse.Action, place: Place) -> Iterable[str]:
             from broker.settings.table import SETTINGS
 
             return (f"{setting.name}=" for setting in SETTINGS)
+        case ["store", _], "settings":
+            return "store.replicas=", "store.tls.ca.location="
         case ["topic", _], "settings" | "unset":
             from broker.topics.settings import TOPIC_SETTINGS
 

@@ -10,7 +10,7 @@ GROUPS = {
     "consumer groups of any Kafka cluster": ("group",),
     "topics of any Kafka cluster": ("topic", "produce", "consume"),
     "logs of any Kafka cluster, explained": ("analyze",),
-    "the cluster, and this command": ("cluster", "node", "completion"),
+    "the cluster, and this command": ("cluster", "node", "store", "completion"),
 }
 
 OPENING = """\
@@ -63,6 +63,18 @@ exit codes of log:
   65  something is damaged, cannot be read or was written by a newer version
   66  there is nothing to read at the path
   74  reading failed
+
+exit codes of store:
+  0   done
+  1   the target is not empty, or the source is in use or was not stopped in order
+  64  the command line is invalid
+  65  something is damaged: nothing is left out silently
+  66  there is no such directory or cluster
+  69  NATS does not answer, or refuses
+  74  a file or folder cannot be read or written
+  75  not now: another process uses the target
+  76  nats-server is too old
+  78  a setting is wrong
 
 exit codes of analyze:
   0   done

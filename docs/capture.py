@@ -60,6 +60,11 @@ AFTERWARDS = [
     "tenure log verify ./data",
     "tenure log dump ./data --group billing --kind offsets --limit 2",
 ]
+OF_STORE = [
+    "tenure store export --from ./data --to ./backup",
+    "tenure store import --from ./backup --to nats://127.0.0.1 --cluster trial --set store.replicas=1",
+    "tenure store export --from nats://127.0.0.1 --cluster trial --to ./backup2 --dry-run",
+]
 OF_NODES = [
     "(tenure health 127.0.0.1:9094 --wait 10; sleep 2; tenure topic create orders --partitions 12 --yes; sleep 1",
     "tenure cluster",
@@ -77,11 +82,18 @@ def say(command: str, folder: Path, shown: list[str]) -> None:
     """Run it as it is shown, its two outputs together as on a terminal."""
     hidden = command.startswith("(")
     done = subprocess.run(
-        ["bash", "-c", command.removeprefix("(")], cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", command.removeprefix("(")],
+        cwd=folder,
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
     )
     if not hidden:
         code = f"exit code {done.returncode}\n" if done.returncode else ""
-        shown.append(f"$ {command}\n{done.stdout}{done.stderr}{code}\n")
+        shown.append(f"$ {command}\n{done.stdout}{code}\n")
         print(shown[-1])
 
 
@@ -99,9 +111,9 @@ def main() -> int:
         tenure.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -P -m tenure "$@"\n')
         tenure.chmod(0o755)
 
-        def start(*words: str) -> subprocess.Popen[bytes]:
+        def start(*words: str, program: str = "tenure") -> subprocess.Popen[bytes]:
             process = subprocess.Popen(
-                ["tenure", *words], cwd=folder, env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                [program, *words], cwd=folder, env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
             running.append(process)
             return process
@@ -134,6 +146,11 @@ def main() -> int:
                 if "log" in command.split()[1:2] and broker in running:
                     end(broker)
                 say(command, folder, shown)
+            engine = start("-js", "-sd", "./engine", program=str(Path(sys.executable).with_name("nats-server")))
+            time.sleep(1)
+            for command in OF_STORE:
+                say(command, folder, shown)
+            end(engine)
             broker = start("serve", "--nodes", "3", "--data", "./nodes", "--listen", HERE)
             for command in OF_NODES:
                 say(command, folder, shown)

@@ -10,6 +10,7 @@ from storage.errors import DirectoryForeign, DirectoryLocked, DirectoryUnusable
 
 FORMAT = 1  # incremented when older versions cannot read what this one writes
 FORMAT_FILE = "tenure.format"
+UNFINISHED = "unfinished-export"  # in it, until a copy is complete
 META_FILE = "meta.properties"
 OWNERS_FILE = "owners"  # the table of owners, where several nodes use the directory or did
 LOCK_FILE = ".lock"
@@ -137,6 +138,8 @@ def check(disk: Disk, path: str, node_id: int, cluster_id: str) -> None:
 
 
 def _check_format(path: str, text: str) -> None:
+    if text == UNFINISHED:
+        raise DirectoryForeign(f"data directory {path} is an export that has not finished; repeat the command that made it (tenure store export)")
     if not (text.isascii() and text.isdigit()) or int(text) > FORMAT:
         raise DirectoryForeign(
             f"data directory {path} has format {text or 'nothing'} and this version reads up to {FORMAT}; start the version that wrote it"

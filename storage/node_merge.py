@@ -98,12 +98,10 @@ def _gather(disk: SharedDisk, root: str, node_id: int) -> None:
         turns: list[Entry] = []
         last_use = ""
         last_writer = partial(_last_writer, disk, root, table)
-        single = [SINGLE] if disk.exists(node_folder(root, SINGLE)) else []
-        for name in (*_node_names(disk, root), *single):
+        for name in _writer_names(disk, root):
             folder = node_folder(root, name)
-            for file, found in ((RECOVERY_POINTS, points), (LOG_STARTS, starts)):
-                known = read_offsets(disk, f"{folder}/{file}")
-                found.update({log: offset for log, offset in known.items() if last_writer(LogId(*log)) == name})
+            points |= _offsets_of(disk, root, name, last_writer, RECOVERY_POINTS)
+            starts |= _offsets_of(disk, root, name, last_writer, LOG_STARTS)
             turns += _turns_of(disk, folder, name, last_writer)
             if disk.exists(f"{folder}/{CLOCK_FILE}"):
                 last_use = max(last_use, disk.read_text(f"{folder}/{CLOCK_FILE}").strip(), key=lambda text: (len(text), text))
@@ -118,6 +116,23 @@ def _gather(disk: SharedDisk, root: str, node_id: int) -> None:
         log.write(turns)
         log.close()
     disk.replace_text(f"{merged}/{COMPLETE}", f"{node_id}\n")
+
+
+def log_starts(disk: Disk, root: str, table: OwnerTable) -> dict[Partition, int]:
+    """Where logs begin, as the last writer of each has saved it."""
+    starts: dict[Partition, int] = {}
+    for name in _writer_names(disk, root):
+        starts |= _offsets_of(disk, root, name, partial(_last_writer, disk, root, table), LOG_STARTS)
+    return starts
+
+
+def _writer_names(disk: Disk, root: str) -> list[str]:
+    return [*_node_names(disk, root), *([SINGLE] if disk.exists(node_folder(root, SINGLE)) else [])]
+
+
+def _offsets_of(disk: Disk, root: str, name: str, last_writer: Callable[[LogId], str], file: str) -> dict[Partition, int]:
+    known = read_offsets(disk, f"{node_folder(root, name)}/{file}")
+    return {log: offset for log, offset in known.items() if last_writer(LogId(*log)) == name}
 
 
 def _turns_of(disk: Disk, folder: str, name: str, last_writer: Callable[[LogId], str]) -> list[Entry]:

@@ -79,9 +79,9 @@ def test_commands_options_and_choices_are_those_of_the_command_line(line: str, e
 
 def test_every_command_and_option_can_be_completed() -> None:
     commands = words("")
-    assert commands == ["serve", "health", "log", "group", "topic", "produce", "consume", "analyze", "cluster", "node", "completion"]
+    assert commands == ["serve", "health", "log", "group", "topic", "produce", "consume", "analyze", "cluster", "node", "store", "completion"]
     for command in commands:
-        below = words(f"{command} ") if command in ("group", "topic", "log", "analyze", "node") else []
+        below = words(f"{command} ") if command in ("group", "topic", "log", "analyze", "node", "store") else []
         for line in [f"{command} {name}" for name in below] or [command]:
             assert "--help" in words(f"{line} --") or words(f"{line} ")
 
@@ -96,6 +96,7 @@ def test_files_and_folders_are_left_to_the_shell() -> None:
     assert offer(["log", "dump"], "").kind == "files"
     assert offer(["serve", "--data"], "").kind == "folders"
     assert offer(["serve", "--config"], "x").kind == "files"
+    assert offer(["store", "export", "--from"], "").kind == "folders"
 
 
 def test_names_of_groups_and_topics_come_from_the_cluster(named: str) -> None:

@@ -36,6 +36,8 @@ NEEDED = {
     "analyze status": "--out nosuch",
     "analyze whatif": "--out nosuch --group g",
     "analyze reconcile": "--out nosuch",
+    "store export": "--from nosuch --to nosuch",
+    "store import": "--from nosuch --to nats://127.0.0.1",
 }
 
 # Positional arguments that are no names.

@@ -185,6 +185,7 @@ def test_the_lock_ends_with_the_process_that_crashed() -> None:
 
 FOREIGN = {
     "tenure.format": [
+        ("unfinished-export\n", "is an export that has not finished"),
         ("2\n", "has format 2 and this version reads up to 1"),
         ("\n", "has format nothing"),
         ("latest", "has format latest"),

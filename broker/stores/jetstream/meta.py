@@ -21,6 +21,7 @@ from broker.stores.jetstream.wire import Message
 from storage import LogId, NodeInfo
 
 LAYOUT: Final = 1
+IMPORTING: Final = "import"  # instead of a layout, until all is there
 REFRESH_SECONDS: Final = 1.0  # between two looks, in case the message that something changed was lost
 SOON_SECONDS: Final = (0.003, 0.03)  # after such a message: the first look may be answered by a replica that lags
 TICK_SECONDS: Final = 0.1

@@ -25,7 +25,7 @@ from broker.stores.jetstream.connection import Connection, TooOld
 from broker.stores.jetstream.engine import WRONG_SEQUENCE, Engine, Refused
 from broker.stores.jetstream.entry import RELEASE
 from broker.stores.jetstream.logs import RELEASED, GroupLog, StreamLog
-from broker.stores.jetstream.meta import LAYOUT, Meta, Owner, View
+from broker.stores.jetstream.meta import IMPORTING, LAYOUT, Meta, Owner, View
 from broker.stores.jetstream.place import Names, Place
 from broker.stores.jetstream.wire import NatsError
 from broker.stores.tokens import RandomBytes, fresh_cluster_id
@@ -153,6 +153,8 @@ class JetStreamStore:
 
     def _check_format(self) -> None:
         layout = self.meta.format.get("layout")
+        if layout == IMPORTING:
+            raise StartError(f"store {self.data_path}: an import into it has not finished; repeat it (tenure store import)", ExitCode.DATA)
         if layout != LAYOUT:
             raise StartError(f"store {self.data_path}: it has layout {layout}, and this version knows {LAYOUT}", ExitCode.DATA)
         self.cluster_id = str(self.meta.format.get("cluster_id"))

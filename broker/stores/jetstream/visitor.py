@@ -1,0 +1,350 @@
+"""A cluster's streams, reached without being one of its nodes: logs are read where they are, and written where no node has begun."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from broker.settings.config import Config
+from broker.settings.servers import parse_servers
+from broker.stores.jetstream.connection import Connection
+from broker.stores.jetstream.engine import STREAM_NOT_FOUND, Engine, Refused, Stored, StreamState
+from broker.stores.jetstream.entry import DATA, HEADER, STATE, Entry, parse_entry
+from broker.stores.jetstream.meta import IMPORTING, LAYOUT, Meta, Owner, View
+from broker.stores.jetstream.place import Names, Place
+from broker.stores.jetstream.reading import EntryReader, ReadEntry, damaged
+from broker.stores.jetstream.store import META, with_its_offsets
+from broker.stores.jetstream.topic_state import TopicState, decode_state
+from protocol.batch import BatchHeader, CorruptBatch, validate
+from storage import LogId
+from storage.epochs import with_epoch
+from storage.log_copy import LogEnd, LogState
+
+NO_NODE: Final = -1
+PATIENCE_SECONDS: Final = 30.0  # longer than an election of the engine
+PAUSE_SECONDS: Final = 0.1
+TOO_FEW_SERVERS: Final = 10074  # for as many replicas
+
+T = TypeVar("T")
+
+
+class StoreProblem(Exception):
+    """The engine does not answer, or refuses."""
+
+
+class TooFewServers(StoreProblem):
+    """As many replicas as are wanted cannot be made."""
+
+
+class NotEmpty(StoreProblem):
+    """An import must not write there."""
+
+
+class StartMoved(Exception):
+    """Its owner has dropped the beginning of a log while it was read."""
+
+
+async def asked(step: Callable[[Callable[[T], None]], object]) -> T:
+    """The result that `step` passes to its callback."""
+    answered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def done(result: T) -> None:
+        if not answered.done():
+            answered.set_result(result)
+
+    step(done)
+    return await answered
+
+
+class Visitor:
+    """One cluster. Create it in the loop that is to run it."""
+
+    def __init__(self, config: Config, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._servers = parse_servers(config.store, config.store_tls_ca_location)
+        self.names = Names(config.cluster_name)
+        incarnation = os.urandom(6).hex()
+        self.connection = Connection(self._loop, self._servers, f"_INBOX.tenure.{incarnation}", lambda connected: None)
+        self.engine = Engine(self.connection)
+        self.view = View(with_its_offsets)
+        self.meta = Meta(self.engine, self.names, self.view, NO_NODE, incarnation, config.store_lease_ms / 1000, lambda: 0, seconds)
+        self.replicas = config.store_replicas
+        self._seconds = seconds
+        self._began = seconds()
+
+    def __str__(self) -> str:
+        return f"{self._servers}/{self.names.cluster}"
+
+    @property
+    def cluster_id(self) -> str:
+        return str(self.meta.format.get("cluster_id", ""))
+
+    async def open(self) -> bool:
+        """Reach the engine and read what the nodes have told; False: there is no cluster of that name."""
+        await self.connection.open()
+        state: StreamState | Refused = await self._answer(partial(self.engine.info, self.names.meta_stream))
+        if isinstance(state, Refused):
+            return False
+        await self.refresh()
+        return True
+
+    async def refresh(self) -> None:
+        await self._until(lambda done: self.meta.refresh(lambda read: done(None if read else Refused(0, "the engine does not answer"))))
+
+    async def _answer(self, step: Callable[[Callable[[Any], None]], object]) -> Any:
+        """What the engine answers, asked again until it does. A refusal only for a stream that is not there."""
+        until = self._seconds() + PATIENCE_SECONDS
+        while True:
+            result = await asked(step)
+            if not isinstance(result, Refused) or result.code == STREAM_NOT_FOUND:
+                return result
+            if result.code == TOO_FEW_SERVERS:
+                raise TooFewServers(f"store {self}: {result.text}: name the servers of a cluster, or add --set store.replicas=1 for a trial")
+            if self._seconds() > until:
+                raise StoreProblem(f"store {self}: {result.text}")
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _until(self, step: Callable[[Callable[[Refused | None], None]], object]) -> None:
+        """Repeat a request until the engine has done it."""
+        refused: Refused | None = await self._answer(step)
+        if refused is not None:
+            raise StoreProblem(f"store {self}: {refused.text}")
+
+    def place(self, id: LogId, topic_id: bytes | None) -> Place:
+        return self.names.internal(id) if topic_id is None else self.names.topic(id, topic_id)
+
+    # Reading.
+
+    async def end_of(self, id: LogId, place: Place) -> LogEnd | None:
+        """Where the log ends, with everything in it that was acknowledged before this visitor came; None: there is no stream.
+
+        Raises DamagedLog where entries are missing, and StoreProblem.
+        """
+        known = self.view.owners.get(id)
+        if known is not None and known.stream != place.stream:
+            known = None
+        until = self._seconds() + PATIENCE_SECONDS
+        while True:
+            asked_at = self._seconds()
+            state: StreamState | Refused = await self._answer(partial(self.engine.info, place.stream))
+            if isinstance(state, Refused):
+                if known is None:
+                    return None
+                raise damaged(place, known.seq, "it is not there any more")
+            if state.unheard_seconds <= asked_at - self._began:
+                if known is not None:
+                    _check(place, known, state)
+                if not state.last_seq:
+                    return LogEnd(0)
+                found = await asked(partial(self.engine.get, place.stream, state.last_seq))
+                if isinstance(found, Stored):
+                    return _end_at(place, found)
+            if self._seconds() > until:
+                raise StoreProblem(f"stream {place.stream}: the engine does not tell where it ends")
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def first_seq(self, place: Place) -> int:
+        state: StreamState | Refused = await self._answer(partial(self.engine.info, place.stream))
+        if isinstance(state, Refused):
+            raise StartMoved(place.name)
+        return state.first_seq
+
+    async def size_of(self, place: Place) -> int:
+        state: StreamState | Refused = await self._answer(partial(self.engine.info, place.stream))
+        return 0 if isinstance(state, Refused) else state.bytes
+
+    def read(self, place: Place, end: LogEnd) -> StreamReading:
+        return StreamReading(self, place, end)
+
+    async def entries(self, place: Place, first_seq: int, last_seq: int) -> AsyncIterator[ReadEntry]:
+        """Every entry. Raises DamagedLog, StartMoved and OSError."""
+        changed = asyncio.Event()
+        reader = EntryReader(self.engine, place, first_seq, last_seq, changed.set)
+        try:
+            while True:
+                changed.clear()
+                while reader.ready:
+                    yield reader.take()
+                if reader.problem is not None:
+                    if await self.first_seq(place) > first_seq:
+                        raise StartMoved(place.name)
+                    raise reader.problem
+                if reader.ended:
+                    return
+                await changed.wait()
+        finally:
+            reader.stop()
+
+    # Writing.
+
+    async def begin_import(self, cluster_id: str, import_id: str) -> None:
+        """Take the cluster's name, before the first node. Raises NotEmpty if something is there, but for the same import."""
+        if not self.meta.format:
+            await self._refuse_streams()
+            await self._until(partial(self.engine.create, self.names.meta_stream, f"{self.names.meta_subject}.>", self.replicas, dict(META)))
+            await self.refresh()
+        if not self.meta.format:
+            await self._put_format({"layout": IMPORTING, "cluster_id": cluster_id, "import": import_id})
+        self._check_import(import_id)
+
+    async def check_empty(self, import_id: str) -> None:
+        """Raises NotEmpty where `begin_import` would."""
+        if self.meta.format:
+            self._check_import(import_id)
+        else:
+            await self._refuse_streams()
+
+    def check_finished(self) -> None:
+        """Raises StoreProblem if an import into it has not finished."""
+        if self.meta.format.get("layout") == IMPORTING:
+            raise StoreProblem(f"cluster {self}: an import into it has not finished; repeat it")
+
+    def _check_import(self, import_id: str) -> None:
+        """Raises StoreProblem where another import, or a node, was first."""
+        found = self.meta.format
+        if found.get("layout") != IMPORTING:
+            raise NotEmpty(f"cluster {self} is not empty: it is cluster {self.cluster_id}; import under another name (--cluster NAME)")
+        if found.get("import") != import_id:
+            raise NotEmpty(
+                f"cluster {self} has the unfinished import of another export; repeat that one, or import under another name (--cluster NAME)"
+            )
+
+    async def _refuse_streams(self) -> None:
+        names: list[str] | Refused = await self._answer(partial(self.engine.names, f"tenure.{self.names.cluster}.>"))
+        others = [] if isinstance(names, Refused) else [name for name in names if name != self.names.meta_stream]
+        if others:
+            raise NotEmpty(f"cluster {self} is not empty: there is stream {others[0]}; import under another name (--cluster NAME)")
+
+    async def finish_import(self) -> None:
+        """From now on nodes may begin."""
+        await self._put_format({"layout": LAYOUT, "cluster_id": self.cluster_id})
+
+    async def _put_format(self, body: dict[str, Any]) -> None:
+        """Until it is there, or something newer than what was read."""
+        before = self.meta.format
+        until = self._seconds() + PATIENCE_SECONDS
+        while self.meta.format == before:
+            refused = await asked(partial(self.meta.put, self.names.format_key, body))
+            if refused is not None and self._seconds() > until:
+                raise StoreProblem(f"store {self}: {refused.text}")
+            await self.refresh()
+
+    async def make_stream(self, place: Place, settings: Mapping[str, Any]) -> None:
+        """Make it, if it is not there."""
+        await self._until(partial(self.engine.create, place.stream, place.subject, self.replicas, dict(settings)))
+
+    async def stream_state(self, place: Place) -> StreamState:
+        state: StreamState | Refused = await self._answer(partial(self.engine.info, place.stream))
+        if isinstance(state, Refused):
+            raise StoreProblem(f"stream {place.stream} is gone")
+        return state
+
+    async def entry_at(self, place: Place, seq: int) -> Entry | None:
+        """None: the replica that was asked lacks it yet, or it is no entry."""
+        found = await asked(partial(self.engine.get, place.stream, seq))
+        with contextlib.suppress(ValueError):
+            return None if isinstance(found, Refused) else parse_entry(found.headers.get(HEADER, ""))
+        return None
+
+    async def tell_end(self, id: LogId, place: Place, seq: int, epoch: int, wall_ms: int) -> None:
+        """Tell the nodes that the log has so much, and no owner."""
+        state = await self.stream_state(place)
+        owner = Owner(0, "", epoch, wall_ms, seq, state.created, place.stream)
+
+        def tell(done: Callable[[None], None]) -> None:
+            self.meta.tell_owner(id, place, owner, partial(done, None))
+
+        await asked(tell)
+
+    def close(self) -> None:
+        self.meta.close()
+        self.connection.close()
+
+
+def _check(place: Place, known: Owner, state: StreamState) -> None:
+    """What a node looks at before it takes a log over."""
+    if known.created != state.created:
+        raise damaged(place, known.seq, f"it was made anew at {state.created}")
+    if known.seq > state.last_seq:
+        raise damaged(place, known.seq, f"it ends at {state.last_seq}, although its owner had more")
+    if state.last_seq and not state.messages:
+        raise damaged(place, state.last_seq, "it is empty")
+
+
+def _end_at(place: Place, found: Stored) -> LogEnd:
+    try:
+        last = parse_entry(found.headers.get(HEADER, ""))
+    except ValueError:
+        raise damaged(place, found.seq, "the last entry is not understood") from None
+    return LogEnd(last.next_offset, found.seq, last.epoch, found.seq if last.kind == STATE else last.state_seq)
+
+
+class StreamReading:
+    """One log up to an end. `state` is complete when all batches were read."""
+
+    def __init__(self, visitor: Visitor, place: Place, end: LogEnd) -> None:
+        self.first_offset = 0
+        self.state = LogState(0, end.next_offset, end.epoch)
+        self._visitor = visitor
+        self._place = place
+        self._end = end
+
+    async def batches(self) -> AsyncIterator[tuple[int, BatchHeader, bytes]]:
+        """Each batch, verified, with the base offset of its segment. Raises DamagedLog, StartMoved, StoreProblem and OSError."""
+        state, end = self.state, self._end
+        if not end.seq:
+            return
+        first_seq = await self._visitor.first_seq(self._place)
+        if first_seq > end.seq:
+            raise StartMoved(self._place.name)
+        known = await self._known(first_seq)
+        state.epochs = known.epochs
+        starts = [(part.seq, part.base) for part in known.parts]
+        begun = False
+        base = 0
+        async for seq, entry, payload in self._visitor.entries(self._place, first_seq, end.seq):
+            if not begun:
+                begun = True
+                base = self.first_offset = entry.base_offset
+                state.start_offset = max(known.start_offset, base)
+            while starts and starts[0][0] <= seq:
+                base = max(starts.pop(0)[1], base)
+            if seq > known.seq and (not state.epochs or state.epochs[-1][0] != entry.epoch):
+                state.epochs = with_epoch(state.epochs, entry.epoch, entry.base_offset)
+            if entry.kind == DATA:
+                try:
+                    header = validate(payload, 0, len(payload))
+                    if header.size != len(payload):
+                        raise CorruptBatch("an entry has more than its batch")
+                except CorruptBatch as error:
+                    raise damaged(self._place, seq, str(error)) from error
+                if seq > known.seq and header.producer_id >= 0:
+                    state.producers.note(header, header.base_offset)
+                yield base, header, payload
+
+    async def _known(self, first_seq: int) -> TopicState:
+        """What the log's newest state entry says."""
+        if self._end.state_seq < first_seq:
+            return TopicState(0, 0, 0)
+        visitor = self._visitor
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            found: Any = await asked(partial(visitor.engine.get, self._place.stream, self._end.state_seq))
+            if isinstance(found, Stored):
+                break
+            if await visitor.first_seq(self._place) > self._end.state_seq:
+                raise StartMoved(self._place.name)
+            if time.monotonic() > until:
+                raise StoreProblem(f"stream {self._place.stream}: entry {self._end.state_seq} is not there")
+            await asyncio.sleep(PAUSE_SECONDS)
+        try:
+            return decode_state(found.payload, self.state.producers)
+        except ValueError as error:
+            raise damaged(self._place, found.seq, str(error)) from error
+
+    def close(self) -> None: ...

@@ -1,0 +1,217 @@
+"""A data directory as the source of a copy. Nothing in it is changed; one that a broker uses is read beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import time
+from collections.abc import AsyncIterator
+
+from broker.settings.descriptors import raise_limit
+from broker.stores.jetstream.visitor import StartMoved
+from cli.failure import EXIT, Failure
+from cli.logs.directory import meta_problem
+from cli.logs.files import holder
+from cli.store.logs import CopiedLog
+from protocol.batch import BatchHeader
+from storage import DamagedLog, LogId
+from storage.checkpoints import LOG_STARTS, RECOVERY_POINTS, Partition, read_offsets
+from storage.directory import CLEAN_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, OWNERS_FILE, UNFINISHED, properties
+from storage.disk import Lock, OsDisk, OsFile
+from storage.epochs import read_epochs
+from storage.log_copy import LogEnd, LogState
+from storage.log_files import LogFiles
+from storage.node_merge import NODES_FOLDER, SHARED_FORMAT, log_starts
+from storage.owners import OwnerTable
+from storage.snapshots import read_snapshot, snapshot_offsets
+
+SLICE_BYTES = 1 << 20  # read before others get a turn
+SETTLE_SECONDS = 10.0  # until segments that are being exchanged have been
+PAUSE_SECONDS = 0.02
+NODE_ID = 1  # of a broker that is alone, where several nodes were
+
+
+class ReadOnlyDisk(OsDisk):
+    """Opens files for reading, also where nothing may be written."""
+
+    def open(self, path: str, create: bool = False) -> OsFile:
+        return OsFile(self._descriptor(path, os.O_RDONLY))
+
+
+class DirectorySource:
+    """Raises Failure where there is no directory that can be copied."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self.given = path
+        self.disk = ReadOnlyDisk()
+        self._lock: Lock | None = None
+        self._table: OwnerTable | None = None
+        self.used_by: str | None = None
+        if not os.path.isdir(path):
+            what = "is no directory" if os.path.lexists(path) else "does not exist"
+            raise Failure(EXIT.MISSING, f"--from {path} {what}; name a data directory")
+        self._shared = self._format() == SHARED_FORMAT
+        meta = self._meta()
+        self.cluster_id = meta["cluster.id"]
+        self.directory_id = meta.get("directory.id", "")
+        self.node_id = NODE_ID if self._shared else int(meta.get("node.id", meta.get("broker.id", str(NODE_ID))))
+        self._find_users()
+        raise_limit()
+        if os.path.lexists(f"{self.path}/{OWNERS_FILE}"):
+            with contextlib.suppress(OSError):  # read-only: then no node is there that counts epochs
+                self._table = OwnerTable(OsDisk(), self.path)
+        self._recovery_points = read_offsets(self.disk, f"{self.path}/{RECOVERY_POINTS}") if self.used_by is None else {}
+
+    def __str__(self) -> str:
+        return self.given
+
+    def _format(self) -> int:
+        path = f"{self.path}/{FORMAT_FILE}"
+        text = self.disk.read_text(path).strip() if os.path.lexists(path) else str(FORMAT)
+        if text == UNFINISHED:
+            raise Failure(EXIT.DAMAGED, f"--from {self}: this export has not finished; repeat the command that made it")
+        if text not in (str(FORMAT), str(SHARED_FORMAT)):
+            raise Failure(EXIT.DAMAGED, f"--from {self}: it has format {text}, and this version reads up to {SHARED_FORMAT}")
+        return int(text)
+
+    def _meta(self) -> dict[str, str]:
+        path = f"{self.path}/{META_FILE}"
+        if not os.path.lexists(path):
+            raise Failure(EXIT.MISSING, f"--from {self} is no data directory: it has no {META_FILE}")
+        if problem := meta_problem(path):
+            raise Failure(EXIT.DAMAGED, f"{path} is damaged: {problem}")
+        return properties(self.disk.read_text(path))
+
+    def _find_users(self) -> None:
+        """Keep brokers away, or find the one that uses it."""
+        try:
+            lock = OsDisk().lock(f"{self.path}/{LOCK_FILE}", f"process {os.getpid()}, tenure store")
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            self.used_by = holder(self.path)
+        else:
+            if isinstance(lock, str):
+                self.used_by = lock or "another process"
+            else:
+                self._lock = lock
+        if self._shared and self.used_by is None:
+            folder = f"{self.path}/{NODES_FOLDER}"
+            self.used_by = next((user for name in self.disk.list(folder) if (user := holder(f"{folder}/{name}")) is not None), None)
+        if self.used_by is None and (self._shared or not os.path.lexists(f"{self.path}/{CLEAN_FILE}")):
+            what = "several nodes have used it" if self._shared else "it was not stopped in order"
+            self.close()
+            raise Failure(EXIT.REFUSED, f"--from {self}: {what}; start one broker on it (tenure serve --data {self}), and stop it")
+
+    def _folder(self, id: LogId) -> str:
+        return f"{self.path}/{id}"
+
+    async def _open(self, log: CopiedLog) -> LogFiles | None:
+        """None: there is no such folder."""
+        folder = self._folder(log.id)
+        if not os.path.lexists(folder):
+            return None
+        until = time.monotonic() + SETTLE_SECONDS
+        while True:
+            try:
+                files = LogFiles.open(self.disk, folder, self.used_by is not None)
+            except FileNotFoundError:
+                return None
+            if files is not None:
+                return files
+            if self.used_by is None or time.monotonic() > until:
+                raise Failure(EXIT.DAMAGED, f"{folder} has segments that a compaction has left; start a broker on it, and stop it")
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def end_of(self, log: CopiedLog) -> LogEnd | None:
+        reached = self._recovery_points.get(log.id, 0)
+        epoch = max(self._table.read(log.id).epoch, 0) if self._table is not None else 0  # as nodes have counted
+        files = await self._open(log)
+        if files is None:
+            if reached:
+                raise DamagedLog(self._folder(log.id), 0, f"it reached offset {reached}, and is gone")
+            return LogEnd(0, epoch=epoch) if epoch else None
+        with contextlib.closing(files):
+            end = max(files.find_end(), self._starts().get(log.id, 0))
+        if end < reached:
+            raise DamagedLog(self._folder(log.id), 0, f"it ends at offset {end}, and reached {reached}")
+        return LogEnd(end, epoch=epoch)
+
+    async def size_of(self, log: CopiedLog) -> int:
+        files = await self._open(log)
+        if files is None:
+            return 0
+        with contextlib.closing(files):
+            return files.size
+
+    def _starts(self) -> dict[Partition, int]:
+        if self._shared:
+            return log_starts(self.disk, self.path, self._table) if self._table is not None else {}
+        return read_offsets(self.disk, f"{self.path}/{LOG_STARTS}")
+
+    async def read(self, log: CopiedLog, end: LogEnd) -> FolderReading:
+        files = await self._open(log)
+        if files is None:
+            if end.next_offset and self.used_by is not None:
+                raise StartMoved(str(log))
+            if end.next_offset:
+                raise DamagedLog(self._folder(log.id), 0, "it is gone")
+            files = LogFiles([], False)
+        return FolderReading(self.disk, self._folder(log.id), files, log, end, self._starts().get(log.id, 0), self.used_by is not None)
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+        if self._table is not None:
+            self._table.close()
+
+
+class FolderReading:
+    """`Reading` of one log's folder."""
+
+    def __init__(
+        self, disk: OsDisk, folder: str, files: LogFiles, log: CopiedLog, end: LogEnd, start: int, growing: bool
+    ) -> None:
+        self.first_offset = files.first_offset
+        self.state = LogState(max(start, files.first_offset), end.next_offset, end.epoch)
+        self._disk = disk
+        self._folder = folder
+        self._files = files
+        self._growing = growing
+        self._counts_producers = not log.internal
+
+    async def batches(self) -> AsyncIterator[tuple[int, BatchHeader, bytes]]:
+        state = self.state
+        state.epochs = [known for known in read_epochs(self._disk, self._folder) if known[1] <= state.next_offset]
+        noted_to = self._known_producers() if self._counts_producers else -1
+        seen = 0
+        for base, header, batch in self._files.batches():
+            if header.base_offset >= state.next_offset:
+                break
+            state.note_epoch(header.leader_epoch, header.base_offset)
+            if 0 <= noted_to <= header.base_offset and header.producer_id >= 0:
+                state.producers.note(header, header.base_offset)
+            yield base, header, batch
+            seen += header.size
+            if seen >= SLICE_BYTES:
+                seen = 0
+                await asyncio.sleep(0)
+        # A broker that opens the log serves it at the epoch behind its newest one.
+        state.epoch = max(state.epoch, state.epochs[-1][0] + 1 if state.epochs else 0)
+
+    def _known_producers(self) -> int:
+        """Read the newest snapshot; batches from the returned offset on have to be noted. -1: none of them, since there are no producers."""
+        try:
+            offsets = snapshot_offsets(self._disk.list(self._folder))
+        except FileNotFoundError:  # its topic was deleted just now
+            offsets = []
+        for offset in reversed(offsets):
+            if self.first_offset <= offset <= self.state.next_offset and read_snapshot(self._disk, self._folder, offset, self.state.producers):
+                return offset
+        return 0 if offsets or self._growing else -1
+
+    def close(self) -> None:
+        self._files.close()

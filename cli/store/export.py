@@ -1,0 +1,217 @@
+"""`tenure store export`: a cluster into a new data directory.
+
+From a cluster that is in use, in this order: the logs of groups; then where each topic ends; then the registry of topics; then the
+records up to those ends. A consumer commits what it has read, so a committed offset that was copied lies before the end of its
+topic, which was looked up later. The registry comes behind the ends: it has every producer id that those records may have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from broker.stores.jetstream.visitor import StartMoved
+from broker.stores.tokens import fresh_cluster_id
+from cli.failure import EXIT, Failure
+from cli.store.journal import JOURNAL, Done, Journal, Planned, Sum, done
+from cli.store.logs import REGISTRY, CopiedLog, Source, logs_of_groups, logs_of_topics, topics_of
+from cli.store.progress import Progress
+from storage import DamagedLog
+from storage.checkpoints import CLEANER_POINTS, LOG_STARTS, RECOVERY_POINTS, write_offsets
+from storage.directory import CLEAN_FILE, FORMAT, FORMAT_FILE, LOCK_FILE, META_FILE, UNFINISHED
+from storage.disk import Lock, OsDisk
+from storage.log_copy import LogCopy, LogEnd, LogState
+
+ATTEMPTS_MAX: Final = 20
+OF_AN_EXPORT: Final = {LOCK_FILE, JOURNAL, f"{JOURNAL}.new", FORMAT_FILE, f"{FORMAT_FILE}.new"}
+PAUSE_SECONDS: Final = 0.1
+NOTHING: Final = LogEnd(0)
+CLEAN: Final = '{"version":0,"brokerEpoch":-1}'
+
+
+class Target:
+    """The new data directory. Raises Failure where something else is in it."""
+
+    def __init__(self, path: str, source: str, cluster_id: str) -> None:
+        self.given = path
+        self.path = os.path.abspath(path)
+        self.disk = OsDisk()
+        self._source = source
+        self._cluster_id = cluster_id
+        self._lock: Lock | None = None
+        self.journal = Journal(f"{self.path}/{JOURNAL}")
+        self._check()
+
+    def _check(self) -> None:
+        """Whether it is empty, or what this export has left when it was interrupted."""
+        if not os.path.lexists(self.path):
+            return
+        if not os.path.isdir(self.path):
+            raise Failure(EXIT.REFUSED, f"--to {self.given} is no directory")
+        header = self.journal.header
+        format = f"{self.path}/{FORMAT_FILE}"
+        unfinished = not os.path.lexists(format) or self.disk.read_text(format).strip() == UNFINISHED
+        if not header:
+            if set(os.listdir(self.path)) - OF_AN_EXPORT or not unfinished:
+                raise Failure(EXIT.REFUSED, f"--to {self.given} is not empty; name a folder that does not exist, or is empty")
+        elif not unfinished:
+            raise Failure(EXIT.REFUSED, f"--to {self.given} has the export of {header['began']}; name a folder that does not exist, or is empty")
+        elif (header["source"], header["cluster_id"]) != (self._source, self._cluster_id):
+            raise Failure(EXIT.REFUSED, f"--to {self.given} has the unfinished export of {header['source']}; repeat that one, or name another folder")
+
+    @property
+    def begun(self) -> bool:
+        """Whether an earlier export of this source came so far that it goes on."""
+        return self.journal.plan is not None
+
+    def begin(self) -> None:
+        """Take the folder; where an earlier export goes on, keep what it has."""
+        self.disk.make_folder(self.path)
+        lock = self.disk.lock(f"{self.path}/{LOCK_FILE}", f"process {os.getpid()}, tenure store export")
+        if isinstance(lock, str):
+            raise Failure(EXIT.AGAIN, f"--to {self.given} is in use by {lock or 'another process'}", hint="wait for it")
+        self._lock = lock
+        if not self.begun:
+            self.clear()
+        self.disk.replace_text(f"{self.path}/{FORMAT_FILE}", f"{UNFINISHED}\n")
+
+    def clear(self) -> None:
+        began = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        self.journal.begin(self._source, self._cluster_id, began)
+        for name in set(os.listdir(self.path)) - OF_AN_EXPORT:
+            self.remove(name)
+
+    def remove(self, name: str) -> None:
+        if os.path.isdir(f"{self.path}/{name}"):
+            shutil.rmtree(f"{self.path}/{name}")
+        elif os.path.lexists(f"{self.path}/{name}"):
+            os.unlink(f"{self.path}/{name}")
+
+    def folder(self, log: CopiedLog) -> str:
+        return f"{self.path}/{log}"
+
+    def finish(self, node_id: int) -> None:
+        """All logs are there."""
+        logs = {(one.log.rpartition("-")[0], int(one.log.rpartition("-")[2])): one for one in self.journal.done.values()}
+        write_offsets(self.disk, f"{self.path}/{RECOVERY_POINTS}", {id: one.next for id, one in logs.items()})
+        write_offsets(self.disk, f"{self.path}/{LOG_STARTS}", {id: one.start for id, one in logs.items() if one.start})
+        write_offsets(self.disk, f"{self.path}/{CLEANER_POINTS}", {id: one.compacted_to for id, one in logs.items() if one.compacted_to})
+        meta = {"node.id": str(node_id), "directory.id": fresh_cluster_id(), "version": "1", "cluster.id": self._cluster_id}
+        self.disk.replace_text(f"{self.path}/{META_FILE}", "".join(f"{name}={value}\n" for name, value in meta.items()))
+        self.disk.replace_text(f"{self.path}/{CLEAN_FILE}", CLEAN)
+        self.disk.replace_text(f"{self.path}/{FORMAT_FILE}", f"{FORMAT}\n")
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+
+class Export:
+    def __init__(self, source: Source, target: Target, progress: Progress) -> None:
+        self._source = source
+        self._target = target
+        self._journal = target.journal
+        self._progress = progress
+
+    async def run(self) -> dict[str, Any]:
+        self._target.begin()
+        if not self._target.begun:
+            await self._copy_groups()
+        plan = self._journal.plan
+        assert plan is not None
+        sizes = [await self._source.size_of(one.log) for one in plan if str(one.log) not in self._journal.done]
+        self._progress.begin("topics", len(plan), sum(sizes))
+        for one in plan:
+            await self._copy(one.log, one.end)
+        self._progress.end()
+        self._target.finish(self._source.node_id)
+        return self.document()
+
+    async def _copy_groups(self) -> None:
+        """Groups, the ends of topics, the registry; again if a topic was deleted meanwhile, of which groups may have offsets."""
+        for _ in range(ATTEMPTS_MAX):
+            before = await topics_of(self._source)
+            logs = logs_of_groups(before)
+            self._progress.begin("groups", len(logs), 0)
+            for log in logs:
+                await self._copy(log)
+            self._progress.end()
+            listed = await topics_of(self._source)
+            problem: DamagedLog | None = None
+            plan: list[Planned] = []
+            try:
+                for log in logs_of_topics(listed):
+                    plan.append(Planned(log, await self._source.end_of(log) or NOTHING))  # noqa: PERF401 (what was found before a problem counts)
+                await self._copy(REGISTRY)
+            except DamagedLog as error:
+                problem = error
+            after = await topics_of(self._source)
+            if not (before.by_id.keys() | listed.by_id.keys()) - after.by_id.keys():
+                if problem is not None:
+                    raise problem
+                self._journal.add_plan(plan)
+                return
+            self._target.clear()
+        raise Failure(EXIT.AGAIN, "topics are deleted all the time; try again when none is", hint="delete no topics during an export")
+
+    async def _copy(self, log: CopiedLog, end: LogEnd | None = None) -> None:
+        """Copy one log up to the end; without one, up to where it ends now."""
+        if str(log) in self._journal.done:
+            self._progress.add_log()
+            return
+        for attempt in range(ATTEMPTS_MAX):
+            upto = end if end is not None else await self._source.end_of(log)
+            if upto is None or upto == NOTHING:
+                self._progress.pass_log()
+                return
+            try:
+                self._journal.add_done(await self._copied(log, upto))
+                break
+            except StartMoved:
+                self._target.remove(str(log))
+                if attempt + 1 < ATTEMPTS_MAX:
+                    await asyncio.sleep(PAUSE_SECONDS)
+                elif end is None:
+                    raise Failure(EXIT.AGAIN, f"{log} is shortened faster than it is read; try again with less load on the cluster") from None
+                else:  # its topic was deleted, or retention is faster than this: its records are gone
+                    self._journal.add_done(self._emptied(log, upto))
+        self._progress.add_log()
+
+    async def _copied(self, log: CopiedLog, end: LogEnd) -> Done:
+        copied = Sum()
+        reading = await self._source.read(log, end)
+        try:
+            copy = LogCopy(self._target.disk, self._target.folder(log))
+            try:
+                async for base, header, batch in reading.batches():
+                    copied.add(header, batch)
+                    copy.append(base, header, batch)
+                    self._progress.add_bytes(header.size)
+                copy.finish(reading.state, log.topic_id_text)
+            finally:
+                copy.close()
+        finally:
+            reading.close()
+        return done(log, reading.state, copied)
+
+    def _emptied(self, log: CopiedLog, end: LogEnd) -> Done:
+        """No offset is used twice: the log goes on where it ended."""
+        copy = LogCopy(self._target.disk, self._target.folder(log))
+        state = LogState(end.next_offset, end.next_offset, end.epoch)
+        copy.finish(state, log.topic_id_text)
+        copy.close()
+        return done(log, state, Sum())
+
+    def document(self) -> dict[str, Any]:
+        copied = self._journal.done.values()
+        return {
+            "source": str(self._source),
+            "target": self._target.given,
+            "cluster_id": self._source.cluster_id,
+            "logs": len(copied),
+            "batches": sum(one.batches for one in copied),
+            "bytes": sum(one.bytes for one in copied),
+        }

@@ -1,0 +1,161 @@
+"""`tenure store import`: a data directory into JetStream, as a cluster on which no node has begun.
+
+First everything is read and verified. Then groups are written, then topics, and the registry last; nodes refuse the cluster until all of
+it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG
+from broker.settings.config import Config
+from broker.stores.jetstream.store import notes_stream
+from broker.stores.jetstream.stream_copy import HEADER_BYTES_MAX, StreamCopy
+from broker.stores.jetstream.visitor import Visitor
+from cli.failure import EXIT, Failure
+from cli.store.directory import DirectorySource
+from cli.store.journal import JOURNAL, Done, Journal, Sum, done
+from cli.store.logs import REGISTRY, CopiedLog, logs_of_groups, logs_of_topics, topics_of
+from cli.store.progress import Progress
+from cli.store.streams import reach
+from storage import DamagedLog
+from storage.log_copy import LogEnd
+
+TOGETHER: Final = 8  # logs that are written at the same time
+PROBLEMS_SHOWN_MAX: Final = 20
+
+
+class Import:
+    def __init__(self, source: DirectorySource, config_for: Callable[[int], Config], progress: Progress, warn: Callable[[str], None]) -> None:
+        """`config_for`: settings of a node, given the number of partitions of groups."""
+        self._source = source
+        self._config_for = config_for
+        self._progress = progress
+        self._warn = warn
+        self._written = Journal(f"{source.path}/{JOURNAL}").done  # checksums, where the directory is an export
+        self._ends: dict[str, LogEnd] = {}
+        self._checked: dict[str, Done] = {}
+        self._notes: Mapping[str, Any] = {}
+
+    async def run(self, dry_run: bool) -> dict[str, Any]:
+        if self._source.used_by is not None:
+            raise Failure(
+                EXIT.REFUSED,
+                f"--from {self._source} is in use by {self._source.used_by}: stop it, or import an export of it (tenure store export --from {self._source})",
+            )
+        topics = await topics_of(self._source)
+        config = self._config_for(topics.by_name[CONSUMER_OFFSETS].partitions)
+        self._notes = notes_stream(config)
+        visitor = Visitor(config)
+        try:
+            exists = await reach(visitor)
+            groups, others = logs_of_groups(topics), logs_of_topics(topics)
+            await self._check([*groups, *others, REGISTRY], visitor.connection.payload_max)
+            import_id = self._import_id()
+            if dry_run:
+                await visitor.check_empty(import_id)
+            else:
+                await visitor.begin_import(self._source.cluster_id, import_id)
+                await self._write(visitor, "groups", groups, import_id)
+                await self._write(visitor, "topics", others, import_id)
+                await self._write(visitor, "registry", [REGISTRY], import_id)
+                await visitor.finish_import()
+            return self._document(str(visitor), exists)
+        finally:
+            visitor.close()
+
+    async def _check(self, logs: list[CopiedLog], payload_max: int) -> None:
+        """Read and verify all of it. Raises Failure with what cannot be imported."""
+        problems: list[str] = []
+        self._progress.begin("verified", len(logs), sum([await self._source.size_of(log) for log in logs]))
+        for log in logs:
+            try:
+                await self._check_log(log, payload_max - HEADER_BYTES_MAX, problems)
+            except DamagedLog as error:
+                problems.append(f"{error.path} is damaged at byte {error.position}: {error.reason}")
+        self._progress.end()
+        if problems:
+            for problem in problems[:PROBLEMS_SHOWN_MAX]:
+                self._warn(problem)
+            more = f"; {len(problems) - PROBLEMS_SHOWN_MAX} more are not shown" if len(problems) > PROBLEMS_SHOWN_MAX else ""
+            raise Failure(EXIT.DAMAGED, f"nothing was imported: {len(problems)} logs cannot be{more}" if len(problems) > 1 else "nothing was imported")
+
+    async def _check_log(self, log: CopiedLog, batch_bytes_max: int, problems: list[str]) -> None:
+        end = await self._source.end_of(log)
+        written = self._written.get(str(log))
+        if end is None:
+            self._progress.pass_log()
+            if written is not None:
+                problems.append(f"{log}: the export had {written.batches} batches of it, and it is gone")
+            return
+        self._ends[str(log)] = end
+        seen = Sum()
+        reading = await self._source.read(log, end)
+        try:
+            async for _, header, batch in reading.batches():
+                seen.add(header, batch)
+                self._progress.add_bytes(header.size)
+                if header.size > batch_bytes_max:
+                    problems.append(
+                        f"{log}: the batch at offset {header.base_offset} has {header.size} bytes, and max_payload of the engine allows {batch_bytes_max}"
+                    )
+                    return
+        finally:
+            reading.close()
+        found = done(log, reading.state, seen)
+        if written is not None and (written.next, written.start) == (found.next, found.start) and written.crc32c != found.crc32c:
+            problems.append(f"{log}: its batches are not those that were exported")
+        self._checked[str(log)] = found
+        self._progress.add_log()
+
+    def _import_id(self) -> str:
+        """Of exactly this content."""
+        text = "\n".join(map(str, [self._source.cluster_id, *sorted(self._checked.values())]))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    async def _write(self, visitor: Visitor, stage: str, logs: list[CopiedLog], import_id: str) -> None:
+        found = [log for log in logs if str(log) in self._checked]
+        self._progress.begin(stage, len(found), sum(self._checked[str(log)].bytes for log in found))
+        room = asyncio.Semaphore(TOGETHER)
+
+        async def write(log: CopiedLog) -> None:
+            async with room:
+                await self._write_log(visitor, log, import_id)
+                self._progress.add_log()
+
+        async with asyncio.TaskGroup() as together:
+            for log in found:
+                together.create_task(write(log))
+        self._progress.end()
+
+    async def _write_log(self, visitor: Visitor, log: CopiedLog, import_id: str) -> None:
+        place = visitor.place(log.id, None if log.internal else log.topic_id)
+        reading = await self._source.read(log, self._ends[str(log)])
+        try:
+            copy = StreamCopy(visitor, place, import_id, self._notes if log.id.name == NOTES_LOG else {})
+            await copy.open(reading.first_offset)
+            async for base, header, batch in reading.batches():
+                await copy.append(base, header, batch)
+                self._progress.add_bytes(header.size)
+            seq = await copy.finish(reading.state, not log.internal)
+            await visitor.tell_end(log.id, place, seq, copy.epoch, time.time_ns() // 1_000_000)
+        finally:
+            reading.close()
+
+    def _document(self, target: str, again: bool) -> dict[str, Any]:
+        checked = self._checked.values()
+        return {
+            "source": str(self._source),
+            "target": target,
+            "store": target.rpartition("/")[0],
+            "cluster_id": self._source.cluster_id,
+            "continued": again,
+            "logs": len(checked),
+            "batches": sum(one.batches for one in checked),
+            "bytes": sum(one.bytes for one in checked),
+        }

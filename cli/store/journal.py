@@ -1,0 +1,129 @@
+"""What an export has done: a file of JSON lines in the target, `tenure.export`, to which it only appends. A line that is not whole is none.
+
+It begins with the source. Behind the line `plan`, which says where each topic ends, an export that is repeated goes on; before it, it
+begins anew. Each log that is complete has a line with the checksum of all its batches.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Final, NamedTuple
+
+import google_crc32c
+
+from cli.store.logs import CopiedLog
+from protocol.batch import BatchHeader
+from storage import LogId
+from storage.log_copy import LogEnd, LogState
+
+JOURNAL: Final = "tenure.export"
+VERSION: Final = 1
+
+
+class Sum:
+    """Number, size and checksum of a log's batches."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.bytes = 0
+        self.compacted_to = 0  # behind the last gap between batches, which only a compaction leaves
+        self._next_offset = -1
+        self._crc = 0
+
+    def add(self, header: BatchHeader, batch: bytes) -> None:
+        if 0 <= self._next_offset < header.base_offset:
+            self.compacted_to = header.base_offset
+        self._next_offset = header.next_offset
+        self.batches += 1
+        self.bytes += len(batch)
+        self._crc = google_crc32c.extend(self._crc, batch)
+
+    @property
+    def crc32c(self) -> str:
+        return f"{self._crc:08x}"
+
+
+class Done(NamedTuple):
+    """A log that is complete."""
+
+    log: str
+    start: int
+    next: int
+    epoch: int
+    batches: int
+    bytes: int
+    compacted_to: int
+    crc32c: str
+
+
+def done(log: CopiedLog, state: LogState, copied: Sum) -> Done:
+    return Done(
+        str(log), state.start_offset, state.next_offset, state.epoch, copied.batches, copied.bytes, copied.compacted_to, copied.crc32c
+    )
+
+
+class Planned(NamedTuple):
+    log: CopiedLog
+    end: LogEnd
+
+
+class Journal:
+    def __init__(self, path: str) -> None:
+        """Read what is there."""
+        self.header: dict[str, Any] = {}
+        self.plan: list[Planned] | None = None
+        self.done: dict[str, Done] = {}
+        self._path = path
+        for line in self._lines():
+            if "export" in line:
+                self.header = line
+            elif "plan" in line:
+                self.plan = [Planned(CopiedLog(LogId(name, number), bytes.fromhex(id)), LogEnd(*end)) for name, number, id, end in line["plan"]]
+            elif "log" in line:
+                self.done[line["log"]] = Done(**line)
+
+    def _lines(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        try:
+            with open(self._path, "rb") as file:
+                lines = file.read().split(b"\n")[:-1]
+        except FileNotFoundError:
+            return found
+        for line in lines:
+            try:
+                value = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(value, dict):
+                found.append(value)
+        return found
+
+    def begin(self, source: str, cluster_id: str, began: str) -> None:
+        """Forget all and begin with this header."""
+        self.header = {"export": VERSION, "source": source, "cluster_id": cluster_id, "began": began}
+        self.plan, self.done = None, {}
+        new = f"{self._path}.new"
+        with open(new, "wb") as file:
+            file.write(_line(self.header))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, self._path)
+
+    def add_plan(self, plan: list[Planned]) -> None:
+        self.plan = plan
+        self._add({"plan": [[one.log.id.name, one.log.id.partition, one.log.topic_id.hex(), list(one.end)] for one in plan]})
+
+    def add_done(self, done: Done) -> None:
+        self.done[done.log] = done
+        self._add(done._asdict())
+
+    def _add(self, value: dict[str, Any]) -> None:
+        with open(self._path, "ab") as file:
+            file.write(b"\n" + _line(value))  # behind a line that a killed process has not finished
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,103 @@
+"""The logs of a cluster, and what a source of them is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import NamedTuple, Protocol
+
+from broker.internal_topics import CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG
+from broker.stores.tokens import id_text
+from broker.topics.registry import Topics
+from cli.failure import EXIT, Failure
+from protocol.batch import BatchHeader, facts_of
+from storage import LogId
+from storage.log_copy import LogEnd, LogState
+
+
+class CopiedLog(NamedTuple):
+    """`topic_id`: of the topic that it is a partition of; the registry is of none."""
+
+    id: LogId
+    topic_id: bytes = b""
+
+    @property
+    def internal(self) -> bool:
+        return self.id.name in (CONSUMER_OFFSETS, NOTES_LOG, REGISTRY_LOG)
+
+    @property
+    def topic_id_text(self) -> str:
+        return id_text(self.topic_id) if self.topic_id else ""
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+REGISTRY = CopiedLog(LogId(REGISTRY_LOG, 0))
+
+
+class Reading(Protocol):
+    """One log up to an end."""
+
+    first_offset: int  # from which on there may be batches
+    state: LogState  # complete when all batches were read
+
+    def batches(self) -> AsyncIterator[tuple[int, BatchHeader, bytes]]:
+        """Each batch, verified, with the base offset of its segment. Raises DamagedLog and OSError, and StartMoved: begin again."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Source(Protocol):
+    """A cluster that is copied, and may be in use."""
+
+    node_id: int  # of the broker that may serve the copy
+
+    @property
+    def cluster_id(self) -> str: ...
+
+    async def end_of(self, log: CopiedLog) -> LogEnd | None:
+        """Where the log ends now, with everything that was acknowledged before the source was opened; None: it does not exist."""
+        ...
+
+    async def read(self, log: CopiedLog, end: LogEnd) -> Reading: ...
+
+    async def size_of(self, log: CopiedLog) -> int:
+        """Its bytes, nearly."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def no_id() -> bytes:
+    raise AssertionError("a copy makes no topic")
+
+
+async def topics_of(source: Source) -> Topics:
+    """The registry as it is now."""
+    topics = Topics(no_id)
+    end = await source.end_of(REGISTRY)
+    if end is not None:
+        reading = await source.read(REGISTRY, end)
+        try:
+            async for _, _, batch in reading.batches():
+                topics.replay(facts_of(batch))
+        finally:
+            reading.close()
+    if CONSUMER_OFFSETS not in topics.by_name:
+        raise Failure(EXIT.MISSING, f"{source} has no registry of topics: no broker of Tenure has run on it yet", hint="start a broker on it once")
+    return topics
+
+
+def logs_of_groups(topics: Topics) -> list[CopiedLog]:
+    """Offsets, then notes."""
+    return [log for name in (CONSUMER_OFFSETS, NOTES_LOG) for log in _partitions(topics, name)]
+
+
+def logs_of_topics(topics: Topics) -> list[CopiedLog]:
+    return [log for name, topic in sorted(topics.by_name.items()) if not topic.internal for log in _partitions(topics, name)]
+
+
+def _partitions(topics: Topics, name: str) -> Iterator[CopiedLog]:
+    topic = topics.by_name[name]
+    return (CopiedLog(LogId(name, number), topic.id) for number in range(topic.partitions))

@@ -1,0 +1,79 @@
+"""How far a copy is: one line that changes on a terminal, else a line from time to time. Both on standard error."""
+
+from __future__ import annotations
+
+import time
+from typing import Final, TextIO
+
+from cli.shown import counted
+
+SHOW_SECONDS: Final = 0.2
+LINE_SECONDS: Final = 10.0
+UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
+
+
+def sized(number: float) -> str:
+    """Of bytes: 512 bytes, 1.3 MB."""
+    unit = 0
+    while number >= 1000 and unit < len(UNITS) - 1:
+        number /= 1000
+        unit += 1
+    return f"{number:.0f} {UNITS[unit]}" if unit == 0 else f"{number:.1f} {UNITS[unit]}"
+
+
+class Progress:
+    def __init__(self, err: TextIO) -> None:
+        self._err = err
+        self._terminal = err.isatty()
+        self._stage = ""
+        self._logs = self._of_logs = 0
+        self._bytes = self._of_bytes = 0
+        self._began = self._shown = time.monotonic()
+        self._width = 0
+
+    def begin(self, stage: str, logs: int, size: int) -> None:
+        """A stage of so many logs, with so many bytes; 0: not known."""
+        self.end()
+        self._stage, self._of_logs, self._of_bytes = stage, logs, size
+        self._logs = self._bytes = 0
+        self._began = self._shown = time.monotonic()
+        if self._terminal:
+            self._show()
+
+    def add_bytes(self, size: int) -> None:
+        self._bytes += size
+        now = time.monotonic()
+        if now - self._shown >= (SHOW_SECONDS if self._terminal else LINE_SECONDS):
+            self._shown = now
+            self._show()
+
+    def add_log(self) -> None:
+        self._logs += 1
+
+    def pass_log(self) -> None:
+        """There is nothing of it."""
+        self._of_logs -= 1
+
+    def end(self) -> None:
+        """The stage is over."""
+        if self._stage:
+            self._of_bytes = 0
+            self._show()
+            self._stage = ""
+            if self._terminal:
+                self._err.write("\n")
+                self._err.flush()
+        self._width = 0
+
+    def _show(self) -> None:
+        seconds = time.monotonic() - self._began
+        size = sized(self._bytes) + (f" of {sized(self._of_bytes)}" if self._of_bytes > self._bytes else "")
+        pace = f", {sized(self._bytes / seconds)}/s" if seconds >= 1 else ""
+        logs = f"{self._logs} of {counted(self._of_logs, 'log')}" if self._logs < self._of_logs else counted(self._logs, "log")
+        line = f"{self._stage}: {logs}, {size}{pace}"
+        if self._terminal:
+            self._err.write("\r" + line.ljust(self._width))
+            self._width = len(line)
+        else:
+            self._err.write(line + "\n")
+        self._err.flush()

@@ -1,0 +1,140 @@
+"""`tenure store export|import`: which of them, between what, and one line for whatever fails."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from functools import partial
+from typing import Any
+
+from broker.logging import logs
+from broker.stores.jetstream.visitor import NotEmpty, StoreProblem, TooFewServers, Visitor
+from cli.failure import EXIT, Failure
+from cli.shown import Screen, counted
+from cli.store.directory import DirectorySource
+from cli.store.export import Export, Target
+from cli.store.importing import Import
+from cli.store.logs import Source, logs_of_groups, logs_of_topics, topics_of
+from cli.store.progress import Progress, sized
+from cli.store.streams import StreamSource, config_of
+from storage import DamagedLog
+
+SCHEMES = ("nats://", "tls://")
+
+
+def run(options: argparse.Namespace) -> int:
+    screen = Screen.of(options)
+    check(options)
+    logs.configure("warning", "console")
+    try:
+        document = asyncio.run(work(options, screen))
+    except BaseExceptionGroup as several:
+        raise told(first_of(several), options) from None
+    except (DamagedLog, StoreProblem, Failure) as error:
+        raise told(error, options) from None
+    except KeyboardInterrupt:
+        screen.warn("interrupted; the same command goes on from there")
+        raise
+    finally:
+        logs.close()
+    document = {"dry_run": options.dry_run, **document}
+    if screen.json:
+        screen.document(document)
+    else:
+        show(options, screen, document)
+    return EXIT.DONE
+
+
+def first_of(error: BaseException) -> BaseException:
+    return first_of(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
+def told(error: BaseException, options: argparse.Namespace) -> BaseException:
+    """In the words of the command."""
+    if isinstance(error, DamagedLog):
+        hint = "docs/cluster.md, How do I restore a partition that no node serves?"
+        return Failure(EXIT.DAMAGED, f"{error.path} is damaged at {error.position}: {error.reason}; nothing was left out, so it ends here", hint=hint)
+    if isinstance(error, NotEmpty | TooFewServers):
+        return Failure(EXIT.REFUSED, str(error))
+    if isinstance(error, StoreProblem):
+        again = "" if options.dry_run else "; the same command goes on from there"
+        return Failure(EXIT.UNREACHABLE, f"{error}{again}", hint="see that nats-server runs")
+    return error
+
+
+def check(options: argparse.Namespace) -> None:
+    """Which of the two ends may be what."""
+    source, target = options.source, options.target
+    if options.action == "export" and is_store(target):
+        raise Failure(EXIT.USAGE, f"--to {target}: an export goes to a folder; tenure store import puts a folder into JetStream")
+    if options.action == "import" and is_store(source):
+        raise Failure(EXIT.USAGE, f"--from {source}: an import comes from a folder; tenure store export makes one")
+    if options.action == "import" and not is_store(target):
+        raise Failure(
+            EXIT.USAGE,
+            f"--to {target}: an import goes to JetStream (nats://HOST:PORT); a folder needs none: tenure serve --data {source}, "
+            f"or tenure store export --from {source} --to {target} for a copy",
+        )
+    if options.action == "export" and not is_store(source) and (options.cluster is not None or options.settings):
+        raise Failure(EXIT.USAGE, f"--from {source}: --cluster and --set are for JetStream, and this is a folder")
+
+
+def is_store(text: str) -> bool:
+    return text.startswith(SCHEMES)
+
+
+async def work(options: argparse.Namespace, screen: Screen) -> dict[str, Any]:
+    progress = Progress(screen.err)
+    if options.action == "import":
+        directory = DirectorySource(options.source)
+        try:
+            return await Import(directory, partial(config_of, "--to", options.target, options.cluster, options.settings), progress, screen.warn).run(options.dry_run)
+        finally:
+            directory.close()
+    source = await source_of(options)
+    try:
+        target = Target(options.target, str(source), source.cluster_id)
+        if options.dry_run:
+            return await looked_at(source, target)
+        try:
+            return await Export(source, target, progress).run()
+        finally:
+            target.close()
+    finally:
+        source.close()
+
+
+async def source_of(options: argparse.Namespace) -> Source:
+    if not is_store(options.source):
+        return DirectorySource(options.source)
+    streams = StreamSource(Visitor(config_of("--from", options.source, options.cluster, options.settings)))
+    try:
+        await streams.open()
+    except BaseException:
+        streams.close()
+        raise
+    return streams
+
+
+async def looked_at(source: Source, target: Target) -> dict[str, Any]:
+    """What an export would copy."""
+    topics = await topics_of(source)
+    found = [log for log in (*logs_of_groups(topics), *logs_of_topics(topics)) if await source.end_of(log) is not None]
+    size = sum([await source.size_of(log) for log in found])
+    ids = {"source": str(source), "target": target.given, "cluster_id": source.cluster_id}
+    return {**ids, "continued": target.begun, "logs": len(found) + 1, "bytes": size}
+
+
+def show(options: argparse.Namespace, screen: Screen, document: dict[str, Any]) -> None:
+    what = f"{counted(document['logs'], 'log')}, {sized(document['bytes'])}"
+    way = f"cluster {document['cluster_id']} from {document['source']} to {document['target']}"
+    if options.dry_run:
+        screen.line(f"would {options.action} {way}: {what}")
+        return
+    screen.line(f"{options.action}ed {way}: {what}")
+    if options.action == "export":
+        screen.line(f"serve it with one broker: tenure serve --data {options.target}")
+        screen.line(f"put it into JetStream:    tenure store import --from {options.target} --to nats://HOST:PORT --cluster NAME")
+    else:
+        more = "".join(f" --set {setting}" for setting in options.settings)
+        screen.line(f"start its nodes: tenure serve --store {document['store']} --cluster {options.cluster or 'tenure'} --node-id 1{more}")

@@ -1,0 +1,71 @@
+"""A cluster in JetStream as the source of a copy."""
+
+from __future__ import annotations
+
+import os
+
+from broker.settings.config import Config, ConfigError, load_config
+from broker.settings.servers import parse_servers
+from broker.stores.jetstream.connection import TooOld
+from broker.stores.jetstream.visitor import StreamReading, Visitor
+from broker.stores.jetstream.wire import NatsError
+from cli.failure import EXIT, Failure
+from cli.store.logs import CopiedLog
+from storage.log_copy import LogEnd
+
+NODE_ID = 1  # of the broker that may serve the copy
+
+
+def config_of(option: str, store: str, cluster: str | None, settings: list[str], partitions: int = 0) -> Config:
+    """The settings of a node of that cluster, with so many partitions of groups; `option` names the store. Raises Failure."""
+    try:
+        parse_servers(store)
+    except ValueError as error:
+        raise Failure(EXIT.USAGE, f"{option}: {error}") from None
+    more = [f"store={store}", "node.id=1", *([f"cluster.name={cluster}"] if cluster is not None else [])]
+    more += [f"offsets.topic.num.partitions={partitions}"] if partitions else []
+    try:
+        return load_config(settings=[*settings, *more], environ=os.environ)
+    except ConfigError as error:
+        raise Failure(EXIT.CONFIG, "; ".join(error.problems)) from None
+
+
+async def reach(visitor: Visitor) -> bool:
+    """Whether the cluster exists. Raises Failure if the engine cannot be used."""
+    try:
+        return await visitor.open()
+    except TooOld as error:
+        raise Failure(EXIT.LACKING, f"store {visitor}: {error}") from None
+    except (OSError, NatsError, TimeoutError) as error:
+        hint = "start nats-server there, or name the address of one that runs"
+        raise Failure(EXIT.UNREACHABLE, f"store {visitor}: {str(error) or 'no answer'}; {hint}", hint=hint) from None
+
+
+class StreamSource:
+    def __init__(self, visitor: Visitor) -> None:
+        self._visitor = visitor
+        self.node_id = NODE_ID
+
+    def __str__(self) -> str:
+        return str(self._visitor)
+
+    @property
+    def cluster_id(self) -> str:
+        return self._visitor.cluster_id
+
+    async def open(self) -> None:
+        if not await reach(self._visitor) or not self.cluster_id:
+            raise Failure(EXIT.MISSING, f"there is no cluster {self._visitor}; name it with --cluster NAME")
+        self._visitor.check_finished()
+
+    async def end_of(self, log: CopiedLog) -> LogEnd | None:
+        return await self._visitor.end_of(log.id, self._visitor.place(log.id, None if log.internal else log.topic_id))
+
+    async def read(self, log: CopiedLog, end: LogEnd) -> StreamReading:
+        return self._visitor.read(self._visitor.place(log.id, None if log.internal else log.topic_id), end)
+
+    async def size_of(self, log: CopiedLog) -> int:
+        return await self._visitor.size_of(self._visitor.place(log.id, None if log.internal else log.topic_id))
+
+    def close(self) -> None:
+        self._visitor.close()

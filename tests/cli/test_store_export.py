@@ -1,0 +1,255 @@
+"""`tenure store export` out of a data directory, stopped or in use, and wrong arguments of `tenure store`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cli.store import export
+from cli.store.directory import DirectorySource
+from cli.store.export import Export
+from cli.store.logs import CopiedLog
+from storage import OsDisk
+from storage.log_copy import LogCopy, LogEnd
+from tests.cli.cluster_folders import CLUSTER_ID, ClusterFolder, contents, topic_ids, topic_key
+from tests.cli.committing import Load, check, check_producer_ids
+from tests.cli.conftest import Tenure
+from tests.cli.log_folders import process
+from tests.running import broker, wait_until
+
+pytestmark = pytest.mark.once  # bytes and disks
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> ClusterFolder:
+    return ClusterFolder(tmp_path / "data")
+
+
+def exported(tenure: Tenure, source: Path, target: Path, *more: str) -> str:
+    result = tenure("store", "export", "--from", str(source), "--to", str(target), *more)
+    assert result.code == 0, result.err
+    return result.out
+
+
+def test_every_log_is_the_same_in_the_export(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path) -> None:
+    before = contents(cluster.path)
+    out = exported(tenure, cluster.path, tmp_path / "copy")
+    assert out.splitlines()[0].startswith(f"exported cluster {CLUSTER_ID} from {cluster.path} to {tmp_path / 'copy'}: 14 logs, ")
+    after = contents(tmp_path / "copy")
+    assert {name: found._replace(next_epoch=0) for name, found in after.items()} == {name: found._replace(next_epoch=0) for name, found in before.items()}
+    assert all(after[name].next_epoch == found.next_epoch + 1 for name, found in before.items())
+    assert [after["orders-0"].end, len(after["orders-0"].epochs), sorted(after["orders-0"].producers)] == [360, 3, [1000, 1001, 1002]]
+    assert (after["late-0"].start, after["late-0"].end, after["emptied-0"].start, after["emptied-0"].end) == (29, 40, 77, 77)
+    assert {id for name, id in topic_ids(tmp_path / "copy").items() if name.startswith("orders")} == {"AgICAgICAgICAgICAgICAg"}
+    verified = process("verify", tmp_path / "copy", "--json")
+    summary = json.loads(verified.stdout.splitlines()[-1])["summary"]
+    assert (verified.returncode, summary["problems"], summary["sound_logs"], summary["stopped_in_order"]) == (0, 0, 14, True), verified.stdout
+
+
+def test_segments_are_those_of_the_source(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path) -> None:
+    exported(tenure, cluster.path, tmp_path / "copy")
+    for folder in cluster.path.glob("*-0"):
+        names = sorted(path.name for path in folder.glob("*.log") if path.stat().st_size or folder.name == "emptied-0")
+        assert sorted(path.name for path in (tmp_path / "copy" / folder.name).glob("*.log")) == names
+
+
+def test_an_export_as_json(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path) -> None:
+    document = json.loads(exported(tenure, cluster.path, tmp_path / "copy", "--json"))
+    assert (document["cluster_id"], document["logs"], document["dry_run"]) == (CLUSTER_ID, 14, False)
+    assert document["bytes"] == sum(path.stat().st_size for path in (tmp_path / "copy").rglob("*.log"))
+
+
+def test_a_dry_run_writes_nothing(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path) -> None:
+    out = exported(tenure, cluster.path, tmp_path / "copy", "--dry-run")
+    assert out.startswith(f"would export cluster {CLUSTER_ID}")
+    assert not (tmp_path / "copy").exists()
+
+
+class Killed(Exception):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("after", [0, 1, 5, 12, 13, 40, 90, 127])
+def test_an_interrupted_export_goes_on(after: int, cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append, left = LogCopy.append, after
+
+    def append_some(self: LogCopy, *arguments: object) -> None:
+        nonlocal left
+        if not left:
+            raise Killed
+        left -= 1
+        append(self, *arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogCopy, "append", append_some)
+        assert tenure("store", "export", "--from", str(cluster.path), "--to", str(tmp_path / "copy")).code == 70
+    refused = tenure("store", "import", "--from", str(tmp_path / "copy"), "--to", "nats://127.0.0.1:1")
+    assert refused.code in (65, 66), refused.err
+    served = tenure("serve", "--data", str(tmp_path / "copy"), "--listen", "127.0.0.1:0")
+    assert served.code == 65
+    exported(tenure, cluster.path, tmp_path / "copy")
+    exported(tenure, cluster.path, tmp_path / "whole")
+    assert contents(tmp_path / "copy") == contents(tmp_path / "whole")
+
+
+def test_an_export_that_goes_on_copies_no_log_again(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = Export._copied
+    names: list[str] = []
+
+    async def copy(self: Export, log: object, end: object) -> object:
+        names.append(str(log))
+        if len(names) == 13:
+            raise Killed
+        return await copied(self, log, end)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Export, "_copied", copy)
+    assert tenure("store", "export", "--from", str(cluster.path), "--to", str(tmp_path / "copy")).code == 70
+    exported(tenure, cluster.path, tmp_path / "copy")
+    assert len(names) == 15
+    assert names[12] == names[13]
+
+
+@pytest.mark.parametrize("log", ["orders-0", "__consumer_offsets-1", "state-0", "__tenure_topics-0"])
+def test_damage_ends_an_export_and_is_named(log: str, cluster: ClusterFolder, tenure: Tenure, tmp_path: Path) -> None:
+    segment = sorted((cluster.path / log).glob("*.log"))[0]
+    data = bytearray(segment.read_bytes())
+    data[80] ^= 1
+    segment.write_bytes(data)
+    result = tenure("store", "export", "--from", str(cluster.path), "--to", str(tmp_path / "copy"))
+    assert result.code == 65
+    assert f"{segment} is damaged at 0: a batch's checksum is wrong" in result.err
+
+
+def test_a_log_that_is_shorter_than_it_was_is_refused(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path) -> None:
+    shutil.rmtree(cluster.path / "orders-1")
+    result = tenure("store", "export", "--from", str(cluster.path), "--to", str(tmp_path / "copy"))
+    assert (result.code, "orders-1 is damaged" in result.err) == (65, True), result.err
+
+
+def test_a_target_with_something_in_it_is_refused(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "mine").touch()
+    result = tenure("store", "export", "--from", str(cluster.path), "--to", str(tmp_path / "copy"))
+    assert (result.code, "is not empty" in result.err) == (1, True)
+    shutil.rmtree(tmp_path / "copy")
+    exported(tenure, cluster.path, tmp_path / "copy")
+    result = tenure("store", "export", "--from", str(cluster.path), "--to", str(tmp_path / "copy"))
+    assert (result.code, "has the export of" in result.err) == (1, True)
+    assert [path.name for path in (tmp_path / "copy").rglob("*") if path.name == "mine"] == []
+
+
+def test_the_unfinished_export_of_another_cluster_is_refused(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(LogCopy, "append", lambda *arguments: (_ for _ in ()).throw(Killed()))
+        tenure("store", "export", "--from", str(cluster.path), "--to", str(tmp_path / "copy"))
+    other = ClusterFolder(tmp_path / "other")
+    result = tenure("store", "export", "--from", str(other.path), "--to", str(tmp_path / "copy"))
+    assert (result.code, f"has the unfinished export of {cluster.path}" in result.err) == (1, True)
+
+
+def test_a_directory_that_was_not_stopped_in_order_is_refused(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path) -> None:
+    (cluster.path / ".kafka_cleanshutdown").unlink()
+    result = tenure("store", "export", "--from", str(cluster.path), "--to", str(tmp_path / "copy"))
+    assert (result.code, "it was not stopped in order; start one broker on it" in result.err) == (1, True)
+
+
+def test_a_directory_in_use_is_read_up_to_its_last_whole_batch(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path) -> None:
+    whole = contents(cluster.path)
+    (cluster.path / ".kafka_cleanshutdown").unlink()
+    for log in ("orders-1", "__consumer_offsets-0"):
+        (segment,) = (cluster.path / log).glob("*.log")
+        with segment.open("ab") as file:
+            file.write(segment.read_bytes()[:69])
+    lock = OsDisk().lock(f"{cluster.path}/.lock", "a broker")
+    assert not isinstance(lock, str)
+    exported(tenure, cluster.path, tmp_path / "copy")
+    lock.release()
+    assert {name: found.batches for name, found in contents(tmp_path / "copy").items()} == {name: found.batches for name, found in whole.items()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (("export", "--from", "x"), 64, "--to is missing"),
+        (("export", "--from", "x", "--to", "nats://h"), 64, "--to nats://h: an export goes to a folder"),
+        (("export", "--from", "nowhere", "--to", "y"), 66, "--from nowhere does not exist; name a data directory"),
+        (("export", "--from", ".", "--to", "y"), 66, "--from . is no data directory: it has no meta.properties"),
+        (("export", "--from", ".", "--cluster", "c", "--to", "y"), 64, "--cluster and --set are for JetStream"),
+        (("export", "--from", "nats://127.0.0.1:1", "--to", "y"), 69, "store nats://127.0.0.1:1/tenure: "),
+        (("export", "--from", "nats://h", "--set", "store.replicas=9", "--to", "y"), 78, "store.replicas=9"),
+        (("export", "--from", "nats://h:x", "--to", "y"), 64, "--from: 'h:x' is not HOST:PORT"),
+        (("import", "--from", "nats://h", "--to", "nats://h"), 64, "--from nats://h: an import comes from a folder"),
+        (("import", "--from", "x", "--to", "y"), 64, "--to y: an import goes to JetStream (nats://HOST:PORT); a folder needs none"),
+        (("import", "--from", "nowhere", "--to", "nats://h"), 66, "--from nowhere does not exist"),
+    ],
+)
+def test_wrong_arguments_give_one_line(
+    arguments: tuple[str, ...], code: int, line: str, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = tenure("store", *arguments)
+    assert (result.code, result.out) == (code, ""), result.err
+    assert line in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_a_broker_that_is_committing_is_copied_as_it_was(tenure: Tenure, tmp_path: Path) -> None:
+    settings = ("offsets.topic.num.partitions=4", "offsets.topic.segment.bytes=20000", "log.segment.bytes=1048576")
+    words = [word for setting in settings for word in ("--set", setting)]
+    with broker("--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", *words) as running, Load(running.port) as load:
+        for number in range(4):
+            promised = dict(load.committed)
+            exported(tenure, tmp_path / "data", tmp_path / f"copy{number}")
+            copied = contents(tmp_path / f"copy{number}")
+            check(copied, promised)
+            check_producer_ids(copied)
+            rounds = load.rounds
+            wait_until(lambda rounds=rounds: load.rounds > rounds + 200, 30)  # type: ignore[misc]
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_not_in_it(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups may have its offsets, and a new topic of its name begins anew: they are copied once more."""
+    ends_of = DirectorySource.end_of
+    planned: list[CopiedLog] = []
+    copied: list[str] = []
+    copy = Export._copied
+
+    async def end_of(self: DirectorySource, log: CopiedLog) -> LogEnd | None:
+        if str(log) == "late-0" and not planned:
+            planned.append(log)
+            cluster.append("__tenure_topics", 0, [(topic_key("late"), None)])
+            shutil.rmtree(cluster.path / "late-0")
+        return await ends_of(self, log)
+
+    async def copy_named(self: Export, log: CopiedLog, end: LogEnd) -> object:
+        copied.append(str(log))
+        return await copy(self, log, end)
+
+    monkeypatch.setattr(DirectorySource, "end_of", end_of)
+    monkeypatch.setattr(Export, "_copied", copy_named)
+    exported(tenure, cluster.path, tmp_path / "copy")
+    assert [copied.count("__consumer_offsets-0"), copied.count("orders-0")] == [2, 1]
+    assert "late-0" not in contents(tmp_path / "copy")
+
+
+def test_a_log_whose_records_go_meanwhile_goes_on_where_it_ended(
+    cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = Export._copied
+
+    async def copy_after_deletion(self: Export, log: CopiedLog, end: LogEnd) -> object:
+        if str(log) == "orders-0" and (cluster.path / "orders-0").exists():
+            shutil.rmtree(cluster.path / "orders-0")
+        return await copy(self, log, end)
+
+    monkeypatch.setattr(Export, "_copied", copy_after_deletion)
+    monkeypatch.setattr(export, "PAUSE_SECONDS", 0)
+    lock = OsDisk().lock(f"{cluster.path}/.lock", "a broker")
+    assert not isinstance(lock, str)
+    exported(tenure, cluster.path, tmp_path / "copy")
+    lock.release()
+    copied = contents(tmp_path / "copy")["orders-0"]
+    assert (copied.start, copied.end, copied.batches) == (360, 360, b"")

@@ -1,0 +1,118 @@
+"""A stream that is written as a copy while connections and answers get lost."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+import pytest
+
+from broker.settings.config import load_config
+from broker.stores.jetstream.place import Place
+from broker.stores.jetstream.stream_copy import StreamCopy
+from broker.stores.jetstream.visitor import StoreProblem, Visitor
+from protocol.batch import build_facts, read_header, stamp
+from storage import LogId
+from storage.log_copy import LogState
+from tests.stores.engine_proxy import EngineProxy
+from tests.support.nats_engine import NatsEngine
+
+pytestmark = [pytest.mark.jetstream, pytest.mark.once]
+
+NUMBERS = count()
+LOG = LogId("__consumer_offsets", 0)
+BATCHES = 1_500
+
+
+def visitor_of(url: str, cluster: str) -> Visitor:
+    return Visitor(load_config(settings=[f"store={url}", f"cluster.name={cluster}", "node.id=1", "store.replicas=1"], environ={}))
+
+
+def batches() -> list[bytes]:
+    """With gaps, and of growing epochs."""
+    made = []
+    for number in range(BATCHES):
+        batch = bytearray(build_facts([(b"k%d" % number, b"v" * 200)], 1))
+        stamp(batch, 0, 3 * number, number // 500)
+        made.append(bytes(batch))
+    return made
+
+
+async def copy(visitor: Visitor, place: Place, id: str, written: list[bytes], upto: int = BATCHES) -> None:
+    stream = StreamCopy(visitor, place, id, {})
+    await stream.open(0)
+    for batch in written[:upto]:
+        await stream.append(0, read_header(batch, 0), batch)
+    if upto == BATCHES:
+        await stream.finish(LogState(0, 3 * BATCHES, 7), False)
+
+
+async def copied(visitor: Visitor, place: Place) -> list[bytes]:
+    end = await visitor.end_of(LOG, place)
+    assert end is not None
+    assert (end.next_offset, end.epoch, end.seq) == (3 * BATCHES, 7, BATCHES + 1)
+    return [batch async for _, _, batch in visitor.read(place, end).batches()]
+
+
+async def with_trouble(engine: NatsEngine, cluster: str, written: list[bytes]) -> list[bytes]:
+    proxy = EngineProxy(engine.members[0].port)
+    await proxy.start()
+
+    async def disturb() -> None:
+        for number in count():
+            await asyncio.sleep(0.03)
+            proxy.deaf = number % 3 == 1
+            if number % 5 == 4:
+                proxy.cut()
+
+    visitor = visitor_of(f"nats://127.0.0.1:{proxy.port}", cluster)
+    direct = visitor_of(engine.url, cluster)
+    try:
+        assert not await visitor.open()
+        await visitor.begin_import("id", "import")
+        trouble = asyncio.create_task(disturb())
+        await copy(visitor, visitor.names.internal(LOG), "import", written)
+        trouble.cancel()
+        await direct.open()
+        return await copied(direct, direct.names.internal(LOG))
+    finally:
+        visitor.close()
+        direct.close()
+        await proxy.close()
+
+
+def test_what_gets_lost_on_the_way_is_sent_again(one_server: NatsEngine) -> None:
+    written = batches()
+    assert asyncio.run(with_trouble(one_server, f"copied{next(NUMBERS)}", written)) == written
+
+
+def test_a_copy_that_is_repeated_from_anywhere_is_the_same(one_server: NatsEngine) -> None:
+    async def repeated() -> list[bytes]:
+        visitor = visitor_of(one_server.url, f"copied{next(NUMBERS)}")
+        try:
+            await visitor.open()
+            place = visitor.names.internal(LOG)
+            for upto in (0, 1, 700, 200, BATCHES, 900, BATCHES):
+                await copy(visitor, place, "import", written, upto)
+            return await copied(visitor, place)
+        finally:
+            visitor.close()
+
+    written = batches()
+    assert asyncio.run(repeated()) == written
+
+
+def test_the_entry_of_another_hand_ends_a_copy(one_server: NatsEngine) -> None:
+    async def interfered() -> None:
+        visitor = visitor_of(one_server.url, f"copied{next(NUMBERS)}")
+        try:
+            await visitor.open()
+            place = visitor.names.internal(LOG)
+            await copy(visitor, place, "import", written, 10)
+            await copy(visitor, place, "another", written)
+        finally:
+            visitor.close()
+
+    written = batches()
+    with pytest.raises(StoreProblem, match="was written by something else than this import"):
+        asyncio.run(interfered())
