@@ -62,20 +62,20 @@ class SimNodeFiles:
     def _addresses(self, node: int) -> str:
         return f"{self._folder}/{node}.json"
 
-    def take_mine(self) -> bool:
+    def enter(self) -> bool:
         if self._mine is None:
             lock = self._disk.lock(self._lock(self._me), f"node {self._me}")
             self._mine = lock if isinstance(lock, SimLock) else None
         return self._mine is not None
 
-    def write_mine(self, me: NodeInfo) -> None:
+    def publish(self, me: NodeInfo) -> None:
         self._disk.replace_text(self._addresses(me.id), json.dumps({"addresses": me.addresses, "rack": me.rack}), safe=False)
         self._census.version += 1
 
     def changed(self) -> bool:
         return self._seen != self._census.version
 
-    def look(self) -> list[NodeInfo]:
+    def find_new(self) -> list[NodeInfo]:
         self._seen = self._census.version
         found = []
         for id in node_ids(self._disk.list(self._folder)):

@@ -233,12 +233,12 @@ class Cluster:
 
     def acquire(self, id: LogId) -> None:
         # Locked now, before it is opened: otherwise another node would lock it meanwhile.
-        taken = self._store.take(id)
-        if isinstance(taken, HeldBy):
-            self.opened(id, taken)
-        elif isinstance(taken, Unreadable):
-            log.error("log cannot be locked", log=str(id), reason=taken.reason)
-            self.opened(id, taken.reason)
+        locked = self._store.lock_log(id)
+        if isinstance(locked, HeldBy):
+            self.opened(id, locked)
+        elif isinstance(locked, Unreadable):
+            log.error("log cannot be locked", log=str(id), reason=locked.reason)
+            self.opened(id, locked.reason)
         elif id == TOPIC_REGISTRY:
             self._store.acquire(id, self._registry_acquired)
         elif id.name == CONSUMER_OFFSETS:
@@ -375,7 +375,7 @@ class Cluster:
         if not self.registry.leading:
             self.deletions.resume(changes.deleted)
         self.deletions.completed(changes.completed)
-        if changes.anew:
+        if changes.reread:
             self.forgetting.begin_anew()
         self._places.place_later()
 

@@ -66,7 +66,7 @@ class Placement:
     def place(self, logs: Collection[LogId], nodes: Collection[int]) -> dict[LogId, list[int]]:
         """For each log, the nodes in the order in which they may own it; the first node should own it.
 
-        No node is first for more than `share_max` logs. A log goes to its best-ranked node that has room; logs choose in the order
+        No node is first for more than `share_max` logs. A log is placed on its best-ranked node that has room; logs are placed in the order
         of their hashes, so that a new log moves few others.
         """
         if not nodes:

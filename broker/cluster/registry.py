@@ -29,7 +29,7 @@ class Changes(NamedTuple):
     changed: list[Topic]  # new topics, and topics with changed partitions or settings
     deleted: list[DeletedTopic]  # new deletions, which are not complete
     completed: list[bytes]  # ids of topics whose deletion is complete
-    anew: bool  # the whole registry was read again, from another controller or the log
+    reread: bool  # the whole registry was read again, from another controller or the log
 
 
 class Registry:
@@ -135,21 +135,21 @@ class Registry:
         """Whether the topics are known: read from the log, or from the controller."""
         return self.leading or (self._version != NOTHING and self._snapshot is None)
 
-    def _apply(self, facts: Iterable[tuple[bytes, bytes | None]], anew: bool) -> None:
+    def _apply(self, facts: Iterable[tuple[bytes, bytes | None]], reread: bool) -> None:
         before = self._state()
-        if anew:
+        if reread:
             self.topics.clear()
         self.topics.replay(facts)
-        self._report(before, anew)
+        self._report(before, reread)
 
     def _state(self) -> tuple[dict[bytes, Topic], dict[bytes, DeletedTopic]]:
         return dict(self.topics.by_id), dict(self.topics.deleted)
 
-    def _report(self, before: tuple[dict[bytes, Topic], dict[bytes, DeletedTopic]], anew: bool) -> None:
+    def _report(self, before: tuple[dict[bytes, Topic], dict[bytes, DeletedTopic]], reread: bool) -> None:
         topics, deletions = before
         by_id = self.topics.by_id
         removed = [topic for id, topic in topics.items() if id not in by_id]
         changed = [topic for id, topic in by_id.items() if topics.get(id) != topic]
         deleted = [topic for id, topic in self.topics.deleted.items() if id not in deletions]
         completed = [id for id in deletions if id not in self.topics.deleted]
-        self._changed(Changes(removed, changed, deleted, completed, anew))
+        self._changed(Changes(removed, changed, deleted, completed, reread))

@@ -28,7 +28,7 @@ class ClusterStore(Protocol):
         """Own the log from now on; `done` gets HeldBy if another node owns it."""
         ...
 
-    def take(self, log: LogId) -> HeldBy | Unreadable | int:
+    def lock_log(self, log: LogId) -> HeldBy | Unreadable | int:
         """Lock the log for this node and return its epoch; `acquire` opens it."""
         ...
 

@@ -18,23 +18,23 @@ Gone = Callable[[int], None]
 class LiveNodes(Protocol):
     """The port to the live nodes, as one of them uses it. The operating system detects the end of a node."""
 
-    def take_mine(self) -> bool:
+    def enter(self) -> bool:
         """Become this node; other nodes find it once it has written its addresses.
 
         False: the previous process with this id lives, or its watchers have not released its file yet.
         """
         ...
 
-    def write_mine(self, me: NodeInfo) -> None:
+    def publish(self, me: NodeInfo) -> None:
         """Publish the addresses of this node."""
         ...
 
     def changed(self) -> bool:
-        """Whether a node may have arrived since the last `look`."""
+        """Whether a node may have arrived since the last `find_new`."""
         ...
 
-    def look(self) -> list[NodeInfo]:
-        """The nodes that have come since the last look; from now on their end is noticed."""
+    def find_new(self) -> list[NodeInfo]:
+        """The nodes that have arrived since the last call; from now on their end is detected."""
         ...
 
     def close(self) -> None: ...
@@ -70,7 +70,7 @@ class NodeFiles:
         self._watched: set[int] = set()
         self._seen = -1  # modification time of the folder
 
-    def take_mine(self) -> bool:
+    def enter(self) -> bool:
         """Lock this node's file, unless watchers have not released it yet, or a process with the same id lives."""
         if self._mine < 0:
             self._mine = os.open(f"{self._folder}/{self._me}.lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -83,18 +83,18 @@ class NodeFiles:
             os.remove(f"{self._folder}/{self._me}.json")  # of the process before, or in a copied directory: another node's addresses
         return True
 
-    def write_mine(self, me: NodeInfo) -> None:
+    def publish(self, me: NodeInfo) -> None:
         path = f"{self._folder}/{me.id}.json"
         with open(f"{path}.new", "w", encoding="utf-8") as file:
             json.dump({"id": me.id, "addresses": me.addresses, "rack": me.rack, "pid": os.getpid()}, file)
         os.replace(f"{path}.new", path)
 
     def changed(self) -> bool:
-        """Whether a node may have arrived since the last `look`; costs one system call."""
+        """Whether a node may have arrived since the last `find_new`; costs one system call."""
         return os.stat(self._folder).st_mtime_ns != self._seen
 
-    def look(self) -> list[NodeInfo]:
-        """The nodes that have come since the last look; from now on their end is noticed."""
+    def find_new(self) -> list[NodeInfo]:
+        """The nodes that have arrived since the last call; from now on their end is detected."""
         self._seen = os.stat(self._folder).st_mtime_ns
         found = []
         for id in node_ids(os.listdir(self._folder)):

@@ -137,7 +137,7 @@ class SharedStore(LocalStore):
                 self.directory.close()
                 raise StartError(f"data directory {self._root}: several nodes need file locks, which its file system lacks", ExitCode.DIRECTORY)
             self._files = new_live_nodes(f"{self._root}/{NODES_FOLDER}", self._node_id, self._gone_in_thread)
-            self._retry_at_start(self._take_my_file)
+            self._retry_at_start(self._files.enter)
             self._free_former_logs()
         except OSError as error:
             self.directory.close()
@@ -173,9 +173,6 @@ class SharedStore(LocalStore):
                 raise StartError(f"node {self._node_id} of data directory {self._root} runs already", ExitCode.LOCKED)
             self._sleep(START_PAUSE_SECONDS)
 
-    def _take_my_file(self) -> bool:
-        return self._files.take_mine()
-
     @property
     def data_path(self) -> str:
         return self._root
@@ -183,7 +180,7 @@ class SharedStore(LocalStore):
     def start(self, me: NodeInfo) -> None:
         super().start(me)
         self._view.live[me.id] = me
-        self._files.write_mine(me)
+        self._files.publish(me)
 
     def view(self) -> SharedStoreView:
         return self._view
@@ -205,7 +202,7 @@ class SharedStore(LocalStore):
         done()  # the table is in memory that all nodes share
 
     def look_for_nodes(self) -> None:
-        for node in self._files.look():
+        for node in self._files.find_new():
             self._view.live[node.id] = node
             self._view.changes += 1
             self._watcher(node.id, True)
@@ -224,7 +221,7 @@ class SharedStore(LocalStore):
 
     # Owning logs.
 
-    def take(self, id: LogId) -> HeldBy | Unreadable | int:
+    def lock_log(self, id: LogId) -> HeldBy | Unreadable | int:
         if id in self._leaving:
             return HeldBy(f"node {self._node_id}")
         if id in self._held:
@@ -291,11 +288,11 @@ class SharedStore(LocalStore):
             else:
                 done(HeldBy("another node"))
             return
-        taken = self.take(id)
-        if isinstance(taken, int):
-            super().acquire(id, partial(self._acquired, id, taken, done))
+        locked = self.lock_log(id)
+        if isinstance(locked, int):
+            super().acquire(id, partial(self._acquired, id, locked, done))
         else:
-            done(taken)
+            done(locked)
 
     def _may_have_notes(self, id: LogId) -> bool:
         offsets = with_its_offsets(id)
@@ -500,9 +497,9 @@ class SharedTopicStore(LocalTopicStore):
         self._shared = store
 
     def open_topic_log(self, id: LogId, topic: TopicInfo, done: Callable[[TopicLog | HeldBy | Unreadable], None]) -> None:
-        taken = self._shared.take(id)
-        if not isinstance(taken, int):
-            done(taken)
+        locked = self._shared.lock_log(id)
+        if not isinstance(locked, int):
+            done(locked)
             return
 
         def opened(result: TopicLog | HeldBy | Unreadable) -> None:
@@ -510,14 +507,14 @@ class SharedTopicStore(LocalTopicStore):
                 self._shared.give_up(id)
                 done(result)
             else:
-                self._shared.announce(id, taken, lambda failure: done(result if failure is None else self._shared.cannot_use(id, failure)))
+                self._shared.announce(id, locked, lambda failure: done(result if failure is None else self._shared.cannot_use(id, failure)))
 
         super().open_topic_log(id, topic, opened)
 
     def set_aside(self, id: LogId, topic_id: bytes, opened: TopicLog | None, claimed: bool, delete_delay_ms: int) -> None:
         if self.served_log(id) is not opened:
             return  # a log of a new topic of the same name
-        if not isinstance(self._shared.take(id), int):
+        if not isinstance(self._shared.lock_log(id), int):
             folder = self._directory.log_folder(*id)
             if self.exists(id) and self._belongs(folder, topic_id, claimed):
                 raise BlockingIOError("another node has its log open")

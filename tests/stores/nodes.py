@@ -85,15 +85,15 @@ class NoNodeFiles:
 
     def __init__(self, folder: str, me: int, gone: Callable[[int], None]) -> None: ...
 
-    def take_mine(self) -> bool:
+    def enter(self) -> bool:
         return True
 
-    def write_mine(self, me: NodeInfo) -> None: ...
+    def publish(self, me: NodeInfo) -> None: ...
 
     def changed(self) -> bool:
         return False
 
-    def look(self) -> list[NodeInfo]:
+    def find_new(self) -> list[NodeInfo]:
         return []
 
     def close(self) -> None: ...

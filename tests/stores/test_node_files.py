@@ -27,9 +27,9 @@ class Watcher:
 
     def start(self) -> None:
         deadline = time.monotonic() + SECONDS
-        while not self.files.take_mine():  # watchers of the process before may still be letting the file go
+        while not self.files.enter():  # watchers of the process before may still be letting the file go
             assert time.monotonic() < deadline
-        self.files.write_mine(self.info)
+        self.files.publish(self.info)
 
     def die(self) -> None:
         """As at kill -9: the system closes the file, and the addresses stay."""
@@ -48,13 +48,13 @@ def watchers(tmp_path: Path) -> Iterator[list[Watcher]]:
 def test_each_node_finds_the_others_once(watchers: list[Watcher]) -> None:
     first, second, third = watchers
     first.start()
-    assert first.files.look() == []
+    assert first.files.find_new() == []
     second.start()
     third.start()
     assert first.files.changed()
-    assert sorted(first.files.look()) == [second.info, third.info]
-    assert first.files.look() == []
-    assert sorted(third.files.look()) == [first.info, second.info]
+    assert sorted(first.files.find_new()) == [second.info, third.info]
+    assert first.files.find_new() == []
+    assert sorted(third.files.find_new()) == [first.info, second.info]
 
 
 def test_the_end_of_a_node_is_noticed_by_all_others_however_it_ends(watchers: list[Watcher]) -> None:
@@ -62,10 +62,10 @@ def test_the_end_of_a_node_is_noticed_by_all_others_however_it_ends(watchers: li
     for watcher in watchers:
         watcher.start()
     for watcher in watchers:
-        watcher.files.look()
+        watcher.files.find_new()
     third.die()
     assert [first.gone.get(timeout=SECONDS), second.gone.get(timeout=SECONDS)] == [3, 3]
-    assert first.files.look() == []
+    assert first.files.find_new() == []
     second.files.close()
     assert first.gone.get(timeout=SECONDS) == 2
 
@@ -75,7 +75,7 @@ def test_a_node_that_returns_is_found_again(watchers: list[Watcher]) -> None:
     first.start()
     for _ in range(3):
         second.start()
-        assert first.files.look() == [second.info]
+        assert first.files.find_new() == [second.info]
         second.die()
         assert first.gone.get(timeout=SECONDS) == 2
 
@@ -86,12 +86,12 @@ def test_a_node_is_not_found_at_the_address_of_its_process_before(watchers: list
     first.start()
     second.start()
     second.die()
-    assert second.files.take_mine()
-    assert first.files.look() == []
+    assert second.files.enter()
+    assert first.files.find_new() == []
     moved = NodeInfo(2, (("PLAINTEXT", "localhost", 1),), None)
-    second.files.write_mine(moved)
+    second.files.publish(moved)
     assert first.files.changed()
-    assert first.files.look() == [moved]
+    assert first.files.find_new() == [moved]
 
 
 def test_the_end_of_a_node_is_noticed_at_once(watchers: list[Watcher]) -> None:
@@ -101,7 +101,7 @@ def test_the_end_of_a_node_is_noticed_at_once(watchers: list[Watcher]) -> None:
     seconds = []
     for _ in range(5):
         second.start()
-        first.files.look()
+        first.files.find_new()
         died = time.monotonic()
         second.die()
         first.gone.get(timeout=SECONDS)
@@ -113,12 +113,12 @@ def test_a_second_process_with_the_same_id_does_not_get_the_file(watchers: list[
     first, second, _ = watchers
     first.start()
     second.start()
-    first.files.look()
+    first.files.find_new()
     again = Watcher(tmp_path, 2)
-    assert not again.files.take_mine()
+    assert not again.files.enter()
     again.files.close()
     assert (tmp_path / "2.json").exists()
-    assert second.files.look() == [first.info]
+    assert second.files.find_new() == [first.info]
     with pytest.raises(Empty):
         first.gone.get(timeout=0.05)
 
@@ -130,6 +130,6 @@ def test_addresses_of_a_dead_node_or_torn_ones_are_no_node(watchers: list[Watche
     second.die()
     third.start()
     (tmp_path / "3.json").write_text('{"id": 3, "addr')
-    assert first.files.look() == []
-    third.files.write_mine(third.info)
-    assert first.files.look() == [third.info]
+    assert first.files.find_new() == []
+    third.files.publish(third.info)
+    assert first.files.find_new() == [third.info]

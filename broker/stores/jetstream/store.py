@@ -204,7 +204,7 @@ class JetStreamStore:
     def look_for_nodes(self) -> None:
         self.meta.refresh(lambda read: None)
 
-    def take(self, id: LogId) -> HeldBy | Unreadable | int:
+    def lock_log(self, id: LogId) -> HeldBy | Unreadable | int:
         """Only the log itself says whose it is: `acquire` asks it."""
         return self._view.epoch(id) + 1
 
