@@ -482,7 +482,7 @@ class Connection:
             self._transport.abort()
 
     def _dispatch(self, data: bytes, at: int) -> None:
-        """Dispatch the request from `at` to the end; its reply is in `_out`, or comes later by `send`."""
+        """Dispatch the request from `at` to the end; its reply is in `_out`, or sent later by `send`."""
         if self.produce_template is not None:
             answered = self.produce_template(data, at)
             if answered is not None:
@@ -499,7 +499,7 @@ class Connection:
             self._out_bytes += len(reply)
 
     def _try_fast_path(self, frame: bytes) -> bool:
-        """Returns whether a fast path answers the request; its reply is in `_out`, or comes later by `send`."""
+        """Returns whether a fast path answers the request; its reply is in `_out`, or sent later by `send`."""
         fast_paths = self.fast_paths
         if not fast_paths:
             return False

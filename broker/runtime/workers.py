@@ -67,6 +67,6 @@ class Workers:
 
 
 def _lower_priority() -> None:
-    """Make this a batch thread: on wake-up it does not take the processor from the event loop."""
+    """Make this a batch thread: when it wakes up, it does not preempt the event loop."""
     with contextlib.suppress(AttributeError, OSError):  # only Linux has it
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

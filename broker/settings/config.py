@@ -302,7 +302,7 @@ def without_controllers(
 
 
 def how_to_advertise(ledger: Ledger) -> str:
-    """How to set advertised.listeners in the source that set `listeners`; {} stands for the value."""
+    """How to set advertised.listeners in the source that set `listeners`; {} is replaced by the value."""
     match ledger.origin("listeners").source.partition(" ")[0]:
         case "environment":
             return "TENURE_ADVERTISED_LISTENERS={}"

@@ -47,7 +47,7 @@ class Endpoint(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A setting and what is wrong with it."""
+    """A setting and its error."""
 
     setting: str
     reason: str

@@ -197,7 +197,7 @@ def unique(ledger: Ledger, layer: Sequence[Given]) -> dict[str, Given]:
         elif is_same_value(name, chosen[name], given):
             chosen[name] = given if given.flag else chosen[name]
         else:
-            ledger.problems.append(f"{given}: contradicts {chosen[name]}; give one of them")
+            ledger.problems.append(f"{given}: contradicts {chosen[name]}; set only one of them")
     return chosen
 
 

@@ -133,8 +133,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "connection.waiting.requests.max.bytes", "int", 1_048_576,
-        "Requests of one connection that may wait behind a parked one; beyond that nothing more is read from it. A single larger request may "
-        "wait alone.", low=1, unit="bytes",
+        "Requests of one connection that may wait while an earlier reply is parked; above it the broker reads no more from the connection. A single "
+        "larger request may wait alone.", low=1, unit="bytes",
     ),
     Setting(
         "connections.partial.requests.max.bytes", "long", 536_870_912,
@@ -142,7 +142,7 @@ SETTINGS: tuple[Setting, ...] = (
         "at least the average are closed, the longest inactive first.", low=1, high=LONG_MAX, unit="bytes",
     ),
     # --- topics ---
-    Setting("auto.create.topics.enable", "boolean", True, "Create a topic when a client that allows it asks for one that is missing."),
+    Setting("auto.create.topics.enable", "boolean", True, "Create a missing topic when a client requests its metadata and allows the creation."),
     Setting(
         "num.partitions", "int", 1, "Partitions of a topic that is created without a number of partitions.", low=1, high=10_000, unit="partitions",
     ),
@@ -154,15 +154,15 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "message.max.bytes", "int", 1_048_588,
-        "The largest record batch that is taken from a producer, as it stands compressed, and the largest append to the offsets log. "
-        "A topic's max.message.bytes comes first.", unit="bytes",
+        "The largest record batch that is accepted from a producer, in its compressed size, and the largest append to the offsets log. "
+        "A topic's max.message.bytes overrides it.", unit="bytes",
     ),
     Setting(
         "fetch.max.bytes", "int", 57_671_680,
         "The most bytes of records in the reply to one fetch; a larger first batch is sent nevertheless.",
         low=1024, unit="bytes",
     ),
-    # --- topic logs: a topic's own setting comes first ---
+    # --- topic logs: a topic's own setting overrides these ---
     Setting(
         "log.retention.ms", "long", 604_800_000,
         "How old a segment's newest record may become before the segment is dropped, where cleanup.policy has delete (retention.ms). -1: for "
@@ -177,7 +177,7 @@ SETTINGS: tuple[Setting, ...] = (
         "-1: no limit.", low=-(2**63), high=LONG_MAX, unit="bytes",
     ),
     Setting(
-        "log.retention.check.interval.ms", "long", 300_000, "How often to look for segments to drop and to close.", low=1, high=LONG_MAX,
+        "log.retention.check.interval.ms", "long", 300_000, "How often old segments are closed and dropped.", low=1, high=LONG_MAX,
         unit="ms",
     ),
     Setting(
@@ -186,13 +186,13 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "log.roll.ms", "long", 604_800_000,
-        "Age at which a segment is closed even if it is not full (segment.ms): only what is closed can be dropped or compacted. "
-        "log.roll.hours says the same more coarsely.", low=1, high=LONG_MAX, unit="ms",
+        "Age at which a segment is closed even if it is not full (segment.ms): only closed segments can be dropped or compacted. "
+        "log.roll.hours sets it in hours.", low=1, high=LONG_MAX, unit="ms",
     ),
     Setting("log.roll.hours", "int", 168, "See log.roll.ms.", low=1, unit="hours"),
     Setting(
         "log.roll.jitter.ms", "long", 0,
-        "A random time up to this is subtracted from log.roll.ms for each segment, so that not all close at once (segment.jitter.ms).",
+        "The maximum of a random time that is subtracted from log.roll.ms for each segment, so that not all close at once (segment.jitter.ms).",
         high=LONG_MAX, unit="ms",
     ),
     Setting("log.roll.jitter.hours", "int", 0, "See log.roll.jitter.ms.", unit="hours"),
@@ -203,7 +203,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "log.cleanup.policy", "list", ("delete",),
-        "`delete` drops what is old, `compact` keeps the newest record of each key, and both may be named (cleanup.policy).",
+        "`delete` drops old segments, `compact` keeps the newest record of each key; both may be set (cleanup.policy).",
         choices=("compact", "delete"),
     ),
     Setting(
@@ -223,31 +223,31 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "log.cleaner.max.compaction.lag.ms", "long", LONG_MAX,
-        "A log with records that wait longer than this is compacted however few they are (max.compaction.lag.ms).",
+        "A log with an uncompacted record older than this is compacted, whatever its dirty ratio (max.compaction.lag.ms).",
         low=1, high=LONG_MAX, unit="ms",
     ),
     Setting(
         "log.cleaner.delete.retention.ms", "long", 86_400_000,
-        "How long a record that deletes a key outlives the compaction that applied it, for consumers that are behind (delete.retention.ms).",
+        "How long a tombstone is kept after the compaction that applied it, for consumers that lag (delete.retention.ms).",
         high=LONG_MAX, unit="ms",
     ),
     Setting(
         "log.cleaner.dedupe.buffer.size", "long", 134_217_728,
-        "Memory for the keys of one compaction; keys that do not fit are left to the next.", low=1_048_576, high=LONG_MAX, unit="bytes",
+        "Memory for the keys of one compaction; the next compaction handles keys that do not fit.", low=1_048_576, high=LONG_MAX, unit="bytes",
     ),
     Setting(
         "log.message.timestamp.type", "string", "CreateTime",
-        "Whether records keep the time set by their producer or get the time of their append (message.timestamp.type).",
+        "Whether records keep the timestamp of their producer or get the time of the append (message.timestamp.type).",
         choices=("CreateTime", "LogAppendTime"),
     ),
     Setting(
         "log.message.timestamp.before.max.ms", "long", LONG_MAX,
-        "How far a record's own time may lie behind the broker's before it is refused (message.timestamp.before.max.ms).",
+        "How far a record's own timestamp may be before the broker's time; a larger difference is refused (message.timestamp.before.max.ms).",
         high=LONG_MAX, unit="ms",
     ),
     Setting(
         "log.message.timestamp.after.max.ms", "long", 3_600_000,
-        "How far a record's own time may lie ahead of the broker's before it is refused (message.timestamp.after.max.ms).",
+        "How far a record's own timestamp may be after the broker's time; a larger difference is refused (message.timestamp.after.max.ms).",
         high=LONG_MAX, unit="ms",
     ),
     Setting(
@@ -260,10 +260,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("compression.zstd.level", "int", 3, "The level of zstd.", low=-131_072, high=22),
     Setting(
         "producer.id.expiration.ms", "int", 86_400_000,
-        "The state of a producer that wrote nothing to a partition for so long is removed: its next batch counts as its first.", low=1, unit="ms",
+        "The state of a producer that has not written to a partition for so long is removed: its next batch counts as its first.", low=1, unit="ms",
     ),
     Setting(
-        "producer.id.expiration.check.interval.ms", "int", 600_000, "How often to look for producers to forget.", low=1, unit="ms",
+        "producer.id.expiration.check.interval.ms", "int", 600_000, "How often expired producer state is removed.", low=1, unit="ms",
     ),
     Setting(
         "log.flush.offset.checkpoint.interval.ms", "int", 60_000,
@@ -274,10 +274,10 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     # --- groups and offsets ---
     Setting(
-        "group.min.session.timeout.ms", "int", 6000, "The shortest session timeout that a member may ask for.", low=1, unit="ms",
+        "group.min.session.timeout.ms", "int", 6000, "The shortest session timeout that a member may request.", low=1, unit="ms",
     ),
     Setting(
-        "group.max.session.timeout.ms", "int", 1_800_000, "The longest session timeout that a member may ask for.", low=1, unit="ms",
+        "group.max.session.timeout.ms", "int", 1_800_000, "The longest session timeout that a member may request.", low=1, unit="ms",
     ),
     Setting("group.initial.rebalance.delay.ms", "int", 3000, "How long a new group waits for more members before it starts.", unit="ms"),
     Setting("group.max.size", "int", INT_MAX, "Members of one group.", low=1, unit="members"),
@@ -289,7 +289,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "group.policy.expansion.timeout.ms", "string", "none",
-        "Default of the group policy `expansion.timeout.ms`: how long new members wait for further ones before one rebalance takes all. "
+        "Default of the group policy `expansion.timeout.ms`: how long new members wait for further ones, to join together in one rebalance. "
         "1000 to 604800000, or none.",
     ),
     Setting(
@@ -333,37 +333,37 @@ SETTINGS: tuple[Setting, ...] = (
         low=1, unit="minutes",
     ),
     Setting(
-        "offsets.retention.check.interval.ms", "long", 600_000, "How often to look for offsets to forget.", low=1, high=LONG_MAX, unit="ms",
+        "offsets.retention.check.interval.ms", "long", 600_000, "How often expired offsets are removed.", low=1, high=LONG_MAX, unit="ms",
     ),
     Setting(
         "offsets.flush", "string", "always",
-        "When the reply to a commit or a join may leave: `always` after its record is on the disk (safe against power loss), `interval` and "
+        "When the reply to a commit or a join is sent: with `always` after its record is on the disk (safe against power loss), with `interval` and "
         "`never` once it is written to the operating system (safe against the death of the process).",
         choices=("always", "interval", "never"),
     ),
     Setting("offsets.flush.interval.ms", "int", 100, "How often to flush with offsets.flush=interval.", low=1, unit="ms"),
     Setting(
         "offsets.commit.timeout.ms", "int", 5000,
-        "When a write to the log takes longer, waiting requests get an error that clients retry.", low=1, unit="ms",
+        "When a write to the log takes longer, waiting requests get a retriable error.", low=1, unit="ms",
     ),
     Setting(
         "notes.retention.ms", "long", 604_800_000,
-        "How long the notes of what happened to groups are kept (__coordinator_notes). Below 0: for ever.", low=-1, high=LONG_MAX, unit="ms",
+        "How long the notes about groups are kept (__coordinator_notes). Below 0: for ever.", low=-1, high=LONG_MAX, unit="ms",
     ),
     Setting(
         "notes.retention.bytes", "long", 67_108_864,
-        "How large the notes of all groups together may become; beyond it the oldest of the largest log go, a segment of 1 MiB at a time. "
+        "The maximum size of the notes of all groups together; above it the oldest segment (1 MiB) of the largest log is dropped. "
         "Below 0: no limit.", low=-1, high=LONG_MAX, unit="bytes",
     ),
     Setting(
         "notes.end.offsets.interval.ms", "int", 10_000,
-        "How often the notes record the end offsets of topic partitions that have changed, from which the past lag of a group is computed. They "
-        "get a quarter of `notes.retention.bytes` a day and come less often if that is not enough. 0: never.", unit="ms",
+        "How often the notes record the changed end offsets of topic partitions, from which the past lag of a group is computed. They may "
+        "use a quarter of `notes.retention.bytes` a day, and are written less often if they would exceed it. 0: never.", unit="ms",
     ),
     # --- the process ---
     Setting(
         "clock.settle.ms", "long", 600_000,
-        "After the wall clock was set by more than a minute, or a start more than a minute away from the data directory's last use, nothing is "
+        "After the wall clock was set by more than a minute, or a start more than a minute from the data directory's last use, no data is "
         "deleted by time until the clock has run steadily for so long. 0: no wait.", high=LONG_MAX, unit="ms",
     ),
     Setting(
@@ -376,12 +376,12 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "exit.with.parent", "boolean", False,
-        "End in order when the process that started this one has ended, by kill -9 too, or when standard input is a pipe and its other end "
-        "is closed: a test run leaves no broker behind. A broker that is started in the background by a shell ends with the shell. The flags "
+        "Stop in order when the process that started this one has ended, also by kill -9, or when standard input is a pipe and its other end "
+        "is closed, so that no broker survives its test run. A broker that a shell starts in the background ends with the shell. The flags "
         "are --exit-with-parent and --no-exit-with-parent.",
     ),
     Setting(
-        "event.loop", "string", "auto", "`auto` takes uvloop where it is installed and the standard library's asyncio elsewhere.",
+        "event.loop", "string", "auto", "`auto` uses uvloop if it is installed, otherwise the standard library's asyncio.",
         choices=("auto", "uvloop", "asyncio"),
     ),
 )  # fmt: skip

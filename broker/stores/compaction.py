@@ -356,7 +356,7 @@ class Cleaning:
         return report
 
     async def _remove_unfinished(self, cleaned: Log, promoting: bool) -> None:
-        """Remove the files of a failed compaction: the next opening would take promoted segments for the log's own."""
+        """Remove the files of a failed compaction: the next opening would treat promoted segments as the log's own."""
         try:
             await self._in_worker(partial(remove_unfinished, self._disk, cleaned.folder))
         except OSError as error:

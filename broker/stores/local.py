@@ -51,7 +51,7 @@ from storage.turn_format import Kept, Lost, NewerTurns
 from storage.turn_log import PREFIX, Leftover
 
 FLUSH_THREADS = 4
-TOPIC_THREADS = 2  # for topic logs, of which there may be thousands: offsets logs must not queue behind them
+TOPIC_THREADS = 2  # for topic logs, of which there may be thousands: offsets logs must not wait for them
 OPENING_HANDLES = 4  # in each thread that opens a log
 LOG_FILES_MAX = 512
 CLOSE_IDLE_SECONDS = 2.0

@@ -78,7 +78,7 @@ def test_the_last_set_of_a_setting_wins_in_any_spelling() -> None:
 
 
 def test_a_flag_and_a_different_set_are_refused() -> None:
-    assert problem(data=["/a"], settings=["log.dirs=/b"]) == "--data /a: contradicts log.dirs=/b (--set); give one of them"
+    assert problem(data=["/a"], settings=["log.dirs=/b"]) == "--data /a: contradicts log.dirs=/b (--set); set only one of them"
     assert load_config(data=["/a"], settings=["log.dirs=/a"]).data_directory == "/a"
 
 
@@ -99,7 +99,7 @@ def test_a_flag_and_an_equal_set_are_accepted(setting: str) -> None:
 def test_a_setting_given_twice_in_one_file_is_refused(toml: Any) -> None:
     path = toml('"max.connections" = 1\nmax_connections = 2')
     assert problem(config_file=path) == (
-        f"max.connections=2 (file {path}): contradicts max.connections=1 (file {path}); give one of them"
+        f"max.connections=2 (file {path}): contradicts max.connections=1 (file {path}); set only one of them"
     )
 
 
