@@ -54,6 +54,7 @@ class PolicyWatch:
         self.unasked = WithoutPolicy(self.settings)
         self._loaded: dict[int, int] = {}  # partition -> the moment of its last load
         self._topics: dict[tuple[str, str], list[str]] = {}  # group, member -> topics of its answered JoinGroup
+        self._unstored: dict[tuple[str, str], int] = {}  # the same -> when it was answered, while a load may bring earlier topics back
         self._returned: dict[str, str] = {}  # a static member's new id -> its old one, where the return caused no rebalance
         self._gone: dict[str, tuple[int, int]] = {}  # group -> moment of a step, and number of members with a seat removed in it
         self._listed: dict[tuple[str, str], set[tuple[str, ...]]] = {}  # group and instance -> the topics of its processes
@@ -75,19 +76,25 @@ class PolicyWatch:
         return True
 
     def joined(self, consumer: Consumer, request: Request, reply: Any) -> None:
-        self._topics[consumer.group, reply.member_id] = consumer.topics
+        member = (consumer.group, reply.member_id)
+        self._topics[member] = consumer.topics
+        self._unstored[member] = self._world.now
         self._check_return(consumer, request, reply.member_id)
         if reply.members:
             self.seats.listed(consumer.group, len(reply.members), request.sent)
         self.roster.succeeded(consumer.group, consumer.name, consumer.instance, request.sent, "JoinGroup")
 
     def _check_return(self, consumer: Consumer, request: Request, member_id: str) -> None:
-        before = self._topics.get((consumer.group, self._returned.pop(member_id, "")))
-        if before is not None and set(before) != set(consumer.topics):
+        old = (consumer.group, self._returned.pop(member_id, ""))
+        before = self._topics.get(old)
+        if before is None or set(before) == set(consumer.topics):
+            return
+        if old not in self._unstored or self._run.served_since(consumer.group, self._unstored[old]):
             self.returns.returned_without_rebalance(consumer.group, member_id, request.sent)
 
     def assigned(self, consumer: Consumer, request: Request, data: bytes, announced: int) -> None:
         """A SyncGroup was answered with partitions."""
+        self._unstored.pop((consumer.group, consumer.member_id), None)
         session = consumer.settings.session_ns
         known = announced >= 0 and self._world.now - announced < session and self._run.served_since(consumer.group, announced)
         self.seats.held(consumer.group, consumer.generation, data, consumer.member_id, request.sent, announced if known else -1)
