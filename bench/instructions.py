@@ -17,19 +17,20 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench import rows
 from bench.load import LoadError, generate
 from bench.machine import Cores, choose_cores
 from bench.native import ROOT, BuildError, Tools, tools
-from bench.rows import LOAD_ROWS, LoadRow
+from bench.rows import DATA_ROWS, LOAD_ROWS, DataRow, LoadRow
 from bench.servers import ServerError, broker
 
 SHORT_SECONDS, LONG_SECONDS = 2.0, 8.0
 CONNECTIONS = "20"  # a tenth of what the rows have: joining them takes most of the time
 DUMP_SECONDS = 60.0
 COUNTED = (
-    "heartbeat-200", "heartbeat-turns", "commit-1", "commit-10", "commit-100", "fetch-10", "commit-turns", "fetch-turns", "storm", "metadata",
+    "heartbeat-200", "heartbeat-turns", "commit-1", "commit-10", "commit-100", "fetch-10", "commit-turns", "fetch-turns", "storm",
+    "storm-turns", "metadata", "produce-small", "produce-turns",
 )  # fmt: skip
+ROWS = {row.name: row for row in LOAD_ROWS} | {row.name: row for row in DATA_ROWS}
 _TOTAL = re.compile(r"^(?:totals|summary): (\d+)$", re.MULTILINE)
 
 
@@ -37,15 +38,16 @@ def available() -> bool:
     return shutil.which("valgrind") is not None
 
 
-def per_request(built: Tools, cores: Cores, row: LoadRow, packages: Path = ROOT) -> float:
+def per_request(built: Tools, cores: Cores, row: LoadRow | DataRow, packages: Path = ROOT) -> float:
     """Instructions per request of this row."""
+    program, more = (built.kgload, row.broker) if isinstance(row, LoadRow) else (built.kgdata, ())
     with tempfile.TemporaryDirectory(prefix="tenure-instructions-") as folder:
         prefix = ("valgrind", "--quiet", "--tool=callgrind", f"--callgrind-out-file={folder}/total")
         with broker(cores.server, packages=packages, prefix=prefix, may_end=True) as server:
             requests = []
             for seconds in (SHORT_SECONDS, SHORT_SECONDS, LONG_SECONDS):
-                arguments = (*_fewer(row.arguments), *row.broker, "--topic", row.name, "-W", "0")
-                requests.append(generate(built.kgload, cores.generator, server, arguments, seconds)["requests"])
+                arguments = (*_fewer(row.arguments), *more, "--topic", row.name, "-W", "0")
+                requests.append(generate(program, cores.generator, server, arguments, seconds)["requests"])
                 subprocess.run(["callgrind_control", "--dump", str(server.pid)], check=True, capture_output=True, timeout=DUMP_SECONDS)
             _, short, long = (_total(Path(f"{folder}/total.{number}")) for number in (1, 2, 3))
             server.process.kill()  # an end in order takes long in valgrind
@@ -78,9 +80,8 @@ def table(counts: dict[str, dict[str, float]]) -> Iterator[str]:
 
 def count(names: list[str], builds: dict[str, Path], said: Callable[[str], None]) -> dict[str, dict[str, float]]:
     built, cores = tools(), choose_cores()
-    chosen = [row for row in LOAD_ROWS if row.name in names]
     found: dict[str, dict[str, float]] = {}
-    for row in chosen:
+    for row in [ROWS[name] for name in names]:
         found[row.name] = {}
         for build, packages in builds.items():
             try:
@@ -98,7 +99,7 @@ def main() -> int:
     if not available():
         print("bench: there is no valgrind", file=sys.stderr)
         return 2
-    unknown = [name for name in given.rows if name not in {row.name for row in rows.LOAD_ROWS}]
+    unknown = [name for name in given.rows if name not in COUNTED]
     if unknown:
         parser.error(f"no row is called {unknown[0]}")
     compiled = (given.compiled or ROOT / "build" / "compiled").absolute()

@@ -36,7 +36,7 @@ static struct {
     const char *topic;
     int port, work, conns, depth, topics, parts, records, value_bytes, fill, fetch_bytes, wait_ms;
     double secs, warmup, setup_limit, interval_ms, mb_max, born;
-    bool preflight, idempotent, announce, json;
+    bool preflight, idempotent, announce, json, vary_client_id;
     int pid;
 } o = {.topic = "kgdata-topic", .port = 9092, .conns = 1, .depth = 1, .topics = 1, .parts = 1, .records = 1,
        .fill = 1, .value_bytes = 100, .fetch_bytes = 1 << 20, .wait_ms = 5000, .secs = 5, .warmup = 1, .setup_limit = 60,
@@ -150,6 +150,7 @@ static void send_produce(conn *c) {
         batch_number(c->frame.p + c->batch_at, batch.n, c->producer_id, 0, c->sequence);
         c->sequence = (int32_t)(((int64_t)c->sequence + o.records) & 0x7fffffff);
     }
+    if (o.vary_client_id) vary_client_id(c->frame.p);
     send_frame(c);
 }
 
@@ -572,6 +573,7 @@ static void usage(void) {
         "      --wait-ms N          how long a long-poll may wait (5000)\n"
         "  -i, --interval-ms MS     how long a long-poll has waited when the record is produced (5)\n"
         "      --idempotent         each connection is an idempotent producer\n"
+        "      --vary-client-id     another client id in each Produce, so that no request repeats the one before\n"
         "  -t, --secs S             measured seconds (5)\n"
         "      --mb-max N           the measured part ends after so many MB (no limit)\n"
         "  -W, --warmup S           seconds before measuring (1)\n"
@@ -608,13 +610,13 @@ static void report(double secs, double cpu, double own) {
 }
 
 static void read_options(int argc, char **argv) {
-    enum { L_FILL = 256, L_FB, L_WAIT, L_IDEM, L_MB, L_SL, L_BORN, L_PID, L_TOPIC, L_NP, L_ANN, L_JSON };
+    enum { L_FILL = 256, L_FB, L_WAIT, L_IDEM, L_MB, L_SL, L_BORN, L_PID, L_TOPIC, L_NP, L_ANN, L_JSON, L_VARY };
     static struct option lo[] = {
         {"port", 1, 0, 'p'}, {"workload", 1, 0, 'w'}, {"conns", 1, 0, 'c'}, {"depth", 1, 0, 'd'}, {"topics", 1, 0, 'T'},
         {"parts", 1, 0, 'P'}, {"records", 1, 0, 'r'}, {"value-bytes", 1, 0, 'b'}, {"interval-ms", 1, 0, 'i'}, {"secs", 1, 0, 't'},
         {"warmup", 1, 0, 'W'}, {"fill", 1, 0, L_FILL}, {"fetch-bytes", 1, 0, L_FB}, {"wait-ms", 1, 0, L_WAIT},
         {"idempotent", 0, 0, L_IDEM}, {"mb-max", 1, 0, L_MB}, {"setup-limit", 1, 0, L_SL}, {"born", 1, 0, L_BORN},
-        {"pid", 1, 0, L_PID}, {"topic", 1, 0, L_TOPIC}, {"no-preflight", 0, 0, L_NP}, {"announce", 0, 0, L_ANN}, {"json", 0, 0, L_JSON}, {"help", 0, 0, 'h'}, {0}};
+        {"pid", 1, 0, L_PID}, {"topic", 1, 0, L_TOPIC}, {"no-preflight", 0, 0, L_NP}, {"announce", 0, 0, L_ANN}, {"json", 0, 0, L_JSON}, {"vary-client-id", 0, 0, L_VARY}, {"help", 0, 0, 'h'}, {0}};
     int ch;
     while ((ch = getopt_long(argc, argv, "p:w:c:d:T:P:r:b:i:t:W:h", lo, NULL)) != -1) switch (ch) {
         case 'p': o.port = atoi(optarg); break;
@@ -643,6 +645,7 @@ static void read_options(int argc, char **argv) {
         case L_NP: o.preflight = false; break;
         case L_ANN: o.announce = true; break;
         case L_JSON: o.json = true; break;
+        case L_VARY: o.vary_client_id = true; break;
         default: usage();
     }
     if (o.conns < 1 || o.depth < 1 || o.topics < 1 || o.parts < 1 || o.records < 1 || o.value_bytes < 0) die("counts must be 1 or more");

@@ -47,7 +47,7 @@ static struct {
     int sub_bytes, assign_bytes, session_ms, rebalance_ms, create_parts;
     int join_window, connect_window;
     double secs, warmup, setup_limit, interval_ms;
-    bool setup, is_static, json, preflight, leave, create_topics, quiet, partial_ok, handshake;
+    bool setup, is_static, json, preflight, leave, create_topics, quiet, partial_ok, handshake, vary_client_id;
     int w[W_NKIND];
     int pids[64], npids;
 } o = {.host = "127.0.0.1", .group = NULL, .topic = "kgload-topic", .label = "",
@@ -314,7 +314,9 @@ static void queue_op(int ci, int op, int mi, uint64_t t0) {
     *f = (flight){corr, mi, op, t0};
     c->count++;
     if (o.depth == 1) m->busy = true;
+    size_t at = sb.n;
     build(&sb, op, mi, corr);
+    if (o.vary_client_id) vary_client_id(sb.p + at);
 }
 
 static int pick_op(conn *c, member *m) {
@@ -788,6 +790,7 @@ static void usage(void) {
         "      --topic NAME, --group NAME   name prefixes (kgload-topic; a new group name each run)\n"
         "      --sub-bytes N, --assign-bytes N   subscription and assignment sizes (60, 60)\n"
         "      --session-ms N, --rebalance-ms N  timeouts in JoinGroup (45000, 60000)\n"
+        "      --vary-client-id     another client id in each request, so that no request repeats the one before\n"
         "      --join-window N      JoinGroups in flight at most during set-up\n"
         "      --setup-limit S      give up when set-up takes longer (120)\n"
         "      --no-preflight       skip ApiVersions, CreateTopics and FindCoordinator\n"
@@ -857,7 +860,7 @@ static void report(double secs, double scpu, double gcpu, double rss, double set
 static int failed(void) { return errors_sum() || conn_errs || unexpected; }
 
 int main(int argc, char **argv) {
-    enum { L_SOURCES = 256, L_PID, L_CT, L_TOPIC, L_GROUP, L_SUB, L_ASG, L_SESS, L_REB, L_JW, L_SL, L_NP, L_PO, L_LEAVE, L_LABEL, L_JSON, L_QUIET, L_HAND };
+    enum { L_SOURCES = 256, L_PID, L_CT, L_TOPIC, L_GROUP, L_SUB, L_ASG, L_SESS, L_REB, L_JW, L_SL, L_NP, L_PO, L_LEAVE, L_LABEL, L_JSON, L_QUIET, L_HAND, L_VARY };
     static struct option lo[] = {
         {"host", 1, 0, 'H'}, {"port", 1, 0, 'p'}, {"conns", 1, 0, 'c'}, {"members", 1, 0, 'm'}, {"per-group", 1, 0, 'M'},
         {"setup", 1, 0, 's'}, {"workload", 1, 0, 'w'}, {"topics", 1, 0, 'T'}, {"parts", 1, 0, 'P'}, {"secs", 1, 0, 't'},
@@ -866,7 +869,7 @@ int main(int argc, char **argv) {
         {"sub-bytes", 1, 0, L_SUB}, {"assign-bytes", 1, 0, L_ASG}, {"session-ms", 1, 0, L_SESS}, {"rebalance-ms", 1, 0, L_REB},
         {"join-window", 1, 0, L_JW}, {"setup-limit", 1, 0, L_SL}, {"no-preflight", 0, 0, L_NP}, {"partial-ok", 0, 0, L_PO},
         {"leave", 0, 0, L_LEAVE}, {"label", 1, 0, L_LABEL}, {"json", 0, 0, L_JSON}, {"quiet", 0, 0, L_QUIET},
-        {"handshake", 0, 0, L_HAND}, {"help", 0, 0, 'h'}, {0}};
+        {"handshake", 0, 0, L_HAND}, {"vary-client-id", 0, 0, L_VARY}, {"help", 0, 0, 'h'}, {0}};
     int ch;
     while ((ch = getopt_long(argc, argv, "H:p:c:m:M:s:w:T:P:t:W:d:i:h", lo, NULL)) != -1) switch (ch) {
         case 'H': o.host = optarg; break;
@@ -904,6 +907,7 @@ int main(int argc, char **argv) {
         case L_JSON: o.json = true; break;
         case L_QUIET: o.quiet = true; break;
         case L_HAND: o.handshake = true; break;
+        case L_VARY: o.vary_client_id = true; break;
         default: usage();
     }
     if (o.conns < 1 || o.depth < 1 || o.per_group < 1 || o.topics < 1 || o.parts < 1) die("counts must be 1 or more");

@@ -80,6 +80,8 @@ def cpu(plain: float, compiled: float, good: float, kafka: str) -> tuple[Metric,
 
 
 UNTARGETED = (Metric("CPU", CPU_FIELD, None),)
+# Each request has another client id, so it repeats none on its connection, and no fast path answers it.
+CLIENTS_IN_TURN = ("--vary-client-id",)
 
 LOAD_ROWS = (
     LoadRow("heartbeat-200", "heartbeat, 200 connections", ("-c", "200"), cpu(1.9, 1.5, 1.25, "3.2"), MEMBER),
@@ -133,6 +135,14 @@ LOAD_ROWS = (
         "join + sync storm, groups of 10",
         ("-c", "200", "-M", "10", "-w", "rebalance"),
         cpu(2.8, 1.8, 1.4, "4.7"),
+        MEMBER,
+        stored=True,
+    ),
+    LoadRow(
+        "storm-turns",
+        "the same, clients in turn on each of 200",
+        ("-c", "200", "-M", "10", "-w", "rebalance", *CLIENTS_IN_TURN),
+        UNTARGETED,
         MEMBER,
         stored=True,
     ),
@@ -217,6 +227,13 @@ PRODUCE_SMALL = DataRow(
     (Figure("CPU", "rps_per_cpu_s", "1/CPU s", at_least=40_000, of_kafka=OF_KAFKA_AT_LEAST), Figure("rate", "rps", "1/s")),
     on_floor=True,
 )
+PRODUCE_TURNS = DataRow(
+    "produce-turns",
+    "the same, clients in turn on each of 50",
+    (*SMALL, *CLIENTS_IN_TURN),
+    (Figure("CPU", "rps_per_cpu_s", "1/CPU s"), Figure("rate", "rps", "1/s")),
+    on_floor=True,
+)
 PRODUCE_IDEMPOTENT = DataRow(
     "produce-idempotent",
     "the same by idempotent producers",
@@ -258,7 +275,7 @@ PARTITIONS = DataRow(
         Figure("after a kill", "killed_served_s", "s"),
     ),
 )
-DATA_ROWS = (PRODUCE_1MB, FETCH_1MB, PRODUCE_SMALL, PRODUCE_IDEMPOTENT, HEARTBEATS, LONG_POLL, PARTITIONS)
+DATA_ROWS = (PRODUCE_1MB, FETCH_1MB, PRODUCE_SMALL, PRODUCE_TURNS, PRODUCE_IDEMPOTENT, HEARTBEATS, LONG_POLL, PARTITIONS)
 
 
 class PipelineRow(NamedTuple):
