@@ -1,1 +1,1 @@
-"""The APIs as served: one file for each, or for a few that belong together."""
+"""The APIs as served: one file for each, and what several of them share."""

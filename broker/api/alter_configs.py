@@ -27,7 +27,7 @@ class AlterConfigs:
 
 
 def _replace(before: object, resource: Resource) -> dict[str, str]:
-    return {one.name: one.value for one in resource.configs if one.value is not None}
+    return {setting.name: setting.value for setting in resource.configs if setting.value is not None}
 
 
 def _reply(results: list[Result]) -> AlterConfigsResponse:
@@ -37,5 +37,5 @@ def _reply(results: list[Result]) -> AlterConfigsResponse:
 def refuse(request: AlterConfigsRequest, version: int, error: int) -> Response:
     message = ErrorCode(error).message
     return AlterConfigsResponse(
-        responses=[AlterConfigsResourceResponse(error, message, one.resource_type, one.resource_name) for one in request.resources]
+        responses=[AlterConfigsResourceResponse(error, message, resource.resource_type, resource.resource_name) for resource in request.resources]
     )

@@ -6,8 +6,7 @@ import os
 
 from broker.api.parts import Parts
 from broker.net.dispatch import Call, Response, Route
-from broker.security.authorizer import Authorizer, Operation, cluster_allowed
-from broker.topics.registry import Topics
+from broker.security.authorizer import Operation, cluster_allowed
 from protocol.errors import ErrorCode
 from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -18,32 +17,31 @@ from protocol.messages.alter_replica_log_dirs import (
 
 
 def route(parts: Parts) -> Route:
-    handler = AlterReplicaLogDirs(parts.topics, parts.authorizer, parts.data_path)
-    return Route(AlterReplicaLogDirsRequest, handler.handle, refuse)
+    return Route(AlterReplicaLogDirsRequest, AlterReplicaLogDirs(parts).handle, refuse)
 
 
 class AlterReplicaLogDirs:
-    def __init__(self, topics: Topics, authorizer: Authorizer, data_directory: str) -> None:
-        self._topics = topics
-        self._authorizer = authorizer
-        self._directory = os.path.abspath(data_directory)
+    def __init__(self, parts: Parts) -> None:
+        self._topics = parts.topics
+        self._authorizer = parts.authorizer
+        self._directory = os.path.abspath(parts.data_path)
 
     def handle(self, call: Call, request: AlterReplicaLogDirsRequest) -> Response:
         if not cluster_allowed(self._authorizer, call, Operation.ALTER):
             return refuse(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        wanted: dict[str, dict[int, str]] = {}  # the last of several folders for a partition counts
+        paths_by_topic: dict[str, dict[int, str]] = {}  # the last of several folders for a partition counts
         for folder in request.dirs:
             for topic in folder.topics:
-                wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, folder.path))
+                paths_by_topic.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, folder.path))
         results = [
             AlterReplicaLogDirTopicResult(
-                name, [AlterReplicaLogDirPartitionResult(index, self._moved(name, index, path)) for index, path in paths.items()]
+                name, [AlterReplicaLogDirPartitionResult(index, self._move_error(name, index, path)) for index, path in paths.items()]
             )
-            for name, paths in wanted.items()
+            for name, paths in paths_by_topic.items()
         ]
         return AlterReplicaLogDirsResponse(results=results)
 
-    def _moved(self, name: str, index: int, path: str) -> ErrorCode:
+    def _move_error(self, name: str, index: int, path: str) -> ErrorCode:
         topic = self._topics.by_name.get(name)
         if path != self._directory:
             return ErrorCode.LOG_DIR_NOT_FOUND

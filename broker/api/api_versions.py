@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from broker.api.parts import Parts
 from broker.net.dispatch import Call, ConstantReply, Response, Route
@@ -15,17 +14,17 @@ _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def route(parts: Parts) -> Route:
-    return Route(ApiVersionsRequest, ApiVersions(parts.routes).handle, refuse)
+    return Route(ApiVersionsRequest, ApiVersions(parts).handle, refuse)
 
 
 class ApiVersions:
-    def __init__(self, routes: Mapping[int, Route]) -> None:
-        self._routes = routes  # of all APIs; complete before the first request
+    def __init__(self, parts: Parts) -> None:
+        self._routes = parts.routes  # by API key; complete before the first request
         self._accepted: ConstantReply | None = None  # the reply to every valid request
 
     def handle(self, call: Call, request: ApiVersionsRequest) -> Response:
-        named = (request.client_software_name, request.client_software_version)
-        if call.version >= 3 and not all(_CLIENT_SOFTWARE.fullmatch(text) for text in named):
+        software = (request.client_software_name, request.client_software_version)
+        if call.version >= 3 and not all(_CLIENT_SOFTWARE.fullmatch(text) for text in software):
             return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
         if self._accepted is None:
             ranges = [_range(route.api) for route in self._routes.values() if route.api.advertised[1] >= 0]

@@ -23,9 +23,9 @@ from protocol.errors import ErrorCode
 
 # Why settings of other resources cannot be changed.
 FIXED = {
-    Kind.BROKER: "The broker's settings stand from its start to its end: it reads them once, and none can be changed while it runs.",
+    Kind.BROKER: "The broker reads its settings at its start, and none can be changed while it runs.",
     Kind.BROKER_LOGGER: "Log levels cannot be changed while the broker runs: start it with another log.level.",
-    Kind.CLIENT_METRICS: "Clients are not asked for metrics here, so subscriptions to them cannot be made.",
+    Kind.CLIENT_METRICS: "This broker collects no client metrics, so it has no subscriptions to them.",
 }
 
 
@@ -51,11 +51,11 @@ class Resource(Protocol):
     def configs(self) -> Sequence[Setting]: ...
 
 
-Result = tuple[ErrorCode, str | None, int, str]  # of one resource: error, message, kind and name
+Result = tuple[ErrorCode, str | None, int, str]  # error, message, kind and name of one resource
 
 
 class Edit(NamedTuple):
-    """How a request changes settings: from those of a topic or group, and the request's resource, to the new ones."""
+    """Compute the new settings of a topic or group from the present ones and the resource in the request."""
 
     of_topic: Callable[[Topic, Resource], dict[str, str]]
     of_group: Callable[[Mapping[str, str], Resource], dict[str, str]]
@@ -80,7 +80,7 @@ class ConfigChanges:
         reply_of: Callable[[list[Result]], Any],
     ) -> None:
         """Apply the changes and reply when they are durable. `reply_of` makes a reply with one response for each result."""
-        changed: dict[int, GroupJournal] = {}  # by the number of the resource
+        changed: dict[int, GroupJournal] = {}  # the journals of changed groups, by the number of the resource
         reply = reply_of(self._apply(call, resources, kinds, validate_only, edit, changed))
         if not changed:
             call.reply = reply
@@ -106,22 +106,22 @@ class ConfigChanges:
         edit: Edit,
         changed: dict[int, GroupJournal],
     ) -> list[Result]:
-        times = Counter((one.resource_type, one.resource_name) for one in resources)
+        occurrences = Counter((resource.resource_type, resource.resource_name) for resource in resources)
         results: list[Result] = []
         for number, resource in enumerate(resources):
             kind, name = resource.resource_type, resource.resource_name
             error, message = ErrorCode.NONE, None
             try:
-                if times[kind, name] > 1:
+                if occurrences[kind, name] > 1:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-                _check_shape(resource)
+                _check_names_and_values(resource)
                 if kind not in kinds:
                     raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
                 if kind == Kind.BROKER_LOGGER or (kind == Kind.BROKER and name):
                     check_broker(name, self._node.id)
-                forbidden = authorization_error(self._authorizer, call, Operation.ALTER_CONFIGS, kind, name)
-                if forbidden:
-                    raise Refused(forbidden)
+                unauthorized = authorization_error(self._authorizer, call, Operation.ALTER_CONFIGS, kind, name)
+                if unauthorized:
+                    raise Refused(unauthorized)
                 if kind == Kind.TOPIC:
                     self._alter_topic(resource, validate_only, edit)
                 elif kind == Kind.GROUP:
@@ -145,26 +145,30 @@ class ConfigChanges:
         if problem is not None:
             raise Refused(ErrorCode.INVALID_CONFIG, problem)
         if topic.internal:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"The logs of '{name}' go by the broker's settings: those of the topic stay.")
+            raise Refused(ErrorCode.INVALID_REQUEST, f"The logs of '{name}' follow the broker's settings, so the settings of the topic cannot be changed.")
         if validate_only or settings == topic.settings:
             return
         check_writable(self._registry)
         self._partitions.altered(self._topics.alter(name, settings))
 
     def _alter_group(self, resource: Resource, validate_only: bool, edit: Edit) -> GroupJournal | None:
-        """Change the policies of a group; returns the journal that stores the change, None where nothing is to be stored."""
+        """Change the policies of a group; returns the journal that stores the change, or None if nothing changed."""
         name = resource.resource_name
         if not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
         texts = edit.of_group(self._groups.texts_of(name), resource)
-        check_names([one.name for one in resource.configs if one.name in texts])
-        requested = [texts[one.name] for one in resource.configs if one.name == REBALANCE_REQUEST and one.name in texts]
+        check_names([setting.name for setting in resource.configs if setting.name in texts])
+        requested = [texts[setting.name] for setting in resource.configs if setting.name == REBALANCE_REQUEST and setting.name in texts]
         return self._groups.replace(name, texts, requested[0] if requested else None, validate_only)
 
 
-def _check_shape(resource: Resource) -> None:
-    if repeated(one.name for one in resource.configs):
+def _check_names_and_values(resource: Resource) -> None:
+    if repeated(setting.name for setting in resource.configs):
         raise Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    nulls = [one.name for one in resource.configs if one.value is None and getattr(one, "config_operation", Change.SET) != Change.DELETE]
+    nulls = [
+        setting.name
+        for setting in resource.configs
+        if setting.value is None and getattr(setting, "config_operation", Change.SET) != Change.DELETE
+    ]
     if nulls:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")

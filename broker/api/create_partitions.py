@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from broker.api.parts import Parts
 from broker.api.refused import Refused
-from broker.api.replica_assignments import bad_assignment, brokers_there, check_replicas
-from broker.api.topic_checks import DUPLICATE_TOPIC, PARTITIONS_PER_REQUEST_MAX, TOO_MANY_PARTITIONS, check_room, check_writable, repeated
-from broker.groups.journal import Journal
+from broker.api.replica_assignments import bad_assignment, check_replicas, live_brokers
+from broker.api.topic_checks import (
+    DUPLICATE_TOPIC,
+    PARTITIONS_PER_REQUEST_MAX,
+    TOO_MANY_PARTITIONS,
+    check_partition_limit,
+    check_writable,
+    repeated,
+)
 from broker.net.dispatch import Call, Response, Route
-from broker.runtime.node import Node
-from broker.security.authorizer import Authorizer, Operation, topic_allowed
-from broker.settings.config import Config
-from broker.topics.leaders import Leaders
-from broker.topics.partitions import Partitions
-from broker.topics.registry import Topics
+from broker.security.authorizer import Operation, topic_allowed
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -24,28 +25,18 @@ from protocol.messages.create_partitions import (
 
 
 def route(parts: Parts) -> Route:
-    handler = CreatePartitions(parts.node, parts.leaders, parts.topics, parts.registry, parts.partitions, parts.authorizer, parts.config)
-    return Route(CreatePartitionsRequest, handler.handle, refuse)
+    return Route(CreatePartitionsRequest, CreatePartitions(parts).handle, refuse)
 
 
 class CreatePartitions:
-    def __init__(
-        self,
-        node: Node,
-        leaders: Leaders | None,
-        topics: Topics,
-        registry: Journal,
-        partitions: Partitions,
-        authorizer: Authorizer,
-        config: Config,
-    ) -> None:
-        self._node = node
-        self._leaders = leaders
-        self._topics = topics
-        self._registry = registry
-        self._partitions = partitions
-        self._authorizer = authorizer
-        self._partitions_max = config.partitions_max
+    def __init__(self, parts: Parts) -> None:
+        self._node = parts.node
+        self._leaders = parts.leaders
+        self._topics = parts.topics
+        self._registry = parts.registry
+        self._partitions = parts.partitions
+        self._authorizer = parts.authorizer
+        self._partitions_max = parts.config.partitions_max
 
     def handle(self, call: Call, request: CreatePartitionsRequest) -> Response | None:
         if request.timeout_ms <= 0:
@@ -74,7 +65,7 @@ class CreatePartitions:
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if topic.internal:
-            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Groups live by the number of partitions that '{name}' has: it stays.")
+            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"The number of partitions of '{name}' decides where groups are stored, so it cannot be changed.")
         more = wanted.count - topic.partitions
         if more == 0:
             raise Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {topic.partitions} partition(s).")
@@ -89,10 +80,10 @@ class CreatePartitions:
                     f"Attempted to add {more} additional partition(s), but only {len(wanted.assignments)} assignment(s) were specified."
                 )
             for assignment in wanted.assignments:
-                check_replicas(assignment.broker_ids, brokers_there(self._node, self._leaders))
+                check_replicas(assignment.broker_ids, live_brokers(self._node, self._leaders))
         if more > PARTITIONS_PER_REQUEST_MAX:
             raise Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
-        check_room(self._topics, more, self._partitions_max)
+        check_partition_limit(self._topics, more, self._partitions_max)
         if validate_only:
             return
         check_writable(self._registry)

@@ -1,24 +1,25 @@
 """CreateTopics: create topics; each partition is stored once.
 
-Several nodes accept a replication factor up to their number, as a cluster of so many brokers does, and reply that it is 1: any of them can
-serve the partition, from the one place where it is stored.
+Several nodes accept a replication factor up to their number, as a Kafka cluster does, and reply that it is 1: they share the one copy.
 """
 
 from __future__ import annotations
 
 from broker.api.parts import Parts
 from broker.api.refused import Refused
-from broker.api.replica_assignments import bad_assignment, brokers_there, check_replicas
-from broker.api.topic_checks import DUPLICATE_TOPIC, PARTITIONS_PER_REQUEST_MAX, TOO_MANY_PARTITIONS, check_room, check_writable, repeated
-from broker.groups.journal import Journal
+from broker.api.replica_assignments import bad_assignment, check_replicas, live_brokers
+from broker.api.topic_checks import (
+    DUPLICATE_TOPIC,
+    PARTITIONS_PER_REQUEST_MAX,
+    TOO_MANY_PARTITIONS,
+    check_partition_limit,
+    check_writable,
+    repeated,
+)
 from broker.net.dispatch import Call, Response, Route
-from broker.runtime.node import Node
-from broker.security.authorizer import Authorizer, Operation, cluster_allowed, topic_allowed
-from broker.settings.config import Config
-from broker.topics.leaders import Leaders
-from broker.topics.partitions import Partitions
-from broker.topics.registry import NO_ID, Topic, Topics, name_problem
-from broker.topics.setting_sources import TOPIC, SettingSources
+from broker.security.authorizer import Operation, cluster_allowed, topic_allowed
+from broker.topics.registry import NO_ID, Topic, name_problem
+from broker.topics.setting_sources import TOPIC
 from broker.topics.settings import TOPIC_SETTINGS, settings_problem
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
@@ -35,34 +36,23 @@ CLUSTER_METADATA = "__cluster_metadata"
 
 
 def route(parts: Parts) -> Route:
-    handler = CreateTopics(
-        parts.node, parts.leaders, parts.topics, parts.registry, parts.partitions, parts.authorizer, parts.setting_sources, parts.config
-    )
-    return Route(CreateTopicsRequest, handler.handle, refuse)
+    return Route(CreateTopicsRequest, CreateTopics(parts).handle, refuse)
 
 
 class CreateTopics:
-    def __init__(
-        self,
-        node: Node,
-        leaders: Leaders | None,
-        topics: Topics,
-        registry: Journal,
-        partitions: Partitions,
-        authorizer: Authorizer,
-        sources: SettingSources,
-        config: Config,
-    ) -> None:
-        self._node = node
-        self._leaders = leaders
-        self._topics = topics
-        self._registry = registry
-        self._partitions = partitions
-        self._authorizer = authorizer
-        self._num_partitions = config.num_partitions
-        self._partitions_max = config.partitions_max
+    def __init__(self, parts: Parts) -> None:
+        self._node = parts.node
+        self._leaders = parts.leaders
+        self._topics = parts.topics
+        self._registry = parts.registry
+        self._partitions = parts.partitions
+        self._authorizer = parts.authorizer
+        self._num_partitions = parts.config.num_partitions
+        self._partitions_max = parts.config.partitions_max
         self._defaults = [
-            CreatableTopicConfigs(name, value, False, source, False) for name in TOPIC_SETTINGS for value, source in [sources.default(name)]
+            CreatableTopicConfigs(name, value, False, source, False)
+            for name in TOPIC_SETTINGS
+            for value, source in [parts.setting_sources.default(name)]
         ]
 
     def handle(self, call: Call, request: CreateTopicsRequest) -> Response | None:
@@ -71,8 +61,8 @@ class CreateTopics:
         duplicates = repeated(topic.name for topic in request.topics)
         single = [topic for topic in request.topics if topic.name not in duplicates]
         authorizer = self._authorizer
-        may_all = cluster_allowed(authorizer, call, Operation.CREATE)
-        allowed = [topic for topic in single if may_all or topic_allowed(authorizer, call, Operation.CREATE, topic.name)]
+        may_create_all = cluster_allowed(authorizer, call, Operation.CREATE)
+        allowed = [topic for topic in single if may_create_all or topic_allowed(authorizer, call, Operation.CREATE, topic.name)]
         too_many = sum(len(topic.assignments) or max(topic.num_partitions, 0) for topic in allowed) > PARTITIONS_PER_REQUEST_MAX
         results = []
         for topic in allowed:
@@ -85,8 +75,8 @@ class CreateTopics:
                 results.append(_refusal(topic.name, refused.error, refused.message))
         results += [_refusal(name, ErrorCode.INVALID_REQUEST, DUPLICATE_TOPIC) for name in duplicates]
         if len(allowed) < len(single):
-            done = {topic.name for topic in allowed}
-            results += [_refusal(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None) for topic in single if topic.name not in done]
+            names = {topic.name for topic in allowed}
+            results += [_refusal(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None) for topic in single if topic.name not in names]
         call.reply = CreateTopicsResponse(topics=results)
         self._registry.reply(call)
         return None
@@ -95,20 +85,20 @@ class CreateTopics:
         topics = self._topics
         name = wanted.name
         if name == CLUSTER_METADATA:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{name} cannot be made by clients: Kafka keeps the name for its controllers.")
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{name} cannot be created by clients: Kafka reserves the name for its controllers.")
         problem = name_problem(name)
         if problem is not None:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
         if name in topics.by_name:
             raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        other = topics.colliding(name)
-        if other is not None:
-            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
+        colliding = topics.colliding(name)
+        if colliding is not None:
+            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {colliding}")
         problem = settings_problem([(config.name, config.value) for config in wanted.configs])
         if problem is not None:
             raise Refused(ErrorCode.INVALID_CONFIG, problem)
         partitions = self._partitions_wanted(wanted)
-        check_room(topics, partitions, self._partitions_max)
+        check_partition_limit(topics, partitions, self._partitions_max)
         chosen = {config.name: config.value for config in wanted.configs if config.value is not None}
         if validate_only:
             return Topic(name, NO_ID, partitions, 0, chosen)
@@ -134,34 +124,34 @@ class CreateTopics:
             )
         if wanted.num_partitions != USE_DEFAULT and wanted.num_partitions <= 0:
             raise Refused(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
-        there = len(brokers_there(self._node, self._leaders))
-        if wanted.replication_factor > there:
+        brokers = len(live_brokers(self._node, self._leaders))
+        if wanted.replication_factor > brokers:
             raise Refused(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"Unable to replicate the partition {wanted.replication_factor} time(s): only {there} broker(s) are there.",
+                f"Unable to replicate the partition {wanted.replication_factor} time(s): only {brokers} broker(s) are available.",
             )
         return self._num_partitions if wanted.num_partitions == USE_DEFAULT else wanted.num_partitions
 
     def _assigned_partitions(self, assignments: list[CreatableReplicaAssignment]) -> int:
-        seen: set[int] = set()
+        indexes: set[int] = set()
         for assignment in assignments:
-            if assignment.partition_index in seen:
+            if assignment.partition_index in indexes:
                 raise bad_assignment(f"Found multiple manual partition assignments for partition {assignment.partition_index}")
-            seen.add(assignment.partition_index)
-            check_replicas(assignment.broker_ids, brokers_there(self._node, self._leaders))
-        if seen != set(range(len(seen))):
+            indexes.add(assignment.partition_index)
+            check_replicas(assignment.broker_ids, live_brokers(self._node, self._leaders))
+        if indexes != set(range(len(indexes))):
             raise bad_assignment("partitions should be a consecutive 0-based integer sequence")
-        return len(seen)
+        return len(indexes)
 
     def _result(self, topic: Topic, with_settings: bool) -> CreatableTopicResult:
         if not with_settings:
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return CreatableTopicResult(topic.name, topic.id, ErrorCode.NONE, None, error, -1, -1, [])
-        shown = self._defaults
+        settings = self._defaults
         if topic.settings:
             own = {name: CreatableTopicConfigs(name, value, False, TOPIC, False) for name, value in topic.settings.items()}
-            shown = [own.get(setting.name, setting) for setting in shown]
-        return CreatableTopicResult(topic.name, topic.id, ErrorCode.NONE, None, 0, topic.partitions, 1, shown)
+            settings = [own.get(setting.name, setting) for setting in settings]
+        return CreatableTopicResult(topic.name, topic.id, ErrorCode.NONE, None, 0, topic.partitions, 1, settings)
 
 
 def _refusal(name: str, error: int, message: str | None) -> CreatableTopicResult:

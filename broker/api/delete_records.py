@@ -11,9 +11,8 @@ from functools import partial
 from broker.api.parts import Parts
 from broker.net.dispatch import Call, Response, Route
 from broker.runtime.contain import Contained
-from broker.security.authorizer import Authorizer, Operation, topic_allowed
+from broker.security.authorizer import Operation, topic_allowed
 from broker.topics.partition import Partition
-from broker.topics.partitions import Partitions
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -21,31 +20,29 @@ from protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from storage import TopicStore
 
-HIGH_WATERMARK = -1  # as offset: delete everything
+HIGH_WATERMARK = -1  # as the offset of a request: delete all records
 NO_LOW_WATERMARK = -1
 
 
 def route(parts: Parts) -> Route:
-    handler = DeleteRecords(parts.partitions, parts.authorizer, parts.topic_store)
-    return Route(DeleteRecordsRequest, handler.handle, refuse)
+    return Route(DeleteRecordsRequest, DeleteRecords(parts).handle, refuse)
 
 
 class DeleteRecords:
-    def __init__(self, partitions: Partitions, authorizer: Authorizer, store: TopicStore) -> None:
-        self._partitions = partitions
-        self._authorizer = authorizer
-        self._store = store
+    def __init__(self, parts: Parts) -> None:
+        self._partitions = parts.partitions
+        self._authorizer = parts.authorizer
+        self._store = parts.topic_store
 
     def handle(self, call: Call, request: DeleteRecordsRequest) -> Response | None:
-        wanted: dict[str, dict[int, int]] = {}
+        offsets_by_topic: dict[str, dict[int, int]] = {}
         for topic in request.topics:
             if topic.partitions:  # the last of several offsets for a partition counts
-                wanted.setdefault(topic.name, {}).update({one.partition_index: one.offset for one in topic.partitions})
+                offsets_by_topic.setdefault(topic.name, {}).update({partition.partition_index: partition.offset for partition in topic.partitions})
         response = DeleteRecordsResponse(topics=[])
         unwritten: list[tuple[Partition, DeleteRecordsPartitionResult]] = []
-        for name, offsets in wanted.items():
+        for name, offsets in offsets_by_topic.items():
             allowed = topic_allowed(self._authorizer, call, Operation.DELETE, name)
             results = []
             for index, offset in offsets.items():
@@ -102,7 +99,8 @@ def refuse(request: DeleteRecordsRequest, version: int, error: int) -> Response:
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
-                topic.name, [DeleteRecordsPartitionResult(one.partition_index, NO_LOW_WATERMARK, error) for one in topic.partitions]
+                topic.name,
+                [DeleteRecordsPartitionResult(partition.partition_index, NO_LOW_WATERMARK, error) for partition in topic.partitions],
             )
             for topic in request.topics
         ]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from broker.api.brokers import brokers_of
 from broker.api.parts import Parts
 from broker.net.dispatch import Call, Response, Route
-from broker.runtime.node import Address, Node
-from broker.security.authorizer import OPERATIONS_NOT_ASKED, Authorizer, cluster_operations
-from broker.topics.leaders import Leaders
+from broker.runtime.node import Address
+from broker.security.authorizer import OPERATIONS_NOT_ASKED, cluster_operations
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
@@ -15,14 +14,14 @@ BROKERS, CONTROLLERS = 1, 2
 
 
 def route(parts: Parts) -> Route:
-    return Route(DescribeClusterRequest, DescribeCluster(parts.node, parts.leaders, parts.authorizer).handle, refuse)
+    return Route(DescribeClusterRequest, DescribeCluster(parts).handle, refuse)
 
 
 class DescribeCluster:
-    def __init__(self, node: Node, leaders: Leaders | None, authorizer: Authorizer) -> None:
-        self._node = node
-        self._leaders = leaders
-        self._authorizer = authorizer
+    def __init__(self, parts: Parts) -> None:
+        self._node = parts.node
+        self._leaders = parts.leaders
+        self._authorizer = parts.authorizer
 
     def handle(self, call: Call, request: DescribeClusterRequest) -> Response:
         if request.endpoint_type != BROKERS:

@@ -58,14 +58,14 @@ class DescribeConfigs:
     def handle(self, call: Call, request: DescribeConfigsRequest) -> Response | None:
         if any(resource.resource_type not in KINDS for resource in request.resources):
             return refuse(request, call.version, ErrorCode.INVALID_REQUEST)
-        # In steps: describing ten thousand topics takes more than a second.
+        # Step by step: describing ten thousand topics takes more than a second.
         call.reply = reply = EncodedConfigs(call.version)
         if self._long_requests.answer(call, reply, self._describe(call, request, reply)) is not None:
             self._hold(call, reply)
         return None
 
     def _hold(self, call: Call, reply: Response) -> None:
-        """Send the reply when everything it shows is durable."""
+        """Send the reply when all settings in it are durable."""
         assert isinstance(reply, EncodedConfigs)
         if not reply.journals:
             self._registry.reply(call)
@@ -105,15 +105,15 @@ class DescribeConfigs:
                 reply.add(result)
 
     def _settings(self, resource: DescribeConfigsResource, synonyms: bool, documentation: bool) -> list[DescribeConfigsResourceResult]:
-        wanted = set(resource.configuration_keys or ())
-        found = []
-        for setting in self._settings_of(resource, wanted):
+        names = set(resource.configuration_keys or ())
+        settings = []
+        for setting in self._settings_of(resource, names):
             if not synonyms:
                 setting.synonyms = []
             if not documentation:
                 setting.documentation = None
-            found.append(setting)
-        return found
+            settings.append(setting)
+        return settings
 
     def _policies(
         self, resource: DescribeConfigsResource, request: DescribeConfigsRequest, reply: EncodedConfigs
@@ -125,64 +125,64 @@ class DescribeConfigs:
             value, source = entry.sources[0].value, entry.sources[0].source
             sources = entry.sources if request.include_synonyms else ()
             documentation = entry.documentation if request.include_documentation else None
-            results.append(shown(entry.name, value, source, sources, entry.kind, documentation, entry.read_only))
+            results.append(config_result(entry.name, value, source, sources, entry.kind, documentation, entry.read_only))
         return results
 
-    def _settings_of(self, resource: DescribeConfigsResource, wanted: set[str]) -> Iterator[DescribeConfigsResourceResult]:
-        """The settings named in `wanted`; all if it is empty."""
+    def _settings_of(self, resource: DescribeConfigsResource, names: set[str]) -> Iterator[DescribeConfigsResourceResult]:
+        """The settings named in `names`, or all if it is empty."""
         name = resource.resource_name
         match resource.resource_type:
             case Kind.TOPIC:
-                return self._of_topic(name, wanted)
+                return self._of_topic(name, names)
             case Kind.BROKER:
                 if not name:
                     return iter(())  # there are no cluster-wide dynamic settings
                 check_broker(name, self._node.id)
-                return self._of_broker(wanted)
+                return self._of_broker(names)
             case Kind.BROKER_LOGGER:
                 if not name:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
                 check_broker(name, self._node.id)
-                return self._of_loggers(wanted)
+                return self._of_loggers(names)
             case Kind.CLIENT_METRICS:
                 if not name:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty.")
-                return without_effect(METRICS_SETTINGS, wanted, lambda key: ())
+                return without_effect(METRICS_SETTINGS, names, lambda key: ())
             case Kind.GROUP:
                 if not name:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty.")
-                return without_effect(GROUP_SETTINGS, wanted, group_synonyms)
-        raise AssertionError(f"no such kind: {resource.resource_type}")
+                return without_effect(GROUP_SETTINGS, names, group_synonyms)
+        raise AssertionError(f"unknown resource type: {resource.resource_type}")
 
-    def _of_topic(self, name: str, wanted: set[str]) -> Iterator[DescribeConfigsResourceResult]:
+    def _of_topic(self, name: str, names: set[str]) -> Iterator[DescribeConfigsResourceResult]:
         topic = find_topic(self._topics, name, "")
         sources = self._sources
         return (
-            shown(name, *sources.in_topic(topic, name), sources.of_topic(topic, name), setting.kind, TOPIC_DOCS[name], False)
+            config_result(name, *sources.in_topic(topic, name), sources.of_topic(topic, name), setting.kind, TOPIC_DOCS[name], False)
             for name, setting in TOPIC_SETTINGS.items()
-            if not wanted or name in wanted
+            if not names or name in names
         )
 
-    def _of_broker(self, wanted: set[str]) -> Iterator[DescribeConfigsResourceResult]:
+    def _of_broker(self, names: set[str]) -> Iterator[DescribeConfigsResourceResult]:
         """The broker's settings, all of them read-only."""
         for name in dict.fromkeys([*KNOWN, *SUPPORTED, *self._sources.given]):
-            if wanted and name not in wanted:
+            if names and name not in names:
                 continue
             honoured = SUPPORTED.get(name)
             kind = honoured.kind if honoured is not None else KNOWN[name][0].lower() if name in KNOWN else "password"
             sources = self._sources.of_broker(name)
-            yield shown(name, sources[0].value, sources[0].source, sources, kind, honoured.doc if honoured is not None else NO_EFFECT)
+            yield config_result(name, sources[0].value, sources[0].source, sources, kind, honoured.doc if honoured is not None else NO_EFFECT)
 
         for name, value in self._status().items():
-            if not wanted or name in wanted:
-                yield shown(name, value, DEFAULT, (Source(name, value, DEFAULT),), "string", STATUS_DOC)
+            if not names or name in names:
+                yield config_result(name, value, DEFAULT, (Source(name, value, DEFAULT),), "string", STATUS_DOC)
 
-    def _of_loggers(self, wanted: set[str]) -> Iterator[DescribeConfigsResourceResult]:
+    def _of_loggers(self, names: set[str]) -> Iterator[DescribeConfigsResourceResult]:
         """The root logger, which has the level of all logging."""
-        for name in [ROOT_LOGGER] if not wanted or ROOT_LOGGER in wanted else []:
+        for name in [ROOT_LOGGER] if not names or ROOT_LOGGER in names else []:
             level = self._log_level.upper()
             source = Source(name, level, BROKER_LOGGER_SOURCE)
-            yield shown(name, level, BROKER_LOGGER_SOURCE, (source,), "string", SUPPORTED["log.level"].doc)
+            yield config_result(name, level, BROKER_LOGGER_SOURCE, (source,), "string", SUPPORTED["log.level"].doc)
 
 
 class EncodedConfigs:
@@ -195,7 +195,7 @@ class EncodedConfigs:
         self.clear()
 
     def clear(self) -> None:
-        self.journals: list[GroupJournal] = []  # those of the described groups
+        self.journals: list[GroupJournal] = []  # of the described groups
         self._parts: list[bytes] = []
         self._problem: ProtocolError | None = None
 
@@ -225,12 +225,12 @@ class EncodedConfigs:
 
 
 def without_effect(
-    settings: dict[str, tuple[str, str]], wanted: set[str], synonyms_of: Callable[[str], tuple[Source, ...]]
+    settings: dict[str, tuple[str, str]], names: set[str], synonyms_of: Callable[[str], tuple[Source, ...]]
 ) -> Iterator[DescribeConfigsResourceResult]:
     """The settings of Kafka resource types that do not exist here, at their defaults."""
     for name, (kind, default) in settings.items():
-        if not wanted or name in wanted:
-            yield shown(name, default, DEFAULT, synonyms_of(name), kind, NO_EFFECT)
+        if not names or name in names:
+            yield config_result(name, default, DEFAULT, synonyms_of(name), kind, NO_EFFECT)
 
 
 def group_synonyms(name: str) -> tuple[Source, ...]:
@@ -238,15 +238,15 @@ def group_synonyms(name: str) -> tuple[Source, ...]:
     return (Source(broker_name, GROUP_SETTINGS[name][1], DEFAULT),)
 
 
-def shown(
+def config_result(
     name: str, value: str | None, source: int, sources: Iterable[Source], kind: str, documentation: str | None, read_only: bool = True
 ) -> DescribeConfigsResourceResult:
     type = TYPES[kind]
     secret = type == PASSWORD
     synonyms = [
-        DescribeConfigsSynonym(one.name, None if secret else one.value, one.source)
-        for one in sources
-        if one.value is not None or one.source != DEFAULT
+        DescribeConfigsSynonym(synonym.name, None if secret else synonym.value, synonym.source)
+        for synonym in sources
+        if synonym.value is not None or synonym.source != DEFAULT
     ]
     return DescribeConfigsResourceResult(name, None if secret else value, read_only, source, secret, synonyms, type, documentation)
 
@@ -254,5 +254,5 @@ def shown(
 def refuse(request: DescribeConfigsRequest, version: int, error: int) -> DescribeConfigsResponse:
     message = ErrorCode(error).message
     return DescribeConfigsResponse(
-        results=[DescribeConfigsResult(error, message, one.resource_type, one.resource_name, []) for one in request.resources]
+        results=[DescribeConfigsResult(error, message, resource.resource_type, resource.resource_name, []) for resource in request.resources]
     )

@@ -7,9 +7,8 @@ from typing import Final
 from broker.api.parts import Parts
 from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer_together
-from broker.groups.shards import Shards
 from broker.net.dispatch import Call, Response, Route
-from broker.security.authorizer import Authorizer, Operation, group_allowed, group_operations
+from broker.security.authorizer import Operation, group_allowed, group_operations
 from coordinator import Description
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest, DescribeGroupsResponse
@@ -20,19 +19,18 @@ DEAD: Final = "Dead"
 
 
 def route(parts: Parts) -> Route:
-    handler = DescribeGroups(parts.shards, parts.authorizer)
-    return Route(DescribeGroupsRequest, handler.handle, refuse)
+    return Route(DescribeGroupsRequest, DescribeGroups(parts).handle, refuse)
 
 
 class DescribeGroups:
-    def __init__(self, shards: Shards, authorizer: Authorizer) -> None:
-        self._shards = shards
-        self._authorizer = authorizer
+    def __init__(self, parts: Parts) -> None:
+        self._shards = parts.shards
+        self._authorizer = parts.authorizer
 
     def handle(self, call: Call, request: DescribeGroupsRequest) -> None:
         refused: list[DescribedGroup] = []
         results: list[DescribedGroup] = []
-        asked: list[tuple[int, GroupJournal]] = []
+        described: list[tuple[int, GroupJournal]] = []
         for id in request.groups:
             if not group_allowed(self._authorizer, call, Operation.DESCRIBE, id):
                 refused.append(_error(id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
@@ -44,19 +42,19 @@ class DescribeGroups:
             group = _described(id, journal.shard.describe(id), call.version)
             if request.include_authorized_operations and not group.error_code:
                 group.authorized_operations = group_operations(self._authorizer, call, id)
-            asked.append((len(results), journal))
+            described.append((len(results), journal))
             results.append(group)
         groups = refused + results
 
         def refuse_part(part: int, error: int) -> None:
-            number = len(refused) + asked[part][0]
+            number = len(refused) + described[part][0]
             groups[number] = _error(groups[number].group_id, error)
 
-        answer_together(call, DescribeGroupsResponse(0, groups), [journal for _, journal in asked], refuse_part)
+        answer_together(call, DescribeGroupsResponse(0, groups), [journal for _, journal in described], refuse_part)
 
 
-def _described(group_id: str, found: Description, version: int) -> DescribedGroup:
-    missing = found.state == DEAD and version >= NOT_FOUND_FROM
+def _described(group_id: str, description: Description, version: int) -> DescribedGroup:
+    missing = description.state == DEAD and version >= NOT_FOUND_FROM
     message = f"Group {group_id} not found." if missing else None
     if message is not None and len(message.encode()) > TEXT_BYTES_MAX:
         return _error(group_id, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -64,12 +62,12 @@ def _described(group_id: str, found: Description, version: int) -> DescribedGrou
         ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE,
         message,
         group_id,
-        found.state,
-        found.protocol_type,
-        found.protocol_data,
+        description.state,
+        description.protocol_type,
+        description.protocol_data,
         [
-            DescribedGroupMember(one.member_id, one.instance_id, one.client_id, one.client_host, one.metadata, one.assignment)
-            for one in found.members
+            DescribedGroupMember(member.member_id, member.instance_id, member.client_id, member.client_host, member.metadata, member.assignment)
+            for member in description.members
         ],
     )
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from broker.api.described_partitions import described_epoch, described_partitions
 from broker.api.parts import Parts
-from broker.groups.journal import Journal
 from broker.net.dispatch import Call, Response, Route
-from broker.runtime.node import Node
-from broker.security.authorizer import Authorizer, Operation, topic_allowed, topic_operations
-from broker.topics.leaders import NO_NODE, Leaders
+from broker.security.authorizer import Operation, topic_allowed, topic_operations
+from broker.topics.leaders import NO_NODE
 from broker.topics.partition import Partition
-from broker.topics.partitions import Partitions
-from broker.topics.registry import Topic, Topics, name_problem
+from broker.topics.registry import Topic, name_problem
 from protocol.errors import ErrorCode
 from protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -25,46 +22,37 @@ PARTITIONS_PER_REPLY_MAX = 2000  # Kafka's max.request.partition.size.limit
 
 
 def route(parts: Parts) -> Route:
-    handler = DescribeTopicPartitions(parts.node, parts.leaders, parts.topics, parts.registry, parts.partitions, parts.authorizer)
-    return Route(DescribeTopicPartitionsRequest, handler.handle, refuse)
+    return Route(DescribeTopicPartitionsRequest, DescribeTopicPartitions(parts).handle, refuse)
 
 
 class DescribeTopicPartitions:
-    def __init__(
-        self,
-        node: Node,
-        leaders: Leaders | None,
-        topics: Topics,
-        registry: Journal,
-        partitions: Partitions,
-        authorizer: Authorizer,
-    ) -> None:
-        self._node = node
-        self._leaders = leaders
-        self._topics = topics
-        self._registry = registry
-        self._partitions = partitions
-        self._authorizer = authorizer
+    def __init__(self, parts: Parts) -> None:
+        self._node = parts.node
+        self._leaders = parts.leaders
+        self._topics = parts.topics
+        self._registry = parts.registry
+        self._partitions = parts.partitions
+        self._authorizer = parts.authorizer
 
     def handle(self, call: Call, request: DescribeTopicPartitionsRequest) -> Response | None:
         by_name = self._topics.by_name
         cursor = request.cursor
-        everything = not request.topics
+        all_topics = not request.topics
         first = cursor.topic_name if cursor is not None else ""
-        names = {topic.name for topic in self._topics.listed()} if everything else {topic.name for topic in request.topics}
-        if cursor is not None and (cursor.partition_index < 0 or not (everything or first in names)):
+        names = {topic.name for topic in self._topics.listed()} if all_topics else {topic.name for topic in request.topics}
+        if cursor is not None and (cursor.partition_index < 0 or not (all_topics or first in names)):
             return refuse(request, call.version, ErrorCode.INVALID_REQUEST)
         hidden: list[str] = []
         described: list[DescribeTopicPartitionsResponseTopic] = []
         next_cursor = None
-        room = max(1, min(request.response_partition_limit, PARTITIONS_PER_REPLY_MAX))
-        for name in sorted((name for name in names if _order(name) >= _order(first)), key=_order):
+        partitions_left = max(1, min(request.response_partition_limit, PARTITIONS_PER_REPLY_MAX))
+        for name in sorted((name for name in names if _java_order(name) >= _java_order(first)), key=_java_order):
             if not topic_allowed(self._authorizer, call, Operation.DESCRIBE, name):
                 hidden.append(name)
                 continue
             if next_cursor is not None:
                 continue
-            if not room:
+            if not partitions_left:
                 next_cursor = DescribeTopicPartitionsResponseCursor(name, 0)
                 continue
             topic = by_name.get(name)
@@ -74,13 +62,13 @@ class DescribeTopicPartitions:
                 described.append(DescribeTopicPartitionsResponseTopic(error, name, topic_authorized_operations=operations))
                 continue
             begin = cursor.partition_index if cursor is not None and name == first else 0
-            end = min(begin + room, topic.partitions)
-            found = self._describe(topic, begin, end)
-            described.append(DescribeTopicPartitionsResponseTopic(0, name, topic.id, topic.internal, found, operations))
-            room -= len(found)
+            end = min(begin + partitions_left, topic.partitions)
+            partitions = self._describe(topic, begin, end)
+            described.append(DescribeTopicPartitionsResponseTopic(0, name, topic.id, topic.internal, partitions, operations))
+            partitions_left -= len(partitions)
             if end < topic.partitions:
                 next_cursor = DescribeTopicPartitionsResponseCursor(name, end)
-        if not everything:
+        if not all_topics:
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             described += [DescribeTopicPartitionsResponseTopic(error, name) for name in hidden]
         call.reply = DescribeTopicPartitionsResponse(topics=described, next_cursor=next_cursor)
@@ -88,9 +76,9 @@ class DescribeTopicPartitions:
         return None
 
     def _describe(self, topic: Topic, begin: int, end: int) -> list[DescribeTopicPartitionsResponsePartition]:
-        return [self._describe_one(one) for one in described_partitions(self._partitions, topic)[begin:end]]
+        return [self._describe_partition(partition) for partition in described_partitions(self._partitions, topic)[begin:end]]
 
-    def _describe_one(self, partition: Partition) -> DescribeTopicPartitionsResponsePartition:
+    def _describe_partition(self, partition: Partition) -> DescribeTopicPartitionsResponsePartition:
         leader = replica = self._node.id
         epoch = described_epoch(self._partitions, self._leaders, partition)
         error = ErrorCode.NONE
@@ -104,13 +92,13 @@ class DescribeTopicPartitions:
         return DescribeTopicPartitionsResponsePartition(error, partition.index, leader, epoch, [replica], [replica], [], [], [])
 
 
-def _order(name: str) -> bytes:
+def _java_order(name: str) -> bytes:
     """The sort key of Java's string order."""
     return name.encode("utf-16-be", "surrogatepass")
 
 
 def refuse(request: DescribeTopicPartitionsRequest, version: int, error: int) -> Response:
-    """The reply has no top-level error: each topic gets it."""
+    """The error for each topic: the reply has no top-level error."""
     return DescribeTopicPartitionsResponse(
         topics=[DescribeTopicPartitionsResponseTopic(error, topic.name) for topic in request.topics]
     )

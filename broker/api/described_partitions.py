@@ -10,19 +10,19 @@ from broker.topics.registry import Topic
 
 
 def described_partitions(partitions: Partitions, topic: Topic) -> list[Partition]:
-    """All partitions of a topic. Does not open logs, but finds those of the offsets topic that shards have opened."""
-    found = partitions.of(topic)
+    """All partitions of a topic. Opens no logs, except that it looks up logs of the offsets topic that shards have opened."""
+    described = partitions.of(topic)
     if topic.name == CONSUMER_OFFSETS:
-        for partition in found:
+        for partition in described:
             if not partition.opened:
                 partitions.find(topic.name, partition.index)
-    return found
+    return described
 
 
 def described_epoch(partitions: Partitions, leaders: Leaders | None, partition: Partition) -> int:
     """The leader epoch; -1 while it is unknown, 0 for a partition that was never written.
 
-    Clients ignore what they hear with an epoch older than the one they know, so all nodes name the epoch at which a log was taken.
+    Clients ignore metadata with an older epoch than they know, so all nodes return the epoch at which the owner acquired the log.
     """
     if leaders is not None:
         return leaders.leader_epoch(partition.id)

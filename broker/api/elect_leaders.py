@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from broker.api.parts import Parts
 from broker.net.dispatch import Call, Response, Route
-from broker.security.authorizer import Authorizer, Operation, cluster_allowed
-from broker.topics.registry import Topics
+from broker.security.authorizer import Operation, cluster_allowed
 from protocol.errors import ErrorCode
 from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, PartitionResult, ReplicaElectionResult
 
@@ -14,13 +13,13 @@ WITHOUT_TYPE = 0  # the version in which every election is for the preferred lea
 
 
 def route(parts: Parts) -> Route:
-    return Route(ElectLeadersRequest, ElectLeaders(parts.topics, parts.authorizer).handle, refuse)
+    return Route(ElectLeadersRequest, ElectLeaders(parts).handle, refuse)
 
 
 class ElectLeaders:
-    def __init__(self, topics: Topics, authorizer: Authorizer) -> None:
-        self._topics = topics
-        self._authorizer = authorizer
+    def __init__(self, parts: Parts) -> None:
+        self._topics = parts.topics
+        self._authorizer = parts.authorizer
 
     def handle(self, call: Call, request: ElectLeadersRequest) -> Response:
         if not cluster_allowed(self._authorizer, call, Operation.ALTER):
@@ -29,11 +28,11 @@ class ElectLeaders:
             return _no_election(request, call.version, ErrorCode.REQUEST_TIMED_OUT, None)
         if call.version > WITHOUT_TYPE and request.election_type not in (PREFERRED, UNCLEAN):
             return _no_election(request, call.version, ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
-        if request.topic_partitions is None:  # for all partitions the reply has only failed elections: none
+        if request.topic_partitions is None:  # the reply for all partitions has failed elections only
             return ElectLeadersResponse(replica_election_results=[ReplicaElectionResult(topic.name, []) for topic in self._topics.listed()])
         results = [
-            ReplicaElectionResult(asked.topic, [self._elected(asked.topic, index) for index in asked.partitions])
-            for asked in request.topic_partitions
+            ReplicaElectionResult(topic.topic, [self._elected(topic.topic, index) for index in topic.partitions])
+            for topic in request.topic_partitions
         ]
         return ElectLeadersResponse(replica_election_results=results)
 
@@ -48,8 +47,8 @@ class ElectLeaders:
 
 def _no_election(request: ElectLeadersRequest, version: int, error: int, message: str | None) -> Response:
     results = [
-        ReplicaElectionResult(asked.topic, [PartitionResult(index, error, message) for index in asked.partitions])
-        for asked in request.topic_partitions or []
+        ReplicaElectionResult(topic.topic, [PartitionResult(index, error, message) for index in topic.partitions])
+        for topic in request.topic_partitions or []
     ]
     return ElectLeadersResponse(error_code=error if version > WITHOUT_TYPE else ErrorCode.NONE, replica_election_results=results)
 

@@ -12,17 +12,12 @@ from typing import Final
 from broker.api.parts import Parts
 from broker.logging.logs import log
 from broker.net.dispatch import Call, Response, Route
-from broker.runtime.clock import Clock
 from broker.runtime.contain import defect
-from broker.runtime.node import Node
-from broker.security.authorizer import Authorizer, Operation, cluster_allowed, topic_allowed
+from broker.security.authorizer import Operation, cluster_allowed, topic_allowed
 from broker.topics.fetch_replies import FETCH_TOPIC_IDS, NO_TRANSACTIONS, SHORT_BYTES, FetchReply, LongFetch, PartitionResult, size_of
 from broker.topics.leader_epochs import epoch_error
-from broker.topics.leaders import Leaders
 from broker.topics.partition import Partition, read_error_code
-from broker.topics.partitions import Partitions
-from broker.topics.registry import Topic, Topics
-from broker.topics.waiting_fetches import Fetches
+from broker.topics.registry import Topic
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from storage import DamagedLog
@@ -32,27 +27,17 @@ COMMITTED: Final = 1
 NEW_SESSION: Final = 0
 NO_SESSION: Final = -1
 FETCH_REPLICA_STATE: Final = 15  # from this version on, followers send their id in `replica_state`
-COMPLAIN_MS: Final = 15_000
+LOG_READ_ERROR_MS: Final = 15_000  # failed reads are logged at most this often
 
 _UNREADABLE = (OSError, DamagedLog)
 
 
 def route(parts: Parts) -> Route:
-    handler = Fetch(
-        parts.node,
-        parts.leaders,
-        parts.topics,
-        parts.partitions,
-        parts.fetches,
-        parts.clock,
-        parts.authorizer,
-        parts.config.fetch_max_bytes,
-    )
-    return Route(FetchRequest, handler.handle, refuse)
+    return Route(FetchRequest, Fetch(parts).handle, refuse)
 
 
 class PendingFetch:
-    """One fetch: its limits, what it wants, and what there is of that."""
+    """One fetch: its limits, and the result of each requested partition."""
 
     __slots__ = ("_bytes_max", "_bytes_min", "_call", "_from_follower", "_handler", "_level", "_refused", "_results", "_sizes", "answer_now")
 
@@ -65,28 +50,28 @@ class PendingFetch:
         self._from_follower = _replica_of(request, call.version) >= 0
         self._bytes_max = min(request.max_bytes, handler.bytes_max)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
-        self._sizes: dict[Partition, tuple[PartitionResult, int]] = {}  # while it waits: what there is of each
-        self.answer_now = False  # something was found, an error mostly, for which a client does not wait
+        self._sizes: dict[Partition, tuple[PartitionResult, int]] = {}  # while it waits: result and available bytes
+        self.answer_now = False  # there is a result, mostly an error, that must not wait
 
     def find_records(self) -> bool:
-        """Find the records of all partitions now; returns whether there are enough for an answer."""
-        left = self._bytes_max
+        """Find the records of all partitions; returns whether the fetch can be answered now."""
+        bytes_left = self._bytes_max
         first = True
-        total = 0
+        available = 0
         self.answer_now = False
         for result in self._results:
             if not self._is_at_end(result):
-                self._find_in(result, left, first)
+                self._find_in(result, bytes_left, first)
                 if result.extent is not None:
                     first = False
-                    total += result.extent.within
-                    left -= result.extent.size
-            if left < 0:
-                left = 0
-        return self.answer_now or total >= self._bytes_min
+                    available += result.extent.within
+                    bytes_left -= result.extent.size
+            if bytes_left < 0:
+                bytes_left = 0
+        return self.answer_now or available >= self._bytes_min
 
     def _is_at_end(self, result: PartitionResult) -> bool:
-        """Whether the consumer has read the partition to its end: a fast path for the usual case."""
+        """Whether the consumer has read the partition to its end; a shortcut for the most frequent case."""
         partition, wanted = result.partition, result.wanted
         assert partition is not None
         if partition.error or wanted.last_fetched_epoch >= 0 or self._from_follower:
@@ -124,7 +109,7 @@ class PendingFetch:
             error = epoch_error(partition, wanted.current_leader_epoch)
             if error:
                 return error
-        if self._from_follower:  # partitions have no followers here; a stray one may know a newer epoch
+        if self._from_follower:  # partitions have no followers here
             return ErrorCode.NOT_LEADER_OR_FOLLOWER if wanted.current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
         offset = wanted.fetch_offset
         end = result.end_offset = partition.end_offset
@@ -153,7 +138,7 @@ class PendingFetch:
                 self.answer_now = True  # a closed segment does not grow
         return ErrorCode.NONE
 
-    # Waiting.
+    # As a waiting fetch.
 
     def partitions(self) -> Collection[Partition]:
         """The partitions to wait for."""
@@ -215,31 +200,21 @@ class PendingFetch:
 class Fetch:
     """The handler of Fetch, for all versions."""
 
-    def __init__(
-        self,
-        node: Node,
-        leaders: Leaders | None,
-        topics: Topics,
-        partitions: Partitions,
-        fetches: Fetches,
-        clock: Clock,
-        authorizer: Authorizer,
-        bytes_max: int,
-    ) -> None:
-        self.node = node
-        self.leaders = leaders
-        self.bytes_max = bytes_max
-        self._topics = topics
-        self._partitions = partitions
-        self._fetches = fetches
-        self._clock = clock
-        self._authorizer = authorizer
+    def __init__(self, parts: Parts) -> None:
+        self.node = parts.node
+        self.leaders = parts.leaders
+        self.bytes_max = parts.config.fetch_max_bytes
+        self._topics = parts.topics
+        self._partitions = parts.partitions
+        self._fetches = parts.fetches
+        self._clock = parts.clock
+        self._authorizer = parts.authorizer
         self._quiet_until = 0
 
     def handle(self, call: Call, request: FetchRequest) -> Response | None:
         if request.session_epoch not in (NEW_SESSION, NO_SESSION):
             return FetchResponse(0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        results, refused = self._wanted(call, request)
+        results, refused = self._requested(call, request)
         if not results:
             return FetchReply(refused, self.node, self.leaders, call.connection.listener)
         if request.isolation_level not in (UNCOMMITTED, COMMITTED):
@@ -250,41 +225,41 @@ class Fetch:
         self._fetches.park(fetch, fetch.partitions(), call.connection, request.max_wait_ms)
         return None
 
-    def _wanted(self, call: Call, request: FetchRequest) -> tuple[list[PartitionResult], list[PartitionResult]]:
-        """The partitions to read, and those refused. A partition named twice keeps its first position and its last limits."""
+    def _requested(self, call: Call, request: FetchRequest) -> tuple[list[PartitionResult], list[PartitionResult]]:
+        """The readable and the refused partitions. A partition that is requested twice keeps its first position and its last limits."""
         by_id = call.version >= FETCH_TOPIC_IDS
-        follows = _replica_of(request, call.version) >= 0
+        from_follower = _replica_of(request, call.version) >= 0
         results: dict[tuple[str | bytes, int], PartitionResult] = {}
         for wanted in request.topics:
             key: str | bytes = wanted.topic_id if by_id else wanted.topic
             topic = self._topics.by_id.get(wanted.topic_id) if by_id else self._topics.by_name.get(wanted.topic)
-            error = self._refusal(call, wanted, topic, by_id, follows)
+            error = self._refusal(call, wanted, topic, by_id, from_follower)
             partitions = self._partitions.of(topic) if topic is not None and not error else []
-            for one in wanted.partitions:
-                index = one.partition
+            for requested in wanted.partitions:
+                index = requested.partition
                 if error:
-                    result = PartitionResult(key, one, None, error)
+                    result = PartitionResult(key, requested, None, error)
                 elif 0 <= index < len(partitions):
                     partition = partitions[index]
                     if partition.error:
-                        self._partitions.find(partition.topic.name, index)  # opens its log before others
-                    result = PartitionResult(key, one, partition, ErrorCode.NONE)
+                        self._partitions.find(partition.topic.name, index)  # opens its log before other logs
+                    result = PartitionResult(key, requested, partition, ErrorCode.NONE)
                 else:
-                    result = PartitionResult(key, one, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                    result = PartitionResult(key, requested, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 results[key, index] = result
-        refused = [one for one in results.values() if one.partition is None]
-        if not follows:  # unknown ids come first
-            refused.sort(key=lambda one: one.error != ErrorCode.UNKNOWN_TOPIC_ID)
-        return [one for one in results.values() if one.partition is not None], refused
+        refused = [result for result in results.values() if result.partition is None]
+        if not from_follower:  # unknown ids come first
+            refused.sort(key=lambda result: result.error != ErrorCode.UNKNOWN_TOPIC_ID)
+        return [result for result in results.values() if result.partition is not None], refused
 
-    def _refusal(self, call: Call, wanted: FetchTopic, topic: Topic | None, by_id: bool, follows: bool) -> int:
+    def _refusal(self, call: Call, wanted: FetchTopic, topic: Topic | None, by_id: bool, from_follower: bool) -> int:
         """The error for all partitions of the topic, or 0."""
-        if follows and not cluster_allowed(self._authorizer, call, Operation.CLUSTER_ACTION):
+        if from_follower and not cluster_allowed(self._authorizer, call, Operation.CLUSTER_ACTION):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if topic is None and by_id:
             return ErrorCode.UNKNOWN_TOPIC_ID
         name = wanted.topic if topic is None else topic.name
-        if not follows and not topic_allowed(self._authorizer, call, Operation.READ, name):
+        if not from_follower and not topic_allowed(self._authorizer, call, Operation.READ, name):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else ErrorCode.NONE
 
@@ -292,7 +267,7 @@ class Fetch:
         """The error code of a failed read. It is logged at intervals only, since clients retry."""
         now = self._clock.now
         if now >= self._quiet_until:
-            self._quiet_until = now + COMPLAIN_MS
+            self._quiet_until = now + LOG_READ_ERROR_MS
             log.error("partition cannot be read", log=str(partition), reason=str(problem))
         return read_error_code(problem)
 
@@ -308,6 +283,6 @@ def refuse(request: FetchRequest, version: int, error: int) -> Response:
     topics = []
     if version < FETCH_TOPIC_IDS:
         for topic in request.topics:
-            parts = [PartitionData(one.partition, error, -1, aborted_transactions=[], records=b"") for one in topic.partitions]
+            parts = [PartitionData(partition.partition, error, -1, aborted_transactions=[], records=b"") for partition in topic.partitions]
             topics.append(FetchableTopicResponse(topic=topic.topic, partitions=parts))
     return FetchResponse(0, error, request.session_id, topics)

@@ -2,56 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from broker.api.parts import Parts
 from broker.internal_topics import CONSUMER_OFFSETS
 from broker.net.dispatch import Call, Response, Route
-from broker.runtime.node import Address, Node
-from broker.security.authorizer import Authorizer, Operation, Resource, group_allowed, may
-from broker.topics.registry import Topics
-from broker.topics.transactions import Transactions
+from broker.runtime.node import Address
+from broker.security.authorizer import Operation, Resource, group_allowed, may
 from coordinator import partition_of
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from storage import ClusterView, LogId
+from storage import LogId
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 SEVERAL_FROM = 4
 
 
 def route(parts: Parts) -> Route:
-    handler = FindCoordinator(parts.node, parts.topics, parts.cluster_view, parts.transactions, parts.authorizer, parts.health)
-    return Route(FindCoordinatorRequest, handler.handle, refuse)
+    return Route(FindCoordinatorRequest, FindCoordinator(parts).handle, refuse)
 
 
 class FindCoordinator:
-    def __init__(
-        self,
-        node: Node,
-        topics: Topics,
-        view: ClusterView,
-        transactions: Transactions,
-        authorizer: Authorizer,
-        health: Callable[[], str],
-    ) -> None:
-        self._node = node
-        self._topics = topics
-        self._view = view
-        self._transactions = transactions
-        self._authorizer = authorizer
-        self._health = health
+    def __init__(self, parts: Parts) -> None:
+        self._node = parts.node
+        self._topics = parts.topics
+        self._view = parts.cluster_view
+        self._transactions = parts.transactions
+        self._authorizer = parts.authorizer
+        self._health = parts.health
 
     def handle(self, call: Call, request: FindCoordinatorRequest) -> Response:
         keys = request.coordinator_keys if call.version >= SEVERAL_FROM else [request.key]
-        found = [self._coordinator(call, key, request.key_type) for key in keys]
+        coordinators = [self._coordinator(call, key, request.key_type) for key in keys]
         if call.version >= SEVERAL_FROM:
-            return FindCoordinatorResponse(coordinators=found)
-        one = found[0]
+            return FindCoordinatorResponse(coordinators=coordinators)
+        coordinator = coordinators[0]
         # The message of a success is for `tenure health`; no client reads it.
-        message = (one.error_message or ErrorCode(one.error_code).message) if one.error_code else self._health()
+        error = ErrorCode(coordinator.error_code)
+        message = (coordinator.error_message or error.message) if error else self._health()
         return FindCoordinatorResponse(
-            error_code=one.error_code, error_message=message, node_id=one.node_id, host=one.host, port=one.port
+            error_code=error, error_message=message, node_id=coordinator.node_id, host=coordinator.host, port=coordinator.port
         )
 
     def _coordinator(self, call: Call, key: str, key_type: int) -> Coordinator:
@@ -74,12 +62,12 @@ class FindCoordinator:
         owner = None
         if offsets is not None:
             owner = self._view.owner(LogId(CONSUMER_OFFSETS, partition_of(group_id, offsets.partitions)))
-        dialled: Address = call.connection.listener
+        address: Address = call.connection.listener
         if owner is not None:
             if owner.id == self._node.id:
-                return Coordinator(group_id, owner.id, dialled.host, dialled.port, ErrorCode.NONE, "")
+                return Coordinator(group_id, owner.id, address.host, address.port, ErrorCode.NONE, "")
             for listener, host, port in owner.addresses:
-                if listener == dialled.name:
+                if listener == address.name:
                     return Coordinator(group_id, owner.id, host, port, ErrorCode.NONE, "")
         return _no_coordinator(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 

@@ -27,13 +27,13 @@ POLICY_DOCS: Final[dict[str, tuple[str, str]]] = {
         "long",
         "How long a static member may be away after its session ended. It keeps its partitions meanwhile, and the group does not rebalance.",
     ),
-    "expansion.timeout.ms": ("long", "How long new members wait for further ones, so that one rebalance takes all of them."),
-    INSTANCE_IDS: ("list", "The group.instance.ids that the group is made of; ranges as in billing-[01-32]."),
+    "expansion.timeout.ms": ("long", "How long new members wait for further new members, so that one rebalance includes all of them."),
+    INSTANCE_IDS: ("list", "The group.instance.ids of the group's members; ranges as in billing-[01-32]."),
     "roster.timeout.ms": ("long", "How long the group waits for instances in instance.ids that have not joined yet."),
     "roster.strict": ("boolean", "Whether instances that are not in instance.ids, and dynamic members, are refused."),
-    "target.group.size": ("int", "How many members get partitions; members beyond that are standbys."),
+    "target.group.size": ("int", "How many members get partitions; further members are standbys."),
     "subscription.change": ("string", "Whether a static member that returns with other topics causes a rebalance: keep or rebalance."),
-    "pending.release": ("boolean", "Whether a member id that was handed out and never used is forgotten when its connection closes."),
+    "pending.release": ("boolean", "Whether an assigned member id that was never used is forgotten when its connection closes."),
     "topics.watch": ("boolean", "Whether a change of a subscribed topic's partitions causes a rebalance at once."),
     REBALANCE_REQUEST: ("string", "Why an administrator last asked for a rebalance. Each set makes all members rejoin once."),
 }
@@ -55,7 +55,7 @@ class GroupSettings:
     def __init__(self, shards: Shards, clock: Clock, given: Mapping[str, str]) -> None:
         self._shards = shards
         self._clock = clock
-        self._given = given  # the broker's settings that the user gave
+        self._given = given  # the broker settings that the user set
 
     def journal_of(self, group_id: str) -> GroupJournal:
         journal = self._shards.of(group_id)
@@ -83,12 +83,12 @@ class GroupSettings:
                 yield Entry(name, tuple(sources), kind, documentation)
         for name, value in journal.shard.policy_status(group_id).items():
             if not wanted or name in wanted:
-                yield Entry(name, (Source(name, sendable(value), DEFAULT),), "string", "The present state of the group's policies.", True)
+                yield Entry(name, (Source(name, truncated(value), DEFAULT),), "string", "The present state of the group's policies.", True)
 
     def replace(self, group_id: str, texts: Mapping[str, str], request: str | None, validate_only: bool) -> GroupJournal | None:
-        """Set all policies of a group, and ask for a rebalance if `request` is given; returns the journal that stores them.
+        """Replace the policies of a group, and request a rebalance if `request` is given; returns the journal that stores them.
 
-        Raises Refused with all that is wrong.
+        Raises Refused with all problems.
         """
         journal = self.journal_of(group_id)
         if validate_only:
@@ -101,7 +101,7 @@ class GroupSettings:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse settings that are Kafka's or read-only: storing one without effect would look like success."""
+    """Refuse Kafka's group settings and read-only settings: storing them without effect would look like success."""
     for name in names:
         if name in GROUP_SETTINGS:
             raise Refused(
@@ -114,19 +114,19 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def changed_names(text: str | None, change: str, subtract: bool) -> str:
-    """The value of instance.ids after names, perhaps written as ranges, are added or removed; "" if none is left.
+    """The value of instance.ids after names, perhaps written as ranges, are added or removed; "" if no name remains.
 
     Raises ValueError for names or ranges that cannot be read.
     """
     present = expand_names(text) if text else ()
     changed = expand_names(change)
     if subtract:
-        gone = frozenset(changed)
-        return join_names([name for name in present if name not in gone])
+        removed = frozenset(changed)
+        return join_names([name for name in present if name not in removed])
     return join_names(list(dict.fromkeys((*present, *changed))))
 
 
-def sendable(text: str) -> str:
-    """The text, cut to what a reply can hold."""
+def truncated(text: str) -> str:
+    """The text, truncated to the longest string of a reply."""
     data = text.encode()
     return text if len(data) <= TEXT_BYTES_MAX else data[: TEXT_BYTES_MAX - 3].decode("utf-8", "ignore") + "..."

@@ -30,24 +30,24 @@ class IncrementalAlterConfigs:
         self._changes = changes
 
     def handle(self, call: Call, request: IncrementalAlterConfigsRequest) -> None:
-        self._changes.answer(call, request.resources, tuple(Kind), request.validate_only, Edit(_changed, _changed_group), _reply)
+        self._changes.answer(call, request.resources, tuple(Kind), request.validate_only, Edit(_edit_topic, _edit_group), _reply)
 
 
 def _reply(results: list[Result]) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(responses=[AlterConfigsResourceResponse(*result) for result in results])
 
 
-def _changed(topic: Topic, resource: Resource) -> dict[str, str]:
+def _edit_topic(topic: Topic, resource: Resource) -> dict[str, str]:
     settings = dict(topic.settings)
-    for one in resource.configs:
-        assert isinstance(one, AlterableConfig)
-        _change(settings, one)
+    for config in resource.configs:
+        assert isinstance(config, AlterableConfig)
+        _edit_setting(settings, config)
     return settings
 
 
-def _change(settings: dict[str, str], one: AlterableConfig) -> None:
-    name, value = one.name, one.value or ""
-    match one.config_operation:
+def _edit_setting(settings: dict[str, str], config: AlterableConfig) -> None:
+    name, value = config.name, config.value or ""
+    match config.config_operation:
         case Change.SET:
             settings[name] = value
         case Change.DELETE:
@@ -57,22 +57,22 @@ def _change(settings: dict[str, str], one: AlterableConfig) -> None:
             if setting is None or setting.kind not in ("list", "replicas"):
                 raise Refused(ErrorCode.INVALID_CONFIG, not_a_list(change, name))
             items = [item for item in items_of(settings.get(name, setting.default)) if item]
-            for changed in value.split(","):
+            for operand in value.split(","):
                 if change == Change.SUBTRACT:
-                    items = [item for item in items if item != changed]
-                elif changed not in items:
-                    items.append(changed)
+                    items = [item for item in items if item != operand]
+                elif operand not in items:
+                    items.append(operand)
             settings[name] = ",".join(items)
         case unknown:
             raise Refused(ErrorCode.INVALID_REQUEST, f"There is no operation {unknown}")
 
 
-def _changed_group(before: Mapping[str, str], resource: Resource) -> dict[str, str]:
-    texts = dict(before)
-    for one in resource.configs:
-        assert isinstance(one, AlterableConfig)
-        name, value = one.name, one.value or ""
-        match one.config_operation:
+def _edit_group(present: Mapping[str, str], resource: Resource) -> dict[str, str]:
+    texts = dict(present)
+    for config in resource.configs:
+        assert isinstance(config, AlterableConfig)
+        name, value = config.name, config.value or ""
+        match config.config_operation:
             case Change.SET:
                 texts[name] = value.strip()
             case Change.DELETE:
@@ -98,5 +98,5 @@ def not_a_list(change: int, name: str) -> str:
 def refuse(request: IncrementalAlterConfigsRequest, version: int, error: int) -> Response:
     message = ErrorCode(error).message
     return IncrementalAlterConfigsResponse(
-        responses=[AlterConfigsResourceResponse(error, message, one.resource_type, one.resource_name) for one in request.resources]
+        responses=[AlterConfigsResourceResponse(error, message, resource.resource_type, resource.resource_name) for resource in request.resources]
     )

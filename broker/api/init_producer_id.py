@@ -6,34 +6,30 @@ from collections.abc import Iterator
 
 from broker.api.parts import Parts
 from broker.net.dispatch import Call, Response, Route
-from broker.security.authorizer import Authorizer, Operation, cluster_allowed, topic_allowed
-from broker.topics.producer_ids import ProducerIds
-from broker.topics.registry import Topics
-from broker.topics.transactions import Transactions
+from broker.security.authorizer import Operation, cluster_allowed, topic_allowed
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 NO_ID, NO_EPOCH = -1, -1
-# Clients retry on it. Kafka answers it while it waits for a block.
-NOT_YET = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+# Clients retry on this error. Kafka returns it while it waits for a block.
+RETRY_LATER = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def route(parts: Parts) -> Route:
-    handler = InitProducerId(parts.topics, parts.producer_ids, parts.transactions, parts.authorizer)
-    return Route(InitProducerIdRequest, handler.handle, refuse)
+    return Route(InitProducerIdRequest, InitProducerId(parts).handle, refuse)
 
 
 class InitProducerId:
-    def __init__(self, topics: Topics, producer_ids: ProducerIds, transactions: Transactions, authorizer: Authorizer) -> None:
-        self._topics = topics
-        self._producer_ids = producer_ids
-        self._transactions = transactions
-        self._authorizer = authorizer
-        self._ids: Iterator[int] = iter(())  # of the block in use
+    def __init__(self, parts: Parts) -> None:
+        self._topics = parts.topics
+        self._producer_ids = parts.producer_ids
+        self._transactions = parts.transactions
+        self._authorizer = parts.authorizer
+        self._ids: Iterator[int] = iter(())  # the unused ids of the block
         self._waiting: list[Call] = []  # for the next block
 
     def handle(self, call: Call, request: InitProducerIdRequest) -> Response | None:
-        error = self._problem(call, request)
+        error = self._error(call, request)
         if error:
             return refuse(request, call.version, error)
         # As in Kafka, a producer without transactions gets a new id even if it sends its current one.
@@ -45,7 +41,7 @@ class InitProducerId:
             self._producer_ids.reserve(self._reserved)
         return None
 
-    def _problem(self, call: Call, request: InitProducerIdRequest) -> int:
+    def _error(self, call: Call, request: InitProducerIdRequest) -> int:
         id = request.transactional_id
         if id == "":
             return ErrorCode.INVALID_REQUEST
@@ -66,11 +62,11 @@ class InitProducerId:
         )
 
     def _reserved(self, block: range | None) -> None:
-        """Answer the waiting calls from the new block; if there are too many, they wait for the next one."""
+        """Answer the waiting calls from the new block; calls beyond its size wait for the next block."""
         waiting, self._waiting = self._waiting, []
         if block is None:
             for call in waiting:
-                call.fail(NOT_YET)
+                call.fail(RETRY_LATER)
             return
         self._ids = iter(block)
         for call in waiting:

@@ -1,7 +1,7 @@
-"""JoinGroup: a member enters its group, and waits for the generation that begins with it.
+"""JoinGroup: a member joins its group, and waits for the next generation.
 
-The order of checks is Kafka's, here and for the other requests of members: rights, then what needs no group, then whether
-the group's partition serves, and then the shard, which knows the rest.
+Requests of members are checked in Kafka's order: authorization, fields that need no group, whether the group's partition serves, and
+finally the shard.
 """
 
 from __future__ import annotations
@@ -14,22 +14,19 @@ from broker.api.parts import Parts
 from broker.fastpath.rejoin import ELEMENTS_MAX, JOIN_BYTES_MAX, JoinFastPath
 from broker.groups.group_journal import GroupJournal
 from broker.groups.member_replies import join_response
-from broker.groups.shards import Shards
 from broker.net.dispatch import Call, Response, Route
-from broker.runtime.clock import Clock
-from broker.security.authorizer import Authorizer, Operation, group_allowed
-from coordinator import GroupConfig, JoinReply, JoinRequest
+from broker.security.authorizer import Operation, group_allowed
+from coordinator import JoinReply, JoinRequest
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupRequest
 
 HAS_REBALANCE_TIMEOUT: Final = 1
-NEEDS_MEMBER_ID: Final = 4  # a newcomer gets its id first (KIP-394)
+NEEDS_MEMBER_ID: Final = 4  # a new member gets its id first (KIP-394)
 SKIP_ASSIGNMENT: Final = 9  # KIP-814
 
 
 def route(parts: Parts) -> Route:
-    handler = JoinGroup(parts.shards, parts.groups, parts.clock, parts.authorizer)
-    return Route(JoinGroupRequest, handler.handle, refuse)
+    return Route(JoinGroupRequest, JoinGroup(parts).handle, refuse)
 
 
 class ParkedJoin(ParkedCall):
@@ -46,11 +43,11 @@ class ParkedJoin(ParkedCall):
 
 
 class JoinGroup:
-    def __init__(self, shards: Shards, config: GroupConfig, clock: Clock, authorizer: Authorizer) -> None:
-        self._shards = shards
-        self._config = config
-        self._clock = clock
-        self._authorizer = authorizer
+    def __init__(self, parts: Parts) -> None:
+        self._shards = parts.shards
+        self._config = parts.groups
+        self._clock = parts.clock
+        self._authorizer = parts.authorizer
 
     def handle(self, call: Call, request: JoinGroupRequest) -> Response | None:
         version = call.version
@@ -58,8 +55,8 @@ class JoinGroup:
             return refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         journal = self._shards.of(request.group_id)
         if journal.refusal:
-            return self._refuse_early(request, version, journal.refusal)
-        asked = JoinRequest(
+            return self._refuse_for_partition(request, version, journal.refusal)
+        join = JoinRequest(
             request.group_id,
             request.member_id,
             request.group_instance_id,
@@ -74,18 +71,18 @@ class JoinGroup:
             request.reason,
             call.connection,
         )
-        journal.park(journal.shard.join, asked, ParkedJoin(call), self._clock.now, self._clock.wall)
-        self._remember(call, asked, journal)
+        journal.park(journal.shard.join, join, ParkedJoin(call), self._clock.now, self._clock.wall)
+        self._learn(call, join, journal)
         return None
 
-    def _remember(self, call: Call, asked: JoinRequest, journal: GroupJournal) -> None:
-        """A member that has rejoined once will do so again, most likely with the same request."""
-        small = call.size <= JOIN_BYTES_MAX and len(asked.protocols) <= ELEMENTS_MAX
-        if small and call.connection.host.trace is None and journal.shard.will_repeat(asked):
-            call.add_fast_path(JoinFastPath(call, journal, self._authorizer, self._clock, asked))
+    def _learn(self, call: Call, join: JoinRequest, journal: GroupJournal) -> None:
+        """Build a fast path: a member that has rejoined once will likely send the same request again."""
+        small = call.size <= JOIN_BYTES_MAX and len(join.protocols) <= ELEMENTS_MAX
+        if small and call.connection.host.trace is None and journal.shard.will_repeat(join):
+            call.add_fast_path(JoinFastPath(call, journal, self._authorizer, self._clock, join))
 
-    def _refuse_early(self, request: JoinGroupRequest, version: int, error: int) -> Response:
-        """The partition does not serve. What is wrong with any group comes first, and repeats the member's id."""
+    def _refuse_for_partition(self, request: JoinGroupRequest, version: int, error: int) -> Response:
+        """The reply while the partition does not serve. Errors of the request itself come first, and their replies have the member's id."""
         config = self._config
         if not request.group_id:
             return join_response(JoinReply(ErrorCode.INVALID_GROUP_ID), request.member_id, version)
@@ -99,7 +96,7 @@ def refuse(request: JoinGroupRequest, version: int, error: int) -> Response:
 
 
 def java_address(address: str) -> str:
-    """A client's address as Java prints it, which is what members are stored and shown with."""
+    """A client's address in Java's format, in which members store and describe it."""
     if ":" not in address:
         return f"/{address}"
     address, _, scope = address.partition("%")

@@ -6,10 +6,8 @@ from typing import Final
 
 from broker.api.parts import Parts
 from broker.groups.held_replies import answer
-from broker.groups.shards import Shards
 from broker.net.dispatch import Call, Response, Route
-from broker.runtime.clock import Clock
-from broker.security.authorizer import Authorizer, Operation, group_allowed
+from broker.security.authorizer import Operation, group_allowed
 from coordinator import Leaver
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
@@ -18,15 +16,14 @@ SEVERAL_FROM: Final = 3
 
 
 def route(parts: Parts) -> Route:
-    handler = LeaveGroup(parts.shards, parts.clock, parts.authorizer)
-    return Route(LeaveGroupRequest, handler.handle, refuse)
+    return Route(LeaveGroupRequest, LeaveGroup(parts).handle, refuse)
 
 
 class LeaveGroup:
-    def __init__(self, shards: Shards, clock: Clock, authorizer: Authorizer) -> None:
-        self._shards = shards
-        self._clock = clock
-        self._authorizer = authorizer
+    def __init__(self, parts: Parts) -> None:
+        self._shards = parts.shards
+        self._clock = parts.clock
+        self._authorizer = parts.authorizer
 
     def handle(self, call: Call, request: LeaveGroupRequest) -> Response | None:
         if not group_allowed(self._authorizer, call, Operation.READ, request.group_id):
@@ -38,11 +35,11 @@ class LeaveGroup:
             return LeaveGroupResponse(0, journal.refusal)
         several = call.version >= SEVERAL_FROM
         members = request.members if several else [MemberIdentity(request.member_id)]
-        leavers = [Leaver(one.member_id, one.group_instance_id, one.reason) for one in members]
+        leavers = [Leaver(member.member_id, member.group_instance_id, member.reason) for member in members]
         codes = journal.call(journal.shard.leave, request.group_id, leavers, self._clock.now, self._clock.wall)
         if not several:
             return answer(journal, call, LeaveGroupResponse(0, codes[0]))
-        results = [MemberResponse(one.member_id, one.group_instance_id, code) for one, code in zip(members, codes, strict=True)]
+        results = [MemberResponse(member.member_id, member.group_instance_id, code) for member, code in zip(members, codes, strict=True)]
         return answer(journal, call, LeaveGroupResponse(0, ErrorCode.NONE, results))
 
 

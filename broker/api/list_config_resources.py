@@ -1,6 +1,6 @@
 """ListConfigResources: the names of all resources with settings, by type.
 
-Groups are listed that have policies. Version 0 lists subscriptions to client metrics alone, which do not exist here.
+Groups with policies are listed. Version 0 lists only subscriptions to client metrics, which do not exist here.
 """
 
 from __future__ import annotations

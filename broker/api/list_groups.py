@@ -7,9 +7,8 @@ from typing import Final
 from broker.api.parts import Parts
 from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer_together
-from broker.groups.shards import Shards
 from broker.net.dispatch import Call, Response, Route
-from broker.security.authorizer import Authorizer, Operation, cluster_allowed, group_allowed
+from broker.security.authorizer import Operation, cluster_allowed, group_allowed
 from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
@@ -17,14 +16,13 @@ CLASSIC: Final = "classic"
 
 
 def route(parts: Parts) -> Route:
-    handler = ListGroups(parts.shards, parts.authorizer)
-    return Route(ListGroupsRequest, handler.handle, refuse)
+    return Route(ListGroupsRequest, ListGroups(parts).handle, refuse)
 
 
 class ListGroups:
-    def __init__(self, shards: Shards, authorizer: Authorizer) -> None:
-        self._shards = shards
-        self._authorizer = authorizer
+    def __init__(self, parts: Parts) -> None:
+        self._shards = parts.shards
+        self._authorizer = parts.authorizer
 
     def handle(self, call: Call, request: ListGroupsRequest) -> Response | None:
         serving: list[GroupJournal] = []
@@ -36,7 +34,7 @@ class ListGroups:
         states = {state.strip().lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         authorizer = self._authorizer
-        everything = cluster_allowed(authorizer, call, Operation.DESCRIBE)
+        may_describe_all = cluster_allowed(authorizer, call, Operation.DESCRIBE)
         reply = ListGroupsResponse(0, ErrorCode.NONE)
         if not types or CLASSIC in types:
             reply.groups = [
@@ -44,7 +42,7 @@ class ListGroups:
                 for journal in serving
                 for group in journal.shard.listed()
                 if (not states or group.state.lower() in states)
-                and (everything or group_allowed(authorizer, call, Operation.DESCRIBE, group.group_id))
+                and (may_describe_all or group_allowed(authorizer, call, Operation.DESCRIBE, group.group_id))
             ]
 
         def refuse_part(part: int, error: int) -> None:

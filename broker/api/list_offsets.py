@@ -1,4 +1,4 @@
-"""ListOffsets: the start or end offset of a log, or the offset of a time. A search by time reads the log, in steps."""
+"""ListOffsets: the start or end offset of a log, or the first offset from a timestamp on. A search by timestamp reads the log in steps."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Final
 from broker.api.parts import Parts
 from broker.logging.logs import log
 from broker.net.dispatch import Call, Response, Route
-from broker.net.long_requests import LOOKUP_COST, READ_COST, SCAN_COST, LongRequests
-from broker.security.authorizer import Authorizer, Operation, topic_allowed
+from broker.net.long_requests import LOOKUP_COST, READ_COST, SCAN_COST
+from broker.security.authorizer import Operation, topic_allowed
 from broker.topics.leader_epochs import partition_error
 from broker.topics.partition import Partition, read_error_code
-from broker.topics.partitions import Partitions
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -35,56 +34,55 @@ COMMITTED: Final = 1
 
 
 def route(parts: Parts) -> Route:
-    handler = ListOffsets(parts.partitions, parts.authorizer, parts.long_requests)
-    return Route(ListOffsetsRequest, handler.handle, refuse)
+    return Route(ListOffsetsRequest, ListOffsets(parts).handle, refuse)
 
 
 class ListOffsets:
-    def __init__(self, partitions: Partitions, authorizer: Authorizer, long_requests: LongRequests) -> None:
-        self._partitions = partitions
-        self._authorizer = authorizer
-        self._long_requests = long_requests
+    def __init__(self, parts: Parts) -> None:
+        self._partitions = parts.partitions
+        self._authorizer = parts.authorizer
+        self._long_requests = parts.long_requests
 
     def handle(self, call: Call, request: ListOffsetsRequest) -> Response | None:
         topics: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
         hidden: list[ListOffsetsTopicResponse] = []
-        wanted: list[tuple[str, ListOffsetsPartition]] = []
-        twice: set[tuple[str, int]] = set()
+        requested: list[tuple[str, ListOffsetsPartition]] = []
+        repeated: set[tuple[str, int]] = set()
         for topic in request.topics:
             if not topic_allowed(self._authorizer, call, Operation.DESCRIBE, topic.name):
                 hidden.append(_refused(topic.name, topic.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 continue
             answers = topics.setdefault(topic.name, {})
-            for one in topic.partitions:
-                if one.partition_index in answers:
-                    twice.add((topic.name, one.partition_index))
+            for partition in topic.partitions:
+                if partition.partition_index in answers:
+                    repeated.add((topic.name, partition.partition_index))
                 else:
-                    answers[one.partition_index] = ListOffsetsPartitionResponse(one.partition_index)
-                    wanted.append((topic.name, one))
-        if wanted and request.isolation_level not in (0, COMMITTED):
+                    answers[partition.partition_index] = ListOffsetsPartitionResponse(partition.partition_index)
+                    requested.append((topic.name, partition))
+        if requested and request.isolation_level not in (0, COMMITTED):
             return refuse(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
         reply = ListOffsetsResponse(0, [ListOffsetsTopicResponse(name, list(answers.values())) for name, answers in topics.items() if answers])
         reply.topics += hidden
-        return self._long_requests.answer(call, reply, self._fill_in(call.version, wanted, topics, twice))
+        return self._long_requests.answer(call, reply, self._fill_in(call.version, requested, topics, repeated))
 
     def _fill_in(
         self,
         version: int,
-        wanted: list[tuple[str, ListOffsetsPartition]],
+        requested: list[tuple[str, ListOffsetsPartition]],
         topics: dict[str, dict[int, ListOffsetsPartitionResponse]],
-        twice: set[tuple[str, int]],
+        repeated: set[tuple[str, int]],
     ) -> Iterator[int]:
         """Fill in the answers step by step; yields the cost of each step."""
-        for name, one in wanted:
-            answer = topics[name][one.partition_index]
-            timestamp = one.timestamp
-            if (name, one.partition_index) in twice:
+        for name, wanted in requested:
+            answer = topics[name][wanted.partition_index]
+            timestamp = wanted.timestamp
+            if (name, wanted.partition_index) in repeated:
                 answer.error_code = ErrorCode.INVALID_REQUEST
             elif timestamp < 0 and version < _KNOWN_FROM.get(timestamp, 1 << 15):
                 answer.error_code = ErrorCode.UNSUPPORTED_VERSION
             else:
-                partition = self._partitions.find(name, one.partition_index)
-                answer.error_code = partition_error(partition, one.current_leader_epoch)
+                partition = self._partitions.find(name, wanted.partition_index)
+                answer.error_code = partition_error(partition, wanted.current_leader_epoch)
                 if partition is not None and not answer.error_code:
                     if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
                         yield from _find(partition, timestamp, answer)
@@ -101,7 +99,7 @@ def _fill_in_end(partition: Partition, which: int, answer: ListOffsetsPartitionR
 
 
 def _find(partition: Partition, timestamp: int, answer: ListOffsetsPartitionResponse) -> Iterator[int]:
-    """Find a record by time, in steps; the partition may be deleted or change its start offset meanwhile."""
+    """Find a record by timestamp, in steps; meanwhile the partition may be deleted, or its start offset may move."""
     while True:
         found: Found | None = None
         try:
@@ -120,7 +118,7 @@ def _find(partition: Partition, timestamp: int, answer: ListOffsetsPartitionResp
         if partition.error:
             answer.error_code = partition.error
         elif found is not None and found.offset < partition.start_offset:
-            continue  # the record was deleted meanwhile: search again
+            continue  # the record was deleted meanwhile
         elif found is not None and found.offset < partition.end_offset:
             answer.timestamp, answer.offset, answer.leader_epoch = found
         return
@@ -135,7 +133,7 @@ def _first_epoch(partition: Partition) -> int:
 
 
 def _refused(name: str, partitions: list[ListOffsetsPartition], error: int) -> ListOffsetsTopicResponse:
-    return ListOffsetsTopicResponse(name, [ListOffsetsPartitionResponse(one.partition_index, error) for one in partitions])
+    return ListOffsetsTopicResponse(name, [ListOffsetsPartitionResponse(partition.partition_index, error) for partition in partitions])
 
 
 def refuse(request: ListOffsetsRequest, version: int, error: int) -> Response:

@@ -1,10 +1,10 @@
-"""ListPartitionReassignments: always empty, with a single broker."""
+"""ListPartitionReassignments: always empty, since each partition is stored once."""
 
 from __future__ import annotations
 
 from broker.api.parts import Parts
 from broker.net.dispatch import Call, Response, Route
-from broker.security.authorizer import Authorizer, Operation, cluster_allowed
+from broker.security.authorizer import Operation, cluster_allowed
 from protocol.errors import ErrorCode
 from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -15,13 +15,12 @@ from protocol.messages.list_partition_reassignments import (
 
 
 def route(parts: Parts) -> Route:
-    handler = ListPartitionReassignments(parts.authorizer)
-    return Route(ListPartitionReassignmentsRequest, handler.handle, refuse)
+    return Route(ListPartitionReassignmentsRequest, ListPartitionReassignments(parts).handle, refuse)
 
 
 class ListPartitionReassignments:
-    def __init__(self, authorizer: Authorizer) -> None:
-        self._authorizer = authorizer
+    def __init__(self, parts: Parts) -> None:
+        self._authorizer = parts.authorizer
 
     def handle(self, call: Call, request: ListPartitionReassignmentsRequest) -> Response:
         if not cluster_allowed(self._authorizer, call, Operation.DESCRIBE):
@@ -31,7 +30,7 @@ class ListPartitionReassignments:
 
 def refuse(request: ListPartitionReassignmentsRequest, version: int, error: int) -> Response:
     topics = [
-        OngoingTopicReassignment(asked.name, [OngoingPartitionReassignment(index, [], [], []) for index in asked.partition_indexes])
-        for asked in request.topics or []
+        OngoingTopicReassignment(topic.name, [OngoingPartitionReassignment(index, [], [], []) for index in topic.partition_indexes])
+        for topic in request.topics or []
     ]
     return ListPartitionReassignmentsResponse(0, error, ErrorCode(error).message, topics)

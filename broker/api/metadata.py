@@ -8,23 +8,18 @@ from broker.api.brokers import brokers_of
 from broker.api.described_partitions import described_epoch, described_partitions
 from broker.api.encoded_arrays import put_array
 from broker.api.parts import Parts
-from broker.groups.journal import Journal
 from broker.net.dispatch import Call, Response, Route
-from broker.runtime.node import Address, Node
+from broker.runtime.node import Address
 from broker.security.authorizer import (
     OPERATIONS_NOT_ASKED,
-    Authorizer,
     Operation,
     cluster_allowed,
     cluster_operations,
     topic_allowed,
     topic_operations,
 )
-from broker.settings.config import Config
-from broker.topics.leaders import Leaders
 from broker.topics.metadata_entries import FLEXIBLE_FROM, MetadataEntries, encode_topic, operations_bytes
-from broker.topics.partitions import Partitions
-from broker.topics.registry import NO_ID, Topic, Topics, name_problem
+from broker.topics.registry import NO_ID, Topic, name_problem
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 
@@ -32,47 +27,38 @@ ASKED_BY_ID_FROM = 12  # versions 10 and 11 have topic ids, but Kafka refuses th
 
 
 def route(parts: Parts) -> Route:
-    handler = Metadata(parts.node, parts.leaders, parts.topics, parts.registry, parts.partitions, parts.authorizer, parts.config)
-    return Route(MetadataRequest, handler.handle, refuse)
+    return Route(MetadataRequest, Metadata(parts).handle, refuse)
 
 
 class Metadata:
-    def __init__(
-        self,
-        node: Node,
-        leaders: Leaders | None,
-        topics: Topics,
-        registry: Journal,
-        partitions: Partitions,
-        authorizer: Authorizer,
-        config: Config,
-    ) -> None:
-        self._node = node
-        self._leaders = leaders
-        self._topics = topics
-        self._registry = registry
-        self._partitions = partitions
-        self._authorizer = authorizer
-        self._auto_create = config.auto_create_topics_enable
-        self._num_partitions = config.num_partitions
-        self._partitions_max = config.partitions_max
-        leader_epoch = partial(described_epoch, partitions, leaders)
-        self._entries = MetadataEntries(node.id, leaders, topics, partial(described_partitions, partitions), leader_epoch)
-        partitions.epoch_changed = self._entries.epoch_changed
+    def __init__(self, parts: Parts) -> None:
+        self._node = parts.node
+        self._leaders = parts.leaders
+        self._topics = parts.topics
+        self._registry = parts.registry
+        self._partitions = parts.partitions
+        self._authorizer = parts.authorizer
+        self._auto_create = parts.config.auto_create_topics_enable
+        self._num_partitions = parts.config.num_partitions
+        self._partitions_max = parts.config.partitions_max
+        leader_epoch = partial(described_epoch, parts.partitions, parts.leaders)
+        partitions_of = partial(described_partitions, parts.partitions)
+        self._entries = MetadataEntries(parts.node.id, parts.leaders, parts.topics, partitions_of, leader_epoch)
+        parts.partitions.epoch_changed = self._entries.epoch_changed
 
     def handle(self, call: Call, request: MetadataRequest) -> Response | None:
-        wanted = request.topics
+        requested = request.topics
         version = call.version
-        if version < ASKED_BY_ID_FROM and any(topic.name is None or topic.topic_id != NO_ID for topic in wanted or []):
+        if version < ASKED_BY_ID_FROM and any(topic.name is None or topic.topic_id != NO_ID for topic in requested or []):
             return refuse(request, version, ErrorCode.INVALID_REQUEST)
         # Version 0 has no null list: an empty list requests all topics.
-        if wanted is None or (version == 0 and not wanted):
+        if requested is None or (version == 0 and not requested):
             count, topics = self._all(call, request)
         else:
             may_create = self._auto_create and (version < 4 or request.allow_auto_topic_creation)
-            # Each topic is answered once; names are ignored if there are ids.
-            ids = {topic.topic_id: None for topic in wanted if topic.topic_id != NO_ID}
-            names = {} if ids else {topic.name: None for topic in wanted}
+            # Each topic is described once; names are ignored if there are ids.
+            ids = {topic.topic_id: None for topic in requested if topic.topic_id != NO_ID}
+            names = {} if ids else {topic.name: None for topic in requested}
             try:
                 parts = [self._find_id(call, id, request) for id in ids]
                 parts += [self._find(call, name, may_create, request) for name in names]
@@ -108,30 +94,30 @@ class Metadata:
     def _find_id(self, call: Call, id: bytes, request: MetadataRequest) -> bytes:
         topic = self._topics.by_id.get(id)
         if topic is None:
-            return self._unknown(call, request, None, ErrorCode.UNKNOWN_TOPIC_ID, id)
+            return self._error_entry(call, request, None, ErrorCode.UNKNOWN_TOPIC_ID, id)
         if not self._may_describe(call, topic.name):
-            return self._unknown(call, request, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, id)
+            return self._error_entry(call, request, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, id)
         return self._describe(call, topic, request)
 
     def _find(self, call: Call, name: str | None, may_create: bool, request: MetadataRequest) -> bytes:
         if name is None:
             return self._find_id(call, NO_ID, request)
         if not self._may_describe(call, name):
-            return self._unknown(call, request, name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            return self._error_entry(call, request, name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         topic = self._topics.by_name.get(name)
         if topic is not None:
             return self._describe(call, topic, request)
         if may_create and not self._create_allowed(call, name):
-            return self._unknown(call, request, name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            return self._error_entry(call, request, name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if name_problem(name) is not None:
-            return self._unknown(call, request, name, ErrorCode.INVALID_TOPIC_EXCEPTION, described=True)
+            return self._error_entry(call, request, name, ErrorCode.INVALID_TOPIC_EXCEPTION, described=True)
         if (
             not may_create
             or self._topics.colliding(name)
             or not self._registry.writable
             or self._topics.partitions + self._num_partitions > self._partitions_max
         ):
-            return self._unknown(call, request, name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, described=True)
+            return self._error_entry(call, request, name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, described=True)
         topic = self._topics.create(name, self._num_partitions, {}, self._registry.wall)
         self._partitions.created(topic)
         return self._describe(call, topic, request)
@@ -141,21 +127,21 @@ class Metadata:
         return cluster_allowed(authorizer, call, Operation.CREATE) or topic_allowed(authorizer, call, Operation.CREATE, name)
 
     def _describe(self, call: Call, topic: Topic, request: MetadataRequest) -> bytes:
-        """Describe a topic. Without other nodes this one leads every partition, even one that is unavailable."""
+        """Describe a topic. A single node leads every partition, even an unavailable one."""
         return bytes(self._entries.of(topic, call.version) + self._operations(call, topic.name, request))
 
-    def _unknown(
+    def _error_entry(
         self, call: Call, request: MetadataRequest, name: str | None, error: ErrorCode, id: bytes = NO_ID, described: bool = False
     ) -> bytes:
-        """An error entry. `described`: the caller may describe a topic of that name."""
+        """The entry of a topic with an error. `described`: the caller may describe a topic of that name."""
         topic = MetadataResponseTopic(error_code=error, name=name, topic_id=id)
         if described and request.include_topic_authorized_operations:
             topic.topic_authorized_operations = topic_operations(self._authorizer, call, name or "")
         return encode_topic(topic, call.version)
 
     def _operations(self, call: Call, name: str, request: MetadataRequest) -> bytes:
-        asked = request.include_topic_authorized_operations
-        return operations_bytes(topic_operations(self._authorizer, call, name) if asked else OPERATIONS_NOT_ASKED, call.version)
+        requested = request.include_topic_authorized_operations
+        return operations_bytes(topic_operations(self._authorizer, call, name) if requested else OPERATIONS_NOT_ASKED, call.version)
 
 
 class EncodedReply:
@@ -164,7 +150,7 @@ class EncodedReply:
     __slots__ = ("_count", "_reply_without_topics", "_topics", "_version")
 
     def __init__(self, reply_without_topics: MetadataResponse, count: int, topics: bytes, version: int) -> None:
-        self._reply_without_topics = reply_without_topics  # the reply without topics
+        self._reply_without_topics = reply_without_topics
         self._count = count
         self._topics = topics
         self._version = version  # of the encoded topics

@@ -7,15 +7,12 @@ from typing import Final
 from broker.api.partition_counts import readable_partitions
 from broker.api.parts import Parts
 from broker.fastpath.commit import COMMIT_BYTES_MAX, CommitFastPath, commit_layout
-from broker.fastpath.learning import LEARN_ATTEMPTS_MAX, Learned, SeenRequest, attempts_before, learn
+from broker.fastpath.learning import learn, may_learn_repeated
 from broker.groups.group_journal import GroupJournal
-from broker.groups.offset_replies import AllCommitted
-from broker.groups.shards import Shards
+from broker.groups.offset_replies import AllCommittedReply
 from broker.net.dispatch import Call, Response, Route
-from broker.runtime.clock import Clock
-from broker.security.authorizer import Authorizer, Operation, group_allowed
-from broker.topics.registry import Topics
-from coordinator import Commit, GroupConfig
+from broker.security.authorizer import Operation, group_allowed
+from coordinator import Commit
 from coordinator.offsets import too_long
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
@@ -32,17 +29,16 @@ CommitTopic = tuple[str, list[OffsetCommitRequestPartition]]
 
 
 def route(parts: Parts) -> Route:
-    handler = OffsetCommit(parts.shards, parts.topics, parts.groups, parts.clock, parts.authorizer)
-    return Route(OffsetCommitRequest, handler.handle, refuse)
+    return Route(OffsetCommitRequest, OffsetCommit(parts).handle, refuse)
 
 
 class OffsetCommit:
-    def __init__(self, shards: Shards, topics: Topics, config: GroupConfig, clock: Clock, authorizer: Authorizer) -> None:
-        self._shards = shards
-        self._topics = topics
-        self._metadata_max = config.offset_metadata_max_bytes
-        self._clock = clock
-        self._authorizer = authorizer
+    def __init__(self, parts: Parts) -> None:
+        self._shards = parts.shards
+        self._topics = parts.topics
+        self._metadata_max = parts.groups.offset_metadata_max_bytes
+        self._clock = parts.clock
+        self._authorizer = parts.authorizer
 
     def handle(self, call: Call, request: OffsetCommitRequest) -> Response | None:
         if not group_allowed(self._authorizer, call, Operation.READ, request.group_id):
@@ -53,19 +49,19 @@ class OffsetCommit:
             name, partitions = topic.name, topic.partitions
             count = readable_partitions(self._topics, self._authorizer, call, name)
             if count > 0:
-                for one in partitions:
-                    if not 0 <= one.partition_index < count:
+                for partition in partitions:
+                    if not 0 <= partition.partition_index < count:
                         break
                 else:
                     if partitions:
                         valid.append((name, partitions))
                     continue
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED if count < 0 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            _put_codes(refused, name, [one for one in partitions if not 0 <= one.partition_index < count], error)
-            present = [one for one in partitions if 0 <= one.partition_index < count]
+            _put_codes(refused, name, [partition for partition in partitions if not 0 <= partition.partition_index < count], error)
+            present = [partition for partition in partitions if 0 <= partition.partition_index < count]
             if present:
                 valid.append((name, present))
-        if not valid:  # the group is not even looked at: no member is fenced
+        if not valid:  # the group is not looked up: no member is fenced
             return OffsetCommitResponse(0, list(refused.values()))
         journal = self._shards.of(request.group_id)
         if journal.refusal:
@@ -87,34 +83,25 @@ class OffsetCommit:
         if code or metadata_max is not None:
             call.reply = committed(refused, valid, code, metadata_max)
         else:
-            call.reply = AllCommitted(valid)
-            self._remember(call, request, commit, journal)
+            call.reply = AllCommittedReply(valid)
+            self._learn(call, request, commit, journal)
         journal.reply(call)
         return None
 
-    def _remember(self, call: Call, request: OffsetCommitRequest, commit: Commit, journal: GroupJournal) -> None:
-        """Build a fast path from the second commit of a kind on: the next is likely of the same partitions."""
-        if (
-            call.size > COMMIT_BYTES_MAX
-            or commit.retention_ms != -1
-            or call.connection.host.trace is not None
-            or not self._authorizer.open
-        ):
-            return
-        if not isinstance(call.fast_path(), Learned):
-            call.add_fast_path(SeenRequest())
-            return
+    def _learn(self, call: Call, request: OffsetCommitRequest, commit: Commit, journal: GroupJournal) -> None:
+        """Build a fast path: the next commit is likely of the same partitions."""
         now = self._clock.now
-        attempts = attempts_before(call, now)
-        found = commit_layout(call.framed, request, call.version) if attempts < LEARN_ATTEMPTS_MAX else None
-        if found is not None and call.reply is not None:
+        small = call.size <= COMMIT_BYTES_MAX and commit.retention_ms == -1
+        if not small or not self._authorizer.open or not may_learn_repeated(call, now):
+            return
+        layout = commit_layout(call.framed, request, call.version)
+        if layout is not None and call.reply is not None:
             reply = call.frame(call.reply)
-            fast_path = CommitFastPath(call, found, commit, reply, journal, self._topics, self._authorizer, self._clock)
-            learn(call, fast_path, attempts, now)
+            learn(call, CommitFastPath(call, layout, commit, reply, journal, self._topics, self._authorizer, self._clock), now)
 
 
 class PartialCommit:
-    """The held reply to a commit of which some partitions never reached the group: these keep their codes."""
+    """The held reply to a commit with partitions that were refused before the group was asked: they keep their codes."""
 
     __slots__ = ("_call", "_refused", "_reply", "_valid")
 
@@ -134,22 +121,25 @@ class PartialCommit:
 def committed(
     refused: dict[str, OffsetCommitResponseTopic], valid: list[CommitTopic], error: int, metadata_max: int | None = None
 ) -> OffsetCommitResponse:
-    """What was refused before the group was asked comes first. `metadata_max` is given where some metadata is too long."""
+    """Partitions that were refused before the group was asked come first. `metadata_max` is given if some metadata is too long."""
     topics = {name: OffsetCommitResponseTopic(name, list(topic.partitions)) for name, topic in refused.items()}
-    alone: list[OffsetCommitResponseTopic] | None = None if topics else []
+    without_refused: list[OffsetCommitResponseTopic] | None = None if topics else []
     for name, partitions in valid:
-        codes = [OffsetCommitResponsePartition(one.partition_index, error or _metadata_error(one, metadata_max)) for one in partitions]
-        if alone is not None:
-            alone.append(OffsetCommitResponseTopic(name, codes))
+        codes = [
+            OffsetCommitResponsePartition(partition.partition_index, error or _metadata_error(partition, metadata_max))
+            for partition in partitions
+        ]
+        if without_refused is not None:
+            without_refused.append(OffsetCommitResponseTopic(name, codes))
         elif name in topics:
             topics[name].partitions += codes
         else:
             topics[name] = OffsetCommitResponseTopic(name, codes)
-    return OffsetCommitResponse(0, list(topics.values()) if alone is None else alone)
+    return OffsetCommitResponse(0, list(topics.values()) if without_refused is None else without_refused)
 
 
-def _metadata_error(one: OffsetCommitRequestPartition, metadata_max: int | None) -> int:
-    metadata = one.committed_metadata
+def _metadata_error(partition: OffsetCommitRequestPartition, metadata_max: int | None) -> int:
+    metadata = partition.committed_metadata
     if metadata_max is not None and metadata and too_long(metadata, metadata_max):
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
@@ -161,7 +151,7 @@ def _put_codes(
     topic = refused.get(name)
     if topic is None:
         topic = refused[name] = OffsetCommitResponseTopic(name)
-    topic.partitions += [OffsetCommitResponsePartition(one.partition_index, error) for one in partitions]
+    topic.partitions += [OffsetCommitResponsePartition(partition.partition_index, error) for partition in partitions]
 
 
 def refuse(request: OffsetCommitRequest, version: int, error: int) -> Response:

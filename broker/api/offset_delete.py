@@ -5,11 +5,8 @@ from __future__ import annotations
 from broker.api.partition_counts import readable_partitions
 from broker.api.parts import Parts
 from broker.groups.held_replies import answer
-from broker.groups.shards import Shards
 from broker.net.dispatch import Call, Response, Route
-from broker.runtime.clock import Clock
-from broker.security.authorizer import Authorizer, Operation, group_allowed
-from broker.topics.registry import Topics
+from broker.security.authorizer import Operation, group_allowed
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -20,16 +17,15 @@ from protocol.messages.offset_delete import (
 
 
 def route(parts: Parts) -> Route:
-    handler = OffsetDelete(parts.shards, parts.topics, parts.clock, parts.authorizer)
-    return Route(OffsetDeleteRequest, handler.handle, refuse)
+    return Route(OffsetDeleteRequest, OffsetDelete(parts).handle, refuse)
 
 
 class OffsetDelete:
-    def __init__(self, shards: Shards, topics: Topics, clock: Clock, authorizer: Authorizer) -> None:
-        self._shards = shards
-        self._topics = topics
-        self._clock = clock
-        self._authorizer = authorizer
+    def __init__(self, parts: Parts) -> None:
+        self._shards = parts.shards
+        self._topics = parts.topics
+        self._clock = parts.clock
+        self._authorizer = parts.authorizer
 
     def handle(self, call: Call, request: OffsetDeleteRequest) -> Response | None:
         if not group_allowed(self._authorizer, call, Operation.DELETE, request.group_id):
@@ -38,11 +34,11 @@ class OffsetDelete:
         valid: list[tuple[str, list[int]]] = []
         for topic in request.topics:
             count = readable_partitions(self._topics, self._authorizer, call, topic.name)
-            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED if count < 0 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            missing = [one.partition_index for one in topic.partitions if not 0 <= one.partition_index < count]
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if count < 0 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            missing = [partition.partition_index for partition in topic.partitions if not 0 <= partition.partition_index < count]
             if count <= 0 or missing:
-                _topic_of(refused, topic.name).partitions += [OffsetDeleteResponsePartition(index, error) for index in missing]
-            present = [one.partition_index for one in topic.partitions if 0 <= one.partition_index < count]
+                _topic_of(refused, topic.name).partitions += [OffsetDeleteResponsePartition(index, code) for index in missing]
+            present = [partition.partition_index for partition in topic.partitions if 0 <= partition.partition_index < count]
             if present:
                 valid.append((topic.name, present))
         if not request.group_id:
@@ -51,13 +47,13 @@ class OffsetDelete:
         if journal.refusal:
             return OffsetDeleteResponse(journal.refusal)
         wanted = [(name, partition) for name, partitions in valid for partition in partitions]
-        error_of_all, codes = journal.call(journal.shard.delete_offsets, request.group_id, wanted, self._clock.now, self._clock.wall)
-        if error_of_all:
-            return answer(journal, call, OffsetDeleteResponse(error_of_all))
-        each = iter(codes)
-        deleted = [(name, [OffsetDeleteResponsePartition(index, next(each)) for index in partitions]) for name, partitions in valid]
+        error, codes = journal.call(journal.shard.delete_offsets, request.group_id, wanted, self._clock.now, self._clock.wall)
+        if error:
+            return answer(journal, call, OffsetDeleteResponse(error))
+        next_code = iter(codes)
+        deleted = [(name, [OffsetDeleteResponsePartition(index, next(next_code)) for index in partitions]) for name, partitions in valid]
         if not refused:  # a topic named twice is answered twice, as by OffsetCommit
-            return answer(journal, call, OffsetDeleteResponse(ErrorCode.NONE, 0, [OffsetDeleteResponseTopic(*one) for one in deleted]))
+            return answer(journal, call, OffsetDeleteResponse(ErrorCode.NONE, 0, [OffsetDeleteResponseTopic(*topic) for topic in deleted]))
         for name, codes_of_topic in deleted:
             _topic_of(refused, name).partitions += codes_of_topic
         return answer(journal, call, OffsetDeleteResponse(ErrorCode.NONE, 0, list(refused.values())))

@@ -1,38 +1,43 @@
-"""OffsetFetch: the offsets that one group has committed, or several groups from version 8 on."""
+"""OffsetFetch: the committed offsets of a group, or of several groups from version 8 on."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from broker.api.parts import Parts
-from broker.fastpath.learning import LEARN_ATTEMPTS_MAX, Learned, SeenRequest, attempts_before, learn
+from broker.fastpath.learning import learn, may_learn_repeated
 from broker.fastpath.offset_fetch import FETCH_BYTES_MAX, OffsetFetchFastPath
 from broker.groups.group_journal import GroupJournal
 from broker.groups.held_replies import answer, answer_together
-from broker.groups.offset_replies import FETCH_ERROR, FETCH_GROUPS, Fetched, FetchedGroup, FetchedTopic, Wanted, read_topics
-from broker.groups.shards import Shards
+from broker.groups.offset_replies import (
+    FETCH_ERROR,
+    FETCH_GROUPS,
+    FetchedGroup,
+    FetchedTopic,
+    OffsetFetchReply,
+    RequestedTopic,
+    read_topics,
+)
 from broker.net.dispatch import Call, Response, Route
-from broker.runtime.clock import Clock
-from broker.security.authorizer import Authorizer, Operation, group_allowed, topic_allowed
+from broker.security.authorizer import Operation, group_allowed, topic_allowed
 from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
 
-# Java's consumers before 3.9 fail on these in an OffsetFetch, and look for the coordinator again on 16.
-_SAID_AS_NOT_COORDINATOR: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
+# Replaced by NOT_COORDINATOR: Java's consumers before 3.9 fail on these errors in an OffsetFetch, instead of looking up the coordinator.
+_FATAL_TO_OLD_CONSUMERS: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
 
-Topics = list[OffsetFetchRequestTopic] | list[OffsetFetchRequestTopics] | None  # None: all of the group
+Topics = list[OffsetFetchRequestTopic] | list[OffsetFetchRequestTopics] | None  # None: all topics of the group
 
 
 def route(parts: Parts) -> Route:
-    handler = OffsetFetch(parts.shards, parts.clock, parts.authorizer)
-    return Route(OffsetFetchRequest, handler.handle, refuse)
+    return Route(OffsetFetchRequest, OffsetFetch(parts).handle, refuse)
 
 
 class OffsetFetch:
-    def __init__(self, shards: Shards, clock: Clock, authorizer: Authorizer) -> None:
-        self._shards = shards
-        self._clock = clock
-        self._authorizer = authorizer
+    def __init__(self, parts: Parts) -> None:
+        self._shards = parts.shards
+        self._clock = parts.clock
+        self._authorizer = parts.authorizer
 
     def handle(self, call: Call, request: OffsetFetchRequest) -> Response | None:
         if call.version < FETCH_GROUPS:
@@ -45,48 +50,39 @@ class OffsetFetch:
     def _fetch_one(self, call: Call, group_id: str, wanted: Topics) -> Response | None:
         journal, group = self._fetch(call, group_id, wanted)
         if journal is None:
-            return Fetched([group])
-        if call.size <= FETCH_BYTES_MAX and self._authorizer.open and call.connection.host.trace is None:
-            self._remember(call, group_id, wanted, journal)
-        return answer(journal, call, Fetched([group]))
-
-    def _remember(self, call: Call, group_id: str, wanted: Topics, journal: GroupJournal) -> None:
-        """Build a fast path from the second fetch of a kind on."""
-        if not isinstance(call.fast_path(), Learned):
-            call.add_fast_path(SeenRequest())
-            return
+            return OffsetFetchReply([group])
         now = self._clock.now
-        attempts = attempts_before(call, now)
-        if attempts < LEARN_ATTEMPTS_MAX:
-            learn(call, OffsetFetchFastPath(call, group_id, wanted, journal, self._authorizer), attempts, now)
+        if call.size <= FETCH_BYTES_MAX and self._authorizer.open and may_learn_repeated(call, now):
+            learn(call, OffsetFetchFastPath(call, group_id, wanted, journal, self._authorizer), now)
+        return answer(journal, call, OffsetFetchReply([group]))
 
     def _fetch_several(self, call: Call, groups: list[OffsetFetchRequestGroup]) -> None:
-        found = [self._fetch(call, wanted.group_id, wanted.topics) for wanted in groups]
-        reply = Fetched([group for _, group in found])
-        asked = [(number, journal) for number, (journal, _) in enumerate(found) if journal is not None]
+        results = [self._fetch(call, wanted.group_id, wanted.topics) for wanted in groups]
+        reply = OffsetFetchReply([group for _, group in results])
+        served = [(number, journal) for number, (journal, _) in enumerate(results) if journal is not None]
 
         def refuse_part(part: int, error: int) -> None:
-            number = asked[part][0]
+            number = served[part][0]
             reply.groups[number] = _refused(groups[number].group_id, None, call.version, error)
 
-        answer_together(call, reply, [journal for _, journal in asked], refuse_part)
+        answer_together(call, reply, [journal for _, journal in served], refuse_part)
 
     def _fetch(self, call: Call, group_id: str, wanted: Topics) -> tuple[GroupJournal | None, FetchedGroup]:
-        """The offsets of one group, and the journal whose log they must be in first; None where it was not asked."""
-        everything = self._authorizer.open
-        if not everything and not group_allowed(self._authorizer, call, Operation.DESCRIBE, group_id):
+        """The offsets of one group, and the journal whose facts they depend on; None if the group was refused."""
+        open_to_all = self._authorizer.open
+        if not open_to_all and not group_allowed(self._authorizer, call, Operation.DESCRIBE, group_id):
             return None, _refused(group_id, wanted, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         journal = self._shards.of(group_id)
         if journal.refusal:
             return None, _refused(group_id, wanted, call.version, journal.refusal)
         group = journal.shard.groups.get(group_id)
         offsets = group.offsets if group is not None else {}
-        if everything:
+        if open_to_all:
             return journal, (group_id, read_topics(offsets, wanted), ErrorCode.NONE)
         if wanted is None:
-            shown = {name: stored for name, stored in offsets.items() if topic_allowed(self._authorizer, call, Operation.DESCRIBE, name)}
-            return journal, (group_id, read_topics(shown, None), ErrorCode.NONE)
-        allowed: list[Wanted] = []
+            allowed_offsets = {name: stored for name, stored in offsets.items() if topic_allowed(self._authorizer, call, Operation.DESCRIBE, name)}
+            return journal, (group_id, read_topics(allowed_offsets, None), ErrorCode.NONE)
+        allowed: list[RequestedTopic] = []
         hidden: list[FetchedTopic] = []
         for topic in wanted:
             if topic_allowed(self._authorizer, call, Operation.DESCRIBE, topic.name):
@@ -101,8 +97,8 @@ def _without_offsets(topic: OffsetFetchRequestTopic | OffsetFetchRequestTopics, 
 
 
 def _refused(group_id: str, wanted: Topics, version: int, error: int) -> FetchedGroup:
-    """Version 1 has no place for the group's error: each partition gets it, since an empty success would mean no offsets."""
-    if error in _SAID_AS_NOT_COORDINATOR:
+    """Version 1 has no field for the group's error, so each partition gets it: an empty success would mean that there are no offsets."""
+    if error in _FATAL_TO_OLD_CONSUMERS:
         error = ErrorCode.NOT_COORDINATOR
     if version >= FETCH_ERROR:
         return group_id, [], error
@@ -111,5 +107,5 @@ def _refused(group_id: str, wanted: Topics, version: int, error: int) -> Fetched
 
 def refuse(request: OffsetFetchRequest, version: int, error: int) -> Response:
     if version >= FETCH_GROUPS:
-        return Fetched([_refused(group.group_id, None, version, error) for group in request.groups])
-    return Fetched([_refused(request.group_id, request.topics, version, error)])
+        return OffsetFetchReply([_refused(group.group_id, None, version, error) for group in request.groups])
+    return OffsetFetchReply([_refused(request.group_id, request.topics, version, error)])

@@ -6,30 +6,29 @@ from collections.abc import Iterator
 
 from broker.api.parts import Parts
 from broker.net.dispatch import Call, Response, Route
-from broker.net.long_requests import LOOKUP_COST, LongRequests
-from broker.security.authorizer import Authorizer, Operation, topic_allowed
+from broker.net.long_requests import LOOKUP_COST
+from broker.security.authorizer import Operation, topic_allowed
 from broker.topics.leader_epochs import partition_error
-from broker.topics.partitions import Partitions
 from protocol.errors import ErrorCode
 from protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
 
 
 def route(parts: Parts) -> Route:
-    handler = OffsetForLeaderEpoch(parts.partitions, parts.authorizer, parts.long_requests)
-    return Route(OffsetForLeaderEpochRequest, handler.handle, refuse)
+    return Route(OffsetForLeaderEpochRequest, OffsetForLeaderEpoch(parts).handle, refuse)
 
 
 class OffsetForLeaderEpoch:
-    def __init__(self, partitions: Partitions, authorizer: Authorizer, long_requests: LongRequests) -> None:
-        self._partitions = partitions
-        self._authorizer = authorizer
-        self._long_requests = long_requests
+    def __init__(self, parts: Parts) -> None:
+        self._partitions = parts.partitions
+        self._authorizer = parts.authorizer
+        self._long_requests = parts.long_requests
 
     def handle(self, call: Call, request: OffsetForLeaderEpochRequest) -> Response | None:
         reply = OffsetForLeaderEpochResponse(0, [])
@@ -39,27 +38,26 @@ class OffsetForLeaderEpoch:
         hidden: list[OffsetForLeaderTopicResult] = []
         for topic in request.topics:
             if not topic_allowed(self._authorizer, call, Operation.DESCRIBE, topic.topic):
-                parts = [EpochEndOffset(ErrorCode.TOPIC_AUTHORIZATION_FAILED, one.partition) for one in topic.partitions]
-                hidden.append(OffsetForLeaderTopicResult(topic.topic, parts))
+                hidden.append(_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 continue
-            found: list[EpochEndOffset] = []
-            reply.topics.append(OffsetForLeaderTopicResult(topic.topic, found))
-            for one in topic.partitions:
-                found.append(self._epoch(topic.topic, one))
+            ends: list[EpochEndOffset] = []
+            reply.topics.append(OffsetForLeaderTopicResult(topic.topic, ends))
+            for partition in topic.partitions:
+                ends.append(self._end_offset(topic.topic, partition))
                 yield LOOKUP_COST
         reply.topics += hidden
 
-    def _epoch(self, name: str, one: OffsetForLeaderPartition) -> EpochEndOffset:
-        partition = self._partitions.find(name, one.partition)
-        error = partition_error(partition, one.current_leader_epoch)
+    def _end_offset(self, name: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+        partition = self._partitions.find(name, wanted.partition)
+        error = partition_error(partition, wanted.current_leader_epoch)
         if partition is None or error:
-            return EpochEndOffset(error, one.partition)
-        return EpochEndOffset(ErrorCode.NONE, one.partition, *partition.log.epoch_end(one.leader_epoch))
+            return EpochEndOffset(error, wanted.partition)
+        return EpochEndOffset(ErrorCode.NONE, wanted.partition, *partition.log.epoch_end(wanted.leader_epoch))
+
+
+def _refused(topic: OffsetForLeaderTopic, error: int) -> OffsetForLeaderTopicResult:
+    return OffsetForLeaderTopicResult(topic.topic, [EpochEndOffset(error, partition.partition) for partition in topic.partitions])
 
 
 def refuse(request: OffsetForLeaderEpochRequest, version: int, error: int) -> Response:
-    topics = [
-        OffsetForLeaderTopicResult(topic.topic, [EpochEndOffset(error, one.partition) for one in topic.partitions])
-        for topic in request.topics
-    ]
-    return OffsetForLeaderEpochResponse(0, topics)
+    return OffsetForLeaderEpochResponse(0, [_refused(topic, error) for topic in request.topics])

@@ -1,4 +1,4 @@
-"""The number of partitions of a topic, for requests of its consumers."""
+"""The number of partitions of a topic that a consumer may read."""
 
 from __future__ import annotations
 

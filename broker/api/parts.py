@@ -1,4 +1,4 @@
-"""The parts of a running broker that API handlers use."""
+"""The parts of a running broker. Each API handler keeps the ones it uses."""
 
 from __future__ import annotations
 
@@ -57,4 +57,4 @@ class Parts:
     appender: Appender
     late_batches: LateBatches
     fetches: Fetches
-    long_requests: LongRequests  # into logs, by any of the APIs that take long
+    long_requests: LongRequests  # searches in logs, which take long

@@ -1,6 +1,6 @@
-"""Produce: batches of records go to the logs of their partitions, and are answered once they are written there.
+"""Produce: append record batches to the logs of their partitions, and reply when they are written.
 
-Nothing waits for a disk: as in Kafka, what the operating system has taken counts. A batch that is refused changes nothing.
+As in Kafka, written to the operating system is enough: no reply waits for the disk. A refused batch changes nothing.
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ from typing import Final
 from broker.api.parts import Parts
 from broker.fastpath.produce import ProduceTemplate
 from broker.net.dispatch import Call, Response, Route
-from broker.runtime.clock import Clock
-from broker.security.authorizer import Authorizer, Operation, topic_allowed
-from broker.topics.append import Allowance
-from broker.topics.appender import Appender, failed
+from broker.security.authorizer import Operation, topic_allowed
+from broker.topics.appender import failed
 from broker.topics.batch_checks import Refusal, TooMuchWork, Unreadable, batch_size, check_single_batch, is_transactional
-from broker.topics.late_batches import LateBatch, LateBatches
+from broker.topics.late_batches import LateBatch
 from broker.topics.leaders import NO_NODE, Leaders
-from broker.topics.partitions import Partition, Partitions
-from broker.topics.transactions import Transactions
+from broker.topics.partitions import Partition
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
     LeaderIdAndEpoch,
@@ -30,9 +27,9 @@ from protocol.messages.produce import (
 )
 from storage import LogId
 
-NO_REPLY: Final = 0  # acks: the producer does not wait, and hears of an error only in that its connection ends
-ACKS: Final = (-1, 0, 1)  # one replica is all that there is: it and all of them are the same
-APPENDS_MAX: Final = 64  # of one request at once; what is beyond them is appended in later turns
+NO_REPLY: Final = 0  # acks: the producer gets no reply; an error closes its connection
+ACKS: Final = (-1, 0, 1)  # there is one replica, so 1 and -1 (all) mean the same
+APPENDS_MAX: Final = 64  # batches of one request appended at once; further ones are appended in later turns
 
 NAMES_LEADERS_FROM: Final = 10  # KIP-951
 
@@ -40,38 +37,28 @@ Place = tuple[str, int]  # topic and partition
 
 
 def route(parts: Parts) -> Route:
-    handler = Produce(
-        parts.partitions,
-        parts.transactions,
-        parts.clock,
-        parts.authorizer,
-        parts.allowance,
-        parts.appender,
-        parts.late_batches,
-        parts.leaders,
-    )
-    return Route(ProduceRequest, handler.handle, refuse)
+    return Route(ProduceRequest, Produce(parts).handle, refuse)
 
 
 class PendingProduce:
-    """A request whose answer is not complete: batches of it wait."""
+    """A request whose reply is incomplete: some of its batches wait."""
 
-    __slots__ = ("answers", "call", "left", "request")
+    __slots__ = ("answers", "call", "request", "waiting")
 
     def __init__(self, call: Call, request: ProduceRequest, answers: dict[Place, PartitionProduceResponse]) -> None:
         self.call = call
         self.request = request
         self.answers = answers
-        self.left = 0  # batches that wait
+        self.waiting = 0  # the number of batches that wait
 
     def wanted(self) -> bool:
-        """Not when its client is gone that wants a reply: then it is as if the batch had never arrived."""
+        """Whether to append the batch: not if its client waits for a reply and is disconnected, as if the batch had never arrived."""
         return self.request.acks == NO_REPLY or not self.call.connection.closed
 
     def answered(self, partition: Partition, answer: PartitionProduceResponse) -> None:
         self.answers.setdefault((partition.topic.name, partition.index), answer)
-        self.left -= 1
-        if self.left:
+        self.waiting -= 1
+        if self.waiting:
             return
         reply = _reply(self.request, self.answers)
         if self.request.acks == NO_REPLY:
@@ -81,27 +68,15 @@ class PendingProduce:
 
 
 class Produce:
-    """`late` has the batches that wait."""
-
-    def __init__(
-        self,
-        partitions: Partitions,
-        transactions: Transactions,
-        clock: Clock,
-        authorizer: Authorizer,
-        allowance: Allowance,
-        appender: Appender,
-        late: LateBatches,
-        leaders: Leaders | None,
-    ) -> None:
-        self._leaders = leaders
-        self._partitions = partitions
-        self._transactions = transactions
-        self._clock = clock
-        self._authorizer = authorizer
-        self._allowance = allowance
-        self._append = appender
-        self._late = late
+    def __init__(self, parts: Parts) -> None:
+        self._leaders = parts.leaders
+        self._partitions = parts.partitions
+        self._transactions = parts.transactions
+        self._clock = parts.clock
+        self._authorizer = parts.authorizer
+        self._allowance = parts.allowance
+        self._append = parts.appender
+        self._late = parts.late_batches
 
     def handle(self, call: Call, request: ProduceRequest) -> Response | None:
         reply = self._produce(call, request)
@@ -113,7 +88,7 @@ class Produce:
         return None
 
     def _produce(self, call: Call, request: ProduceRequest) -> ProduceResponse | None:
-        """None: batches of it wait, and it is answered later."""
+        """None: some of its batches wait, and it is answered later."""
         try:
             sizes = _sizes(request)
         except Unreadable as unreadable:
@@ -122,30 +97,30 @@ class Produce:
             self._transactions.refused(request.transactional_id or "")
             return refuse(request, call.version, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         size_of_next = iter(sizes)
-        # A partition that is named twice gets the last of its batches.
-        found: dict[Place, tuple[Partition, bytes, int]] = {}
+        # The last of several batches for a partition counts.
+        batches: dict[Place, tuple[Partition, bytes, int]] = {}
         answers: dict[Place, PartitionProduceResponse] = {}
         for topic in request.topic_data:
             name = topic.name
             allowed = topic_allowed(self._authorizer, call, Operation.WRITE, name)
-            for one in topic.partition_data:
-                place = (name, one.index)
+            for data in topic.partition_data:
+                place = (name, data.index)
                 size = next(size_of_next)
-                partition = self._partitions.find(name, one.index) if allowed else None
+                partition = self._partitions.find(name, data.index) if allowed else None
                 if partition is None:
                     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                    answers[place] = failed(one.index, error)
+                    answers[place] = failed(data.index, error)
                     continue
-                records = one.records or b""
+                records = data.records or b""
                 try:
                     check_single_batch(records, size, call.version)
                 except Refusal as refusal:
-                    answers[place] = failed(one.index, refusal.error)
+                    answers[place] = failed(data.index, refusal.error)
                 else:
-                    found[place] = (partition, records, size)
+                    batches[place] = (partition, records, size)
         pending = PendingProduce(call, request, answers)
         appends_left = APPENDS_MAX
-        for place, (partition, records, size) in found.items():
+        for place, (partition, records, size) in batches.items():
             if request.acks not in ACKS:
                 answer = failed(partition.index, ErrorCode.INVALID_REQUIRED_ACKS)
             elif partition.topic.internal:
@@ -154,29 +129,29 @@ class Produce:
                 answer = failed(partition.index, partition.error)
             else:
                 appended = None
-                too_much = False
+                too_much_work = False
                 if partition.late is None and appends_left:
                     appends_left -= 1
                     try:
                         appended = self._append(partition, records, 0, size)
                     except TooMuchWork:
-                        too_much = True
+                        too_much_work = True
                 if appended is not None:
                     answer = appended
-                elif self._late.add(partition, LateBatch(records, size, call.connection, pending.wanted, pending.answered), too_much):
-                    pending.left += 1
+                elif self._late.add(partition, LateBatch(records, size, call.connection, pending.wanted, pending.answered), too_much_work):
+                    pending.waiting += 1
                     continue
                 else:
                     answer = failed(partition.index, ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be checked")
             answers.setdefault(place, answer)
-        if pending.left:
+        if pending.waiting:
             return None
         if len(answers) == 1 and not any(answer.error_code for answer in answers.values()):
-            self._remember(call, request)
+            self._learn(call, request)
         return _reply(request, answers)
 
-    def _remember(self, call: Call, request: ProduceRequest) -> None:
-        """The next request has likely the same form as this one, which had one batch."""
+    def _learn(self, call: Call, request: ProduceRequest) -> None:
+        """Learn a template from a request with one batch: the next request likely has the same form."""
         connection = call.connection
         if connection.host.trace is not None or len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
             return
@@ -189,26 +164,26 @@ class Produce:
 
 
 def name_leaders(reply: ProduceResponse, leaders: Leaders, listener: str) -> None:
-    """Tell the client the leader of each partition that another node leads."""
-    named: set[int] = set()
+    """Add the current leader of each partition that another node leads to the reply."""
+    leader_ids: set[int] = set()
     for topic in reply.responses:
         for part in topic.partition_responses:
             if part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 log = LogId(topic.name, part.index)
                 leader = leaders.leader(log)
                 if leader != NO_NODE:
-                    named.add(leader)
+                    leader_ids.add(leader)
                     part.current_leader = LeaderIdAndEpoch(leader, leaders.leader_epoch(log))
-    if named:
-        reply.node_endpoints = [NodeEndpoint(*endpoint) for endpoint in leaders.endpoints(listener) if endpoint.id in named]
+    if leader_ids:
+        reply.node_endpoints = [NodeEndpoint(*endpoint) for endpoint in leaders.endpoints(listener) if endpoint.id in leader_ids]
 
 
 def _sizes(request: ProduceRequest) -> list[int] | None:
-    """Of the first batch for each partition; None where one is of a transaction. Raises Unreadable, if that comes first."""
+    """The size of the first batch for each partition; None if a batch is transactional. Raises Unreadable, if that comes first."""
     sizes: list[int] = []
     for topic in request.topic_data:
-        for one in topic.partition_data:
-            records = one.records or b""
+        for data in topic.partition_data:
+            records = data.records or b""
             size = batch_size(records, 0)
             if is_transactional(records, size):
                 return None
@@ -219,23 +194,23 @@ def _sizes(request: ProduceRequest) -> list[int] | None:
 def _end_without_reply(call: Call, reply: ProduceResponse) -> None:
     error = next((part.error_code for topic in reply.responses for part in topic.partition_responses if part.error_code), 0)
     if error:
-        call.connection.close(f"what was sent without waiting for a reply failed with {ErrorCode(error).name}")
+        call.connection.close(f"a produce request with acks=0 failed with {ErrorCode(error).name}")
     else:
         call.answer_nothing()
 
 
 def _reply(request: ProduceRequest, answers: dict[Place, PartitionProduceResponse]) -> ProduceResponse:
-    """Each topic and each partition once, in the order of the request."""
+    """The reply with each topic and each partition once, in the order of the request."""
     topics: dict[str, list[PartitionProduceResponse]] = {}
     for topic in request.topic_data:
         parts = topics.setdefault(topic.name, []) if topic.partition_data else []
-        for one in topic.partition_data:
-            answer = answers.pop((topic.name, one.index), None)
+        for data in topic.partition_data:
+            answer = answers.pop((topic.name, data.index), None)
             if answer is not None:
                 parts.append(answer)
     return ProduceResponse([TopicProduceResponse(name, parts) for name, parts in topics.items()])
 
 
 def refuse(request: ProduceRequest, version: int, error: int, message: str | None = None) -> ProduceResponse:
-    places = {(topic.name, one.index): None for topic in request.topic_data for one in topic.partition_data}
+    places = [(topic.name, data.index) for topic in request.topic_data for data in topic.partition_data]
     return _reply(request, {place: failed(place[1], error, message) for place in places})

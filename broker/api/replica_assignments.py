@@ -1,6 +1,6 @@
-"""Check manual replica assignments: each partition has one replica, on a broker that is there.
+"""Check manual replica assignments: each partition has one replica, on a live broker.
 
-Several nodes place partitions themselves: an assignment to any of them is accepted for a new partition, and does not bind.
+Several nodes place partitions themselves: an assignment of a new partition to any of them is accepted, and has no effect.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ def bad_assignment(message: str) -> Refused:
     return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
-def brokers_there(node: Node, leaders: Leaders | None) -> set[int]:
+def live_brokers(node: Node, leaders: Leaders | None) -> set[int]:
     return {node.id} if leaders is None else leaders.ids() | {node.id}
 
 
-def check_replicas(brokers: list[int], there: set[int]) -> None:
+def check_replicas(brokers: list[int], live: set[int]) -> None:
     """Check the replicas of one partition."""
     if not brokers:
         raise bad_assignment("The manual partition assignment includes an empty replica list.")
     for broker in brokers:
-        if broker not in there:
+        if broker not in live:
             raise bad_assignment(f"The manual partition assignment includes broker {broker}, but no such broker is registered.")
     if len(set(brokers)) < len(brokers):
         repeated = next(broker for broker in brokers if brokers.count(broker) > 1)

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader brings the assignments of the generation, and every member fetches its own."""
+"""SyncGroup: the leader sends the assignments of the generation, and every member fetches its own."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from typing import Final
 
 from broker.api.parked_call import ParkedCall
 from broker.api.parts import Parts
-from broker.fastpath.rejoin import ELEMENTS_MAX, SYNC_BYTES_MAX, JoinFastPath, SyncFastPath, generation_at
+from broker.fastpath.rejoin import ELEMENTS_MAX, SYNC_BYTES_MAX, JoinFastPath, SyncFastPath, generation_position
 from broker.groups.group_journal import GroupJournal
 from broker.groups.member_replies import sync_response
-from broker.groups.shards import Shards
 from broker.net.dispatch import Call, Response, Route
-from broker.runtime.clock import Clock
-from broker.security.authorizer import Authorizer, Operation, group_allowed
+from broker.security.authorizer import Operation, group_allowed
 from coordinator import SyncReply, SyncRequest
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -21,8 +19,7 @@ NAMES_PROTOCOL: Final = 5
 
 
 def route(parts: Parts) -> Route:
-    handler = SyncGroup(parts.shards, parts.clock, parts.authorizer)
-    return Route(SyncGroupRequest, handler.handle, refuse)
+    return Route(SyncGroupRequest, SyncGroup(parts).handle, refuse)
 
 
 class ParkedSync(ParkedCall):
@@ -39,10 +36,10 @@ class ParkedSync(ParkedCall):
 
 
 class SyncGroup:
-    def __init__(self, shards: Shards, clock: Clock, authorizer: Authorizer) -> None:
-        self._shards = shards
-        self._clock = clock
-        self._authorizer = authorizer
+    def __init__(self, parts: Parts) -> None:
+        self._shards = parts.shards
+        self._clock = parts.clock
+        self._authorizer = parts.authorizer
 
     def handle(self, call: Call, request: SyncGroupRequest) -> Response | None:
         if call.version >= NAMES_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
@@ -52,32 +49,32 @@ class SyncGroup:
         journal = self._shards.of(request.group_id)
         if journal.refusal:
             return SyncGroupResponse(0, _refusal(request.group_id, journal.refusal))
-        asked = SyncRequest(
+        sync = SyncRequest(
             request.group_id,
             request.generation_id,
             request.member_id,
             request.group_instance_id,
-            {one.member_id: one.assignment for one in request.assignments},
+            {member.member_id: member.assignment for member in request.assignments},
             request.protocol_type,
             request.protocol_name,
         )
-        journal.park(journal.shard.sync, asked, ParkedSync(call), self._clock.now, self._clock.wall)
-        if call.connection.fast_paths and call.size <= SYNC_BYTES_MAX and len(asked.assignments) <= ELEMENTS_MAX:
-            self._remember(call, asked, journal)
+        journal.park(journal.shard.sync, sync, ParkedSync(call), self._clock.now, self._clock.wall)
+        if call.connection.fast_paths and call.size <= SYNC_BYTES_MAX and len(sync.assignments) <= ELEMENTS_MAX:
+            self._learn(call, sync, journal)
         return None
 
-    def _remember(self, call: Call, asked: SyncRequest, journal: GroupJournal) -> None:
-        """A member whose JoinGroup has a fast path sends its SyncGroup again too."""
-        group = journal.shard.groups.get(asked.group_id)
-        fast_paths = call.connection.fast_paths
-        if group is not None and asked.member_id in group.members and any(isinstance(one, JoinFastPath) for one in fast_paths.values()):
-            at = generation_at(call.after_correlation_id, asked.group_id, call.version)
-            if at:
-                call.add_fast_path(SyncFastPath(call, journal, self._authorizer, self._clock, asked, at))
+    def _learn(self, call: Call, sync: SyncRequest, journal: GroupJournal) -> None:
+        """Build a fast path: a member whose JoinGroup has a fast path repeats its SyncGroup too."""
+        group = journal.shard.groups.get(sync.group_id)
+        rejoins = any(isinstance(fast_path, JoinFastPath) for fast_path in call.connection.fast_paths.values())
+        if rejoins and group is not None and sync.member_id in group.members:
+            position = generation_position(call.after_correlation_id, sync.group_id, call.version)
+            if position:
+                call.add_fast_path(SyncFastPath(call, journal, self._authorizer, self._clock, sync, position))
 
 
 def _refusal(group_id: str, refusal: int) -> int:
-    """While the partition is loading, the code on which every client joins again: on 14 Java's consumer gives up."""
+    """REBALANCE_IN_PROGRESS while the partition is loading, since every client rejoins on it; Java's consumer fails on 14."""
     if not group_id:
         return ErrorCode.INVALID_GROUP_ID
     return ErrorCode.REBALANCE_IN_PROGRESS if refusal == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else refusal

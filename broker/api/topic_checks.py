@@ -13,7 +13,7 @@ from protocol.errors import ErrorCode
 PARTITIONS_PER_REQUEST_MAX = 10_000  # Kafka's limit
 TOO_MANY_PARTITIONS = "Excessively large number of partitions per request."
 DUPLICATE_TOPIC = "Duplicate topic name."
-REGISTRY_SUSPENDED = "The registry of topics cannot be written at present."
+REGISTRY_SUSPENDED = "The topic registry cannot be written at present."
 
 
 def repeated(names: Iterable[str]) -> dict[str, None]:
@@ -26,9 +26,9 @@ def check_writable(registry: Journal) -> None:
         raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, REGISTRY_SUSPENDED)
 
 
-def check_room(topics: Topics, more: int, partitions_max: int) -> None:
+def check_partition_limit(topics: Topics, more: int, partitions_max: int) -> None:
     if topics.partitions + more > partitions_max:
         raise Refused(
             ErrorCode.POLICY_VIOLATION,
-            f"{topics.partitions} partitions exist and {more} more would be over {partitions_max} (partitions.max)",
+            f"{topics.partitions} partitions exist, and {more} more would exceed {partitions_max} (partitions.max)",
         )

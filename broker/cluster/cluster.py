@@ -272,7 +272,7 @@ class Cluster:
     def _leave_groups(self, partition: int, done: Callable[[], None]) -> None:
         self.partitions.left_internal(LogId(CONSUMER_OFFSETS, partition))
         self.partitions.left_internal(LogId(NOTES_LOG, partition))
-        self.notes.leave(partition, Contained(partial(self._store.release, LogId(CONSUMER_OFFSETS, partition), done)))
+        self.notes.release(partition, Contained(partial(self._store.release, LogId(CONSUMER_OFFSETS, partition), done)))
 
     def _handed_over(self, id: LogId, receiver: int) -> None:
         self.ownership.released(id, self._now)

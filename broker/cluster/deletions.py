@@ -25,7 +25,7 @@ class SharedDeletions(Deletions):
 
     report: Report
 
-    def forgotten(self, deletion: Deletion, journal: GroupJournal) -> None:
+    def removed(self, deletion: Deletion, journal: GroupJournal) -> None:
         if deletion in self._open:
             self.report([topic.id for topic in deletion.topics], journal.partition)
 
@@ -35,7 +35,7 @@ class SharedDeletions(Deletions):
         for deletion in self._open:
             self._queue.append((deletion, list(self._shards.journals)))
         if idle and self._queue:
-            self._go_on()
+            self._work()
 
     def completed(self, ids: Iterable[bytes]) -> None:
         """No partition has offsets of these topics any more."""

@@ -167,7 +167,7 @@ class SharedPartitions(Partitions):
         """Complete the deletions of the previous controller."""
         super().open_all()
 
-    def _take_stock(self, delay_ms: int) -> set[LogId]:
+    def _existing_logs(self, delay_ms: int) -> set[LogId]:
         return set()
 
     def _opened(self, partition: Partition, result: TopicLog | HeldBy | Unreadable) -> None:

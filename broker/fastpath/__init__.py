@@ -1,1 +1,1 @@
-"""Fast paths past decoding, for requests that repeat. ARCHITECTURE.md has the invariants they keep."""
+"""Fast paths, which answer repeated requests without decoding them. ARCHITECTURE.md lists their invariants."""

@@ -1,8 +1,8 @@
-"""Fast path of OffsetCommit: a commit that differs from one before only in its offsets is stored without being decoded.
+"""Fast path of OffsetCommit: a commit that differs from an earlier one only in its offsets is stored without being decoded.
 
-A consumer commits the same partitions for hours. One comparison covers everything else in the request. The positions of the
-offsets are found by encoding the request twice, so this module knows nothing of its format. `coordinator.repeats` has the
-records encoded but for offsets and time, and the reply is always the same.
+A consumer commits the same partitions for hours. One comparison covers all other bytes of the request. The positions of the
+offsets are found by encoding the request twice, so this module does not depend on its format. `coordinator.repeats` encodes the
+records once, except for offsets and time. The reply is always the same.
 """
 
 from __future__ import annotations
@@ -31,72 +31,72 @@ COMMIT_BYTES_MAX: Final = 4_096
 
 _READ_CORRELATION_ID: Final = Struct(">i").unpack_from
 _ANY_OFFSET: Final = b"\xff" * OFFSET_BYTES
-# About what the objects take in memory: in all, and for each partition besides its key.
+# The approximate memory of the objects: in total, and for each partition besides its key.
 _COST: Final = 1_800
 _COST_OF_PARTITION: Final = 200
 
 
 class CommitLayout(NamedTuple):
-    """The encoded commit: where its offsets are, and how to cut out everything but offsets and correlation id."""
+    """An encoded commit and the positions of its offsets. `constant_parts` unpacks the other bytes after the correlation id."""
 
     frame: bytes
     body_at: int
-    places: list[int]
-    others: Struct
+    offset_positions: list[int]
+    constant_parts: Struct
 
 
 def commit_layout(frame: bytes, request: OffsetCommitRequest, version: int) -> CommitLayout | None:
     """None if the client encodes the request differently from us."""
-    partitions = [one for topic in request.topics for one in topic.partitions]
+    partitions = [partition for topic in request.topics for partition in topic.partitions]
     body = request.encode(version)
     if not frame.endswith(body):
         return None
     size = len(body)
-    offsets = [one.committed_offset for one in partitions]
+    offsets = [partition.committed_offset for partition in partitions]
     bodies = []
     for any_offset in (0, -1):
-        for one in partitions:
-            one.committed_offset = any_offset
+        for partition in partitions:
+            partition.committed_offset = any_offset
         bodies.append(request.encode(version))
-    for one, offset in zip(partitions, offsets, strict=True):
-        one.committed_offset = offset
+    for partition, offset in zip(partitions, offsets, strict=True):
+        partition.committed_offset = offset
     body_at = len(frame) - size
     differing = (int.from_bytes(bodies[0], "big") ^ int.from_bytes(bodies[1], "big")).to_bytes(size, "big")
-    form, behind = f"{REST_AT}x", REST_AT
-    places = []
+    layout, end = f"{REST_AT}x", REST_AT
+    positions = []
     at = differing.find(_ANY_OFFSET)
     while at >= 0:
-        place = body_at + at
-        places.append(place)
-        form += f"{place - behind}s{OFFSET_BYTES}x"
-        behind = place + OFFSET_BYTES
+        position = body_at + at
+        positions.append(position)
+        layout += f"{position - end}s{OFFSET_BYTES}x"
+        end = position + OFFSET_BYTES
         at = differing.find(_ANY_OFFSET, at + OFFSET_BYTES)
-    return CommitLayout(frame, body_at, places, _struct(f"{form}{len(frame) - behind}s"))
+    return CommitLayout(frame, body_at, positions, _struct(f"{layout}{len(frame) - end}s"))
 
 
 @lru_cache(256)
-def _struct(form: str) -> Struct:
-    return Struct(form)
+def _struct(layout: str) -> Struct:
+    return Struct(layout)
 
 
 class CommitFastPath(Learned):
-    """Stores a commit like one before. It is also the held reply, since a connection works one request at a time."""
+    """Stores a repeated commit. It is also the held reply, since a connection works one request at a time."""
 
     __slots__ = (
         "_authorizer",
         "_body_at",
         "_clock",
         "_commit",
-        "_fixed",
+        "_constant_parts",
         "_frame",
-        "_front",
         "_journal",
-        "_mark",
-        "_others",
         "_registry",
-        "_reply",
+        "_reply_end",
+        "_reply_size",
         "_route",
         "_topics",
+        "_topics_version",
+        "_unpack",
         "_version",
         "connection",
     )
@@ -104,7 +104,7 @@ class CommitFastPath(Learned):
     def __init__(
         self,
         call: Call,
-        found: CommitLayout,
+        layout: CommitLayout,
         commit: Commit,
         reply: bytes,
         journal: GroupJournal,
@@ -113,17 +113,17 @@ class CommitFastPath(Learned):
         clock: Clock,
     ) -> None:
         """`call` was answered by `reply`: all its offsets are stored."""
-        size = len(found.frame)
-        self._others = found.others.unpack
-        self._fixed = self._others(found.frame)  # the first KIND_BYTES are the key it was found by
+        size = len(layout.frame)
+        self._unpack = layout.constant_parts.unpack
+        self._constant_parts = self._unpack(layout.frame)  # without the first KIND_BYTES, the key of this fast path
         self._frame: bytes  # the newest request
-        self._body_at = found.body_at
-        self._commit = RepeatedCommit(commit, found.places, size)
-        self._front = reply[:4]  # its size
-        self._reply = reply[8:]  # from behind the correlation id
+        self._body_at = layout.body_at
+        self._commit = RepeatedCommit(commit, layout.offset_positions, size)
+        self._reply_size = reply[:4]
+        self._reply_end = reply[8:]  # after the correlation id
         self._journal = journal
         self._registry = registry
-        self._mark = registry.version
+        self._topics_version = registry.version
         self._topics = [(name, registry.by_name[name]) for name, _ in commit.topics]
         self._authorizer = authorizer
         self._clock = clock
@@ -133,16 +133,16 @@ class CommitFastPath(Learned):
         super().__init__(_COST + 4 * size + self._commit.size + _COST_OF_PARTITION * self._commit.records)
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
-        others = self._others
+        unpack = self._unpack
         try:
-            if others(data) != self._fixed:
+            if unpack(data) != self._constant_parts:
                 return None
         except struct.error:
             return None  # a different length
         journal = self._journal
         if journal.refusal or not self._authorizer.open:
             return None
-        if self._registry.version is not self._mark and not self._topics_are_there():
+        if self._registry.version is not self._topics_version and not self._topics_are_unchanged():
             return None
         self._frame = data
         connection.busy = True
@@ -157,29 +157,29 @@ class CommitFastPath(Learned):
             return b""
         if step:
             if step == FALLBACK:
-                return None  # the usual way begins with a busy connection too
+                return None  # the usual path begins with a busy connection too
             journal.stepped()
         return b""
 
     def close(self) -> None:
         self._commit.close()
 
-    def _topics_are_there(self) -> bool:
-        """Whether the topics are the same, not deleted and created again with the same names."""
+    def _topics_are_unchanged(self) -> bool:
+        """Whether none of the topics was deleted, or recreated with the same name."""
         by_name = self._registry.by_name
         for name, topic in self._topics:
             if by_name.get(name) is not topic:
                 return False
-        self._mark = self._registry.version
+        self._topics_version = self._registry.version
         return True
 
     # As a held reply.
 
     def release(self) -> None:
-        self.connection.send(self._front + self._frame[KIND_BYTES:REST_AT] + self._reply)
+        self.connection.send(self._reply_size + self._frame[KIND_BYTES:REST_AT] + self._reply_end)
 
     def fail(self, error: int) -> None:
-        """Decode the request and refuse it as the usual way does."""
+        """Decode the request and refuse it as on the usual path."""
         data = self._frame
         route = self._route
         request, _ = route.decode(data, self._body_at, self._version)

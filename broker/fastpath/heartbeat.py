@@ -1,7 +1,7 @@
-"""Fast path of Heartbeat: a request of the same bytes as the one before is answered without being decoded.
+"""Fast path of Heartbeat: a request with the same bytes as an earlier one is answered without being decoded.
 
-A member sends the same request for hours, and only the correlation id differs. `coordinator.repeats` decides whether it is
-accepted as before. All possible replies are encoded once.
+A member sends the same request for hours, and only the correlation id differs. `coordinator.repeats` decides whether it is still
+accepted. All possible replies are encoded once.
 """
 
 from __future__ import annotations
@@ -20,45 +20,45 @@ from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 HEARTBEAT_BYTES_MAX: Final = 512  # larger heartbeats get no fast path
 
-_COST: Final = 800  # about what the objects take in memory besides the request
+_COST: Final = 800  # the approximate memory of the objects besides the request
 
 
 def heartbeat_replies(version: int) -> dict[int, bytes]:
-    """The replies by error code, from behind the correlation id on."""
+    """The bytes of the replies after the correlation id, by error code."""
     tags = b"\0" if version >= HeartbeatResponse.FLEXIBLE_FROM else b""
     return {code.value: tags + HeartbeatResponse(0, code).encode(version) for code in ErrorCode}
 
 
 class HeartbeatFastPath(Learned):
-    __slots__ = ("_accepted", "_authorizer", "_clock", "_front", "_heartbeat", "_journal", "_replies", "_rest")
+    __slots__ = ("_accepted_reply", "_authorizer", "_clock", "_heartbeat", "_journal", "_repeated_bytes", "_replies", "_reply_size")
 
     def __init__(
         self, call: Call, request: HeartbeatRequest, journal: GroupJournal, authorizer: Authorizer, clock: Clock, replies: dict[int, bytes]
     ) -> None:
-        """`call` was accepted just now. `replies` are those of its version, all of the same length."""
+        """`call` was just accepted. `replies` are the replies of its version, all of the same length."""
         self._heartbeat = RepeatedHeartbeat(request.group_id, request.generation_id, request.member_id, request.group_instance_id)
-        self._rest = call.after_correlation_id
+        self._repeated_bytes = call.after_correlation_id
         self._replies = replies
-        self._accepted = replies[ErrorCode.NONE]
-        self._front = (len(self._accepted) + 4).to_bytes(4, "big")
+        self._accepted_reply = replies[ErrorCode.NONE]
+        self._reply_size = (len(self._accepted_reply) + 4).to_bytes(4, "big")
         self._journal = journal
         self._authorizer = authorizer
         self._clock = clock
-        super().__init__(_COST + len(self._rest))
+        super().__init__(_COST + len(self._repeated_bytes))
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
-        if data[REST_AT:] != self._rest:
+        if data[REST_AT:] != self._repeated_bytes:
             return None
         journal = self._journal
-        if not self._authorizer.open or not journal.answers_at_once():
+        if not self._authorizer.open or not journal.answers_at_once:
             return None
         if self._heartbeat.try_accept(self._clock.now):
-            return self._front + data[KIND_BYTES:REST_AT] + self._accepted
+            return self._reply_size + data[KIND_BYTES:REST_AT] + self._accepted_reply
         try:
             code = self._heartbeat.accept_slow(journal.shard, self._clock.now)
         except Exception:
-            return None  # it is raised again on the usual way, which handles it
+            return None  # the usual path raises it again, and handles it
         journal.stepped()
-        if not journal.answers_at_once():
-            return None  # it ended an absence, which is stored first
-        return self._front + data[KIND_BYTES:REST_AT] + self._replies[code]
+        if not journal.answers_at_once:
+            return None  # it ended the absence of a static member, which is a fact
+        return self._reply_size + data[KIND_BYTES:REST_AT] + self._replies[code]

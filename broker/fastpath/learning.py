@@ -1,6 +1,6 @@
-"""Whether a fast path is worth building. Building costs more than the usual way, so a client whose requests keep differing gets no more.
+"""When to build a fast path. Building costs more than the usual path, so a client whose requests keep differing gets no more for a while.
 
-Members that take turns on one connection send such requests: each would replace the fast path of the one before.
+Members that take turns on one connection send such requests: each would replace the fast path of the member before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LEARN_PAUSE_MS: Final = 60_000
 
 
 class Learned(FastPath):
-    """What a connection keeps of one kind of request. `failed_attempts` fast paths were built for it, the last at `attempted_ms`."""
+    """A fast path that counts the attempts to build one for its kind of request; the last attempt was at `attempted_ms`."""
 
     __slots__ = ("attempted_ms", "failed_attempts")
 
@@ -26,7 +26,7 @@ class Learned(FastPath):
 
 
 class SeenRequest(Learned):
-    """Marks that one request of its kind came. The next one of the same kind is worth a fast path."""
+    """Marks that a first request of its kind arrived."""
 
     __slots__ = ()
 
@@ -37,19 +37,33 @@ class SeenRequest(Learned):
         return None
 
 
-def attempts_before(call: Call, now: int) -> int:
-    """How many fast paths were built for this kind of request lately; from LEARN_ATTEMPTS_MAX on build no more."""
-    before = call.fast_path()
-    if not isinstance(before, Learned) or now - before.attempted_ms >= LEARN_PAUSE_MS:
+def _recent_attempts(call: Call, now: int) -> int:
+    previous = call.fast_path()
+    if not isinstance(previous, Learned) or now - previous.attempted_ms >= LEARN_PAUSE_MS:
         return 0
-    return before.failed_attempts
+    return previous.failed_attempts
 
 
-def learn(call: Call, fast_path: Learned, attempts: int, now: int) -> None:
-    fast_path.failed_attempts = attempts + 1
+def may_learn(call: Call, now: int) -> bool:
+    """Whether to build a fast path from this request. None is built while requests are traced: the trace shows decoded requests."""
+    return call.connection.host.trace is None and _recent_attempts(call, now) < LEARN_ATTEMPTS_MAX
+
+
+def may_learn_repeated(call: Call, now: int) -> bool:
+    """The same from the second request of a kind on; the first is only marked."""
+    if isinstance(call.fast_path(), Learned):
+        return may_learn(call, now)
+    if call.connection.host.trace is None:
+        call.add_fast_path(SeenRequest())
+    return False
+
+
+def learn(call: Call, fast_path: Learned, now: int) -> None:
+    """Use `fast_path` for requests like this one, and count the attempt."""
+    fast_path.failed_attempts = _recent_attempts(call, now) + 1
     fast_path.attempted_ms = now
-    if not call.add_fast_path(fast_path):  # no memory is left for it
-        before = call.fast_path()
-        if isinstance(before, Learned):
-            before.failed_attempts = LEARN_ATTEMPTS_MAX
-            before.attempted_ms = now
+    if not call.add_fast_path(fast_path):  # the memory limit of fast paths is reached
+        previous = call.fast_path()
+        if isinstance(previous, Learned):
+            previous.failed_attempts = LEARN_ATTEMPTS_MAX
+            previous.attempted_ms = now

@@ -1,6 +1,6 @@
-"""Fast path of OffsetFetch: a repeated request gets the same reply while the offsets of its group are unchanged.
+"""Fast path of OffsetFetch: a repeated request gets the cached reply while the offsets of its group are unchanged.
 
-Tools that monitor groups send the same request all day.
+Monitoring tools send the same request all day.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.fastpath.learning import Learned
 from broker.groups.group_journal import GroupJournal
-from broker.groups.offset_replies import FETCH_FLEXIBLE, Fetched, Wanted, read_topics
+from broker.groups.offset_replies import FETCH_FLEXIBLE, OffsetFetchReply, RequestedTopic, read_topics
 from broker.net.connection import KIND_BYTES, REST_AT, Connection
 from broker.net.dispatch import Call
 from broker.security.authorizer import Authorizer
@@ -22,47 +22,49 @@ from protocol.errors import ErrorCode
 FETCH_BYTES_MAX: Final = 4_096
 
 _SIZE: Final = Struct(">i").pack
-# About what the objects take in memory: in all, and for each partition.
+# The approximate memory of the objects: in total, and for each partition.
 _COST: Final = 1_000
 _COST_OF_PARTITION: Final = 80
 
 
 class OffsetFetchFastPath(Learned):
-    """Answers a fetch of the same bytes."""
+    """Answers fetches with the same bytes."""
 
-    __slots__ = ("_authorizer", "_body", "_front", "_group_id", "_journal", "_mark", "_rest", "_version", "_wanted")
+    __slots__ = ("_authorizer", "_group_id", "_journal", "_offsets_mark", "_repeated_bytes", "_reply_end", "_reply_size", "_topics", "_version")
 
-    def __init__(self, call: Call, group_id: str, wanted: Sequence[Wanted] | None, journal: GroupJournal, authorizer: Authorizer) -> None:
-        self._rest = call.after_correlation_id
+    def __init__(
+        self, call: Call, group_id: str, topics: Sequence[RequestedTopic] | None, journal: GroupJournal, authorizer: Authorizer
+    ) -> None:
+        self._repeated_bytes = call.after_correlation_id
         self._version = call.version
         self._group_id = group_id
-        self._wanted = wanted
+        self._topics = topics
         self._journal = journal
         self._authorizer = authorizer
-        self._mark: object = None  # of the offsets when they were read
-        self._front: bytes  # the reply before the correlation id, and after it
-        self._body: bytes
-        partitions = sum([len(topic.partition_indexes) for topic in wanted or ()])
-        super().__init__(_COST + 2 * len(self._rest) + _COST_OF_PARTITION * partitions + FETCH_BYTES_MAX)
+        self._offsets_mark: object = None  # `Group.offsets_mark` when the offsets were encoded
+        self._reply_size: bytes
+        self._reply_end: bytes  # after the correlation id
+        partitions = sum([len(topic.partition_indexes) for topic in topics or ()])
+        super().__init__(_COST + 2 * len(self._repeated_bytes) + _COST_OF_PARTITION * partitions + FETCH_BYTES_MAX)
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
-        if data[REST_AT:] != self._rest:
+        if data[REST_AT:] != self._repeated_bytes:
             return None
         journal = self._journal
-        if not self._authorizer.open or not journal.answers_at_once():
+        if not self._authorizer.open or not journal.answers_at_once:
             return None
         group = journal.shard.groups.get(self._group_id)
-        if group is None or ((group.newest is not None or group.offsets_mark is not self._mark) and not self._read(group)):
+        if group is None or ((group.newest is not None or group.offsets_mark is not self._offsets_mark) and not self._encode(group)):
             return None
-        return self._front + data[KIND_BYTES:REST_AT] + self._body
+        return self._reply_size + data[KIND_BYTES:REST_AT] + self._reply_end
 
-    def _read(self, group: Group) -> bool:
-        """Encode the offsets as they are now; False: the reply is too large."""
-        reply = Fetched([(self._group_id, read_topics(group.offsets, self._wanted), ErrorCode.NONE)])
+    def _encode(self, group: Group) -> bool:
+        """Encode the group's present offsets; False: the reply is too large."""
+        reply = OffsetFetchReply([(self._group_id, read_topics(group.offsets, self._topics), ErrorCode.NONE)])
         body = reply.encode(self._version)
         if len(body) > FETCH_BYTES_MAX:
             return False
-        self._body = b"\0" + body if self._version >= FETCH_FLEXIBLE else body
-        self._front = _SIZE(4 + len(self._body))
-        self._mark = group.offsets_mark
+        self._reply_end = b"\0" + body if self._version >= FETCH_FLEXIBLE else body
+        self._reply_size = _SIZE(4 + len(self._reply_end))
+        self._offsets_mark = group.offsets_mark
         return True

@@ -1,8 +1,8 @@
-"""Fast path of Produce: requests of the same form with one batch each are stored and answered without being decoded.
+"""Fast path of Produce: requests that differ only in one batch and its partition are stored and answered without being decoded.
 
-A producer sends the same request for hours: the same client id, acks and topic, with one new batch for one partition. The
-constant parts are compared as bytes, the batch is appended from the request's buffer, and only the offset is new in the reply.
-Unusual requests, and those to be refused, take the usual way before anything has an effect.
+A producer sends the same client id, acks and topic for hours. These parts of the request are compared as bytes, the batch is appended
+from the request's buffer, and only the offset is new in the reply. Unusual and refused requests take the usual path before they have
+any effect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, 
 from protocol.wire import UNREADABLE, uvarint, uvarint_bytes
 from storage import AppendFailed
 
-# Requests with a longer client id or topic get no fast path.
+# Requests with a longer client id and topic get no fast path.
 FRONT_BYTES_MAX: Final = 1_024
 
 _KIND_BYTES: Final = 4  # API key and version; the correlation id follows
@@ -34,7 +34,7 @@ _INT32: Final = Struct(">i")
 _LENGTHS: Final = Struct(">ii").unpack_from  # the partition and, before compact forms, the length of its records
 _BATCH: Final = Struct(">8xi4xb5xB").unpack_from  # length, magic, the lower half of the attributes
 _PART: Final = Struct(">ihqqq").pack
-_OLD_PART: Final = Struct(">ihqq").pack  # without where the log starts
+_OLD_PART: Final = Struct(">ihqq").pack  # without the log start offset
 
 
 class AppendTarget(Writable, Protocol):
@@ -55,10 +55,10 @@ class PartitionTable(Protocol):
 
 
 class ProduceTemplate:
-    """The constant parts of requests and replies, learned from the second request in a row with the same key."""
+    """The constant parts of the requests and replies, learned from the second consecutive request with the same key."""
 
     __slots__ = ("_allowance", "_authorizer", "_clock", "_front", "_kind", "_partitions", "_reply_front", "_reply_size", "_reply_tail", "_tail",
-                 "_topic", "_version", "_wanted", "key", "learned")  # fmt: skip
+                 "_topic", "_version", "_wants_reply", "key", "learned")  # fmt: skip
 
     def __init__(self, key: tuple[object, ...], partitions: PartitionTable, clock: Clock, authorizer: Authorizer, allowance: Allowance) -> None:
         self.key = key
@@ -69,10 +69,10 @@ class ProduceTemplate:
         self._allowance = allowance
 
     def learn(self, call: Call, request: ProduceRequest, flexible: bool) -> None:
-        """Take the constant parts from a request with one batch that was stored."""
+        """Learn the constant parts of a request with one batch that was stored."""
         (topic,) = request.topic_data
-        (part,) = topic.partition_data
-        records = part.records or b""
+        (partition,) = topic.partition_data
+        records = partition.records or b""
         framed = call.framed
         body = request.encode(call.version)
         self._tail = _FLEXIBLE_TAIL if flexible else b""
@@ -85,17 +85,16 @@ class ProduceTemplate:
         self._front = front
         self._topic = topic.name
         self._version = call.version
-        self._wanted = request.acks != 0
+        self._wants_reply = request.acks != 0
         reply = ProduceResponse([TopicProduceResponse(topic.name, [PartitionProduceResponse(-2, 0, -2, -2, -2)])]).encode(call.version)
-        pack_part = _PART(-2, 0, -2, -2, -2) if call.version >= 5 else _OLD_PART(-2, 0, -2, -2)
-        before, _, behind = reply.partition(pack_part)
-        self._reply_front = b"\0" * flexible + before
-        self._reply_tail = behind
+        placeholder = _PART(-2, 0, -2, -2, -2) if call.version >= 5 else _OLD_PART(-2, 0, -2, -2)
+        reply_front, _, self._reply_tail = reply.partition(placeholder)
+        self._reply_front = b"\0" * flexible + reply_front
         self._reply_size = _INT32.pack(4 + flexible + len(reply))
         self.learned = True
 
     def __call__(self, data: bytes, at: int) -> bytes | None:
-        """Return the reply to the request from `at` on, empty with acks=0; None: it takes the usual way."""
+        """Return the reply to the request that begins at `at`, empty with acks=0; None: it takes the usual path."""
         if not self.learned or not data.startswith(self._kind, at):
             return None
         front = self._front
@@ -107,7 +106,7 @@ class ProduceTemplate:
         if tail:
             try:
                 size, records_at = uvarint(data, records_at + 4)
-            except (*UNREADABLE, ProtocolError):  # the usual way reports the error
+            except (*UNREADABLE, ProtocolError):  # the usual path reports the error
                 return None
             size -= 1
         else:
@@ -126,7 +125,7 @@ class ProduceTemplate:
             offset, time = append(partition, data, records_at, size, self._clock.wall, self._allowance)
         except (Refusal, TooMuchWork, AppendFailed):
             return None
-        if not self._wanted:
+        if not self._wants_reply:
             return b""
         if self._version >= 5:
             part = _PART(index, 0, offset, time, partition.start_offset)

@@ -1,7 +1,7 @@
 """Fast paths of JoinGroup and SyncGroup: a member sends the same bytes at every rebalance.
 
-Only the correlation id differs, and in a SyncGroup the generation. Such a request is not decoded again, and its group decides
-as on the usual way. The fast path is its own waiter, since a connection works one request at a time.
+Only the correlation id differs, and in a SyncGroup the generation. Such a request is not decoded, and its group decides as on the
+usual path. The fast path also receives the parked reply, since a connection works one request at a time.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest
 from protocol.wire import put_compact_text, put_legacy_text
 
-# Larger requests get no fast path, nor do those with more elements, whose objects take more memory than their bytes.
+# Larger requests get no fast path. Requests with more elements get none either: their objects take more memory than their bytes.
 JOIN_BYTES_MAX: Final = 2_048
 SYNC_BYTES_MAX: Final = 4_096
 ELEMENTS_MAX: Final = 32
-# The longest end of a reply that is kept.
+# Longer ends of replies are not cached.
 END_BYTES_MAX: Final = 4_096
-# About what the objects take in memory: in all, and for each protocol or assignment.
+# The approximate memory of the objects: in total, and for each protocol or assignment.
 _COST: Final = 1_200
 _COST_OF_ELEMENT: Final = 200
 
@@ -40,27 +40,27 @@ _REPLY: Final = Struct(">i4s").pack
 _client_id_bytes: Final = Struct(">h").unpack_from
 
 
-def generation_at(rest: bytes, group_id: str, version: int) -> int:
-    """The position of the generation behind the correlation id of a SyncGroup; 0 if the header is unusual."""
-    before: list[bytes] = []
+def generation_position(data: bytes, group_id: str, version: int) -> int:
+    """The position of the generation in `data`, a SyncGroup after its correlation id; 0 if the header is unusual."""
+    parts: list[bytes] = []
     flexible = version >= SyncGroupRequest.FLEXIBLE_FROM
-    (put_compact_text if flexible else put_legacy_text)(before, group_id)
-    name = b"".join(before)
-    (client_id_bytes,) = _client_id_bytes(rest)
+    (put_compact_text if flexible else put_legacy_text)(parts, group_id)
+    name = b"".join(parts)
+    (client_id_bytes,) = _client_id_bytes(data)
     at = 2 + max(client_id_bytes, 0)
     if flexible:
         name = b"\0" + name  # no tagged fields in the header
-    return at + len(name) if rest.startswith(name, at) else 0
+    return at + len(name) if data.startswith(name, at) else 0
 
 
 @lru_cache(256)
-def _cutter(before: int, behind: int) -> Callable[[bytes], tuple[Any, ...]]:
-    """Cut a SyncGroup into correlation id, the bytes before the generation, the generation, and the bytes after it."""
-    return Struct(f">8x4s{before}si{behind}s").unpack
+def _splitter(head_bytes: int, tail_bytes: int) -> Callable[[bytes], tuple[Any, ...]]:
+    """Split a SyncGroup into correlation id, the bytes before the generation, the generation, and the bytes after it."""
+    return Struct(f">8x4s{head_bytes}si{tail_bytes}s").unpack
 
 
 class MemberFastPath(FastPath):
-    """The common part of both. `connection` is set while a request has no reply yet."""
+    """Passes a member's repeated request to its shard, and receives the parked reply. `connection` is set until the reply is sent."""
 
     __slots__ = ("_answered", "authorizer", "clock", "connection", "correlation_id", "journal", "version")
     api = ""
@@ -73,23 +73,23 @@ class MemberFastPath(FastPath):
         self.version = call.version
         self.connection: Connection | None
         self.correlation_id: bytes
-        self._answered: bool  # before the step ended in an exception
+        self._answered: bool  # the reply was sent before the step raised an exception
 
-    def refused(self, error: int) -> bytes:
+    def error_reply(self, error: int) -> bytes:
         raise NotImplementedError
 
-    def reply_of(self, front: bytes, end: bytes) -> bytes:
+    def build_reply(self, front: bytes, end: bytes) -> bytes:
         return _REPLY(4 + len(front) + len(end), self.correlation_id) + front + end
 
     def fail(self, error: int) -> None:
         connection = self.connection
         if connection is not None:
-            refused = self.refused(error)
+            reply = self.error_reply(error)
             self.connection = None
-            connection.send(refused)
+            connection.send(reply)
 
-    def ask(self, connection: Connection, correlation_id: bytes, step: Callable[[Any, Any, int, int], None], request: Any) -> bytes:
-        """Let the shard take one step with this object as the waiter of its reply."""
+    def run_step(self, connection: Connection, correlation_id: bytes, step: Callable[[Any, Any, int, int], None], request: Any) -> bytes:
+        """Run one step of the shard, which releases or parks its reply with this object."""
         self.connection = connection
         self.correlation_id = correlation_id
         self._answered = False
@@ -101,79 +101,79 @@ class MemberFastPath(FastPath):
             connection.drop_fast_paths()
             if not self._answered:
                 connection.busy = False
-                return self.refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+                return self.error_reply(ErrorCode.UNKNOWN_SERVER_ERROR)
         return b""
 
     def void(self) -> None:
-        """The step ended in an exception: a reply that the shard still makes is dropped."""
+        """Drop any later reply: the step raised an exception."""
         self._answered = self.connection is None
         self.connection = None
 
 
 class JoinFastPath(MemberFastPath):
-    """A JoinGroup of a known member. For a follower only its id differs in the reply."""
+    """A JoinGroup of a known member. Replies to followers differ only in the member id."""
 
-    __slots__ = ("_as_follower", "_as_leader", "_last_members", "_request", "_rest", "member_id", "reply")
+    __slots__ = ("_follower_end", "_last_members", "_leader_end", "_repeated_bytes", "_request", "member_id", "reply")
     api = "JoinGroup"
 
     def __init__(self, call: Call, journal: GroupJournal, authorizer: Authorizer, clock: Clock, request: JoinRequest) -> None:
         super().__init__(call, journal, authorizer, clock, len(request.protocols))
         self._request = request
-        self._rest = call.after_correlation_id
-        self._as_follower = join_end(request.member_id, (), call.version)
-        self._as_leader: bytes  # the end of its last reply as leader, and the members in it, unless that was long
+        self._repeated_bytes = call.after_correlation_id
+        self._follower_end = join_end(request.member_id, (), call.version)
+        self._leader_end: bytes  # the end of the last reply to it as leader, unless that was long
         self._last_members: list[JoinedMember] = []
         self.member_id: str
         self.reply: JoinReply | None
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         journal = self.journal
-        if data[REST_AT:] != self._rest or journal.refusal or not self.authorizer.open:
+        if data[REST_AT:] != self._repeated_bytes or journal.refusal or not self.authorizer.open:
             return None
-        return self.ask(connection, data[KIND_BYTES:REST_AT], journal.shard.join, self._request)
+        return self.run_step(connection, data[KIND_BYTES:REST_AT], journal.shard.join, self._request)
 
     def release(self) -> None:
         connection = self.connection
         reply = self.reply
         if connection is None or reply is None:
             return
-        end = self._reply_end(reply) if reply.error or reply.members else self._as_follower
+        end = self._reply_end(reply) if reply.error or reply.members else self._follower_end
         self.connection = None
-        connection.send(self.reply_of(join_front(reply, self.version), end))
+        connection.send(self.build_reply(join_front(reply, self.version), end))
 
     def _reply_end(self, reply: JoinReply) -> bytes:
         if reply.error or self.member_id != self._request.member_id:
             return join_end(self.member_id, reply.members, self.version)
         if self._last_members == reply.members:
-            return self._as_leader
+            return self._leader_end
         end = join_end(self.member_id, reply.members, self.version)
         if len(end) <= END_BYTES_MAX:
-            self._as_leader, self._last_members = end, list(reply.members)
+            self._leader_end, self._last_members = end, list(reply.members)
         return end
 
-    def refused(self, error: int) -> bytes:
-        return self.reply_of(join_front(JoinReply(error), self.version), join_end("", (), self.version))
+    def error_reply(self, error: int) -> bytes:
+        return self.build_reply(join_front(JoinReply(error), self.version), join_end("", (), self.version))
 
 
 class SyncFastPath(MemberFastPath):
-    """A SyncGroup of a member that has rejoined, also of a leader that sends the same assignments each time."""
+    """A SyncGroup of a member that rejoins: a follower, or a leader that sends the same assignments each time."""
 
-    __slots__ = ("_assigned", "_before", "_behind", "_cut", "_end", "_last_reply", "_request", "_size_bytes", "assignment", "reply")
+    __slots__ = ("_end", "_head", "_last_assignment", "_last_reply", "_request", "_size_bytes", "_split", "_tail", "assignment", "reply")
     api = "SyncGroup"
 
     def __init__(
-        self, call: Call, journal: GroupJournal, authorizer: Authorizer, clock: Clock, request: SyncRequest, generation_at: int
+        self, call: Call, journal: GroupJournal, authorizer: Authorizer, clock: Clock, request: SyncRequest, position: int
     ) -> None:
-        """`generation_at`: where in the bytes behind the correlation id."""
+        """`position`: that of the generation (`generation_position`)."""
         super().__init__(call, journal, authorizer, clock, len(request.assignments))
         self._request = request
-        rest = call.after_correlation_id
-        self._before = rest[:generation_at]
-        self._behind = rest[generation_at + _GENERATION_BYTES :]
-        self._cut = _cutter(len(self._before), len(self._behind))
+        data = call.after_correlation_id
+        self._head = data[:position]
+        self._tail = data[position + _GENERATION_BYTES :]
+        self._split = _splitter(len(self._head), len(self._tail))
         # The last reply, and its bytes around the correlation id.
         self._last_reply: SyncReply | None = None
-        self._assigned: bytes
+        self._last_assignment: bytes
         self._size_bytes: bytes
         self._end: bytes
         self.assignment: bytes
@@ -181,33 +181,33 @@ class SyncFastPath(MemberFastPath):
 
     def answer(self, connection: Connection, data: bytes) -> bytes | None:
         try:
-            correlation_id, before, generation, behind = self._cut(data)
+            correlation_id, head, generation, tail = self._split(data)
         except struct.error:
             return None  # a different length
         journal = self.journal
-        if before != self._before or behind != self._behind or journal.refusal or not self.authorizer.open:
+        if head != self._head or tail != self._tail or journal.refusal or not self.authorizer.open:
             return None
         self._request.generation = generation
-        return self.ask(connection, correlation_id, journal.shard.sync, self._request)
+        return self.run_step(connection, correlation_id, journal.shard.sync, self._request)
 
     def release(self) -> None:
         connection = self.connection
         reply = self.reply
         if connection is None or reply is None:
             return
-        if reply is self._last_reply and self.assignment is self._assigned:
-            answered = self._size_bytes + self.correlation_id + self._end
+        if reply is self._last_reply and self.assignment is self._last_assignment:
+            data = self._size_bytes + self.correlation_id + self._end
         else:
-            answered = self._encode(reply)
+            data = self._encode(reply)
         self.connection = None
-        connection.send(answered)
+        connection.send(data)
 
     def _encode(self, reply: SyncReply) -> bytes:
-        whole = self.reply_of(sync_front(reply, self.version), sync_end(self.assignment, self.version))
-        if len(whole) <= END_BYTES_MAX:
-            self._last_reply, self._assigned = reply, self.assignment
-            self._size_bytes, self._end = whole[:4], whole[8:]
-        return whole
+        data = self.build_reply(sync_front(reply, self.version), sync_end(self.assignment, self.version))
+        if len(data) <= END_BYTES_MAX:
+            self._last_reply, self._last_assignment = reply, self.assignment
+            self._size_bytes, self._end = data[:4], data[8:]
+        return data
 
-    def refused(self, error: int) -> bytes:
-        return self.reply_of(sync_front(SyncReply(error), self.version), sync_end(b"", self.version))
+    def error_reply(self, error: int) -> bytes:
+        return self.build_reply(sync_front(SyncReply(error), self.version), sync_end(b"", self.version))

@@ -1,6 +1,6 @@
-"""Log lines about state changes of groups, so many a second at most: in a storm of rebalances they would cost more than the requests.
+"""Log state changes of groups, at most LINES_A_SECOND: in a storm of rebalances, the log lines would cost more than the requests.
 
-What is not logged is counted in one line a second. The notes keep every change (`tenure group history`).
+Further changes are counted in one line a second. The notes keep every change (`tenure group history`).
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ class ChangeLog:
         self._loop = loop
         self._clock = clock
         self._second_ends = 0
-        self._room = 0
+        self._lines_left = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._left_out = 0  # changes since the last line about them
-        self._groups: set[str] = set()
+        self._unlogged_changes = 0  # since the last line that counts them
+        self._unlogged_groups: set[str] = set()
 
     def add(self, note: Note) -> None:
         now = self._clock.now
         if now >= self._second_ends:
             self._second_ends = now + 1_000
-            self._room = LINES_A_SECOND
-        if self._room:
-            self._room -= 1
+            self._lines_left = LINES_A_SECOND
+        if self._lines_left:
+            self._lines_left -= 1
             log_change(note)
             return
         if self._timer is None:
             self._timer = self._loop.call_later(1, Contained(self.flush))
-        self._left_out += 1
-        self._groups.add(note.group_id)
+        self._unlogged_changes += 1
+        self._unlogged_groups.add(note.group_id)
 
     def flush(self) -> None:
-        """Log the count of the changes that were left out, and begin a new second."""
+        """Log the number of unlogged changes, and begin a new second."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
             self._second_ends = 0
-            log.info("more changes of groups", changes=self._left_out, groups=len(self._groups), shown_by="tenure group history")
-            self._left_out = 0
-            self._groups.clear()
+            log.info("more changes of groups", changes=self._unlogged_changes, groups=len(self._unlogged_groups), shown_by="tenure group history")
+            self._unlogged_changes = 0
+            self._unlogged_groups.clear()
 
 
 def log_change(note: Note) -> None:

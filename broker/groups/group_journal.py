@@ -1,7 +1,7 @@
 """Append the facts of one partition of __consumer_offsets to its log, and decide whether its groups are served.
 
-`refusal` is the error code for every request to its groups, 0 while it serves. Every failure, from a full disk to a defect,
-is handled in one way: held and parked replies get an error, memory is dropped, and the log is replayed.
+`refusal` is the error code for every request to its groups, 0 while it serves. Every failure, from a full disk to a defect, is
+handled alike: held and parked replies get an error, memory is dropped, and the log is replayed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar, TypeVarTuple
 
-from broker.groups.journal import NO_LOG as NO_LOG
-from broker.groups.journal import Journal, close_failed_reply
+from broker.groups.journal import NO_LOG, Journal, close_failed_reply
 from broker.runtime.contain import defect
 from broker.runtime.turn import NEVER, Turn
 from coordinator import GroupConfig, Hold, Note, Shard
@@ -38,8 +37,8 @@ NOT_OURS = ErrorCode.NOT_COORDINATOR
 
 # While an append is older than this, no member's session expires: its replies are stuck behind the append.
 STALLED_MS = 100
-# A deadline noticed this late was missed because the process was stopped (SIGSTOP, a machine that sleeps). Clients may have closed
-# their connections meanwhile, so that their heartbeats are not among the input read before deadlines: their sessions are extended too.
+# A deadline noticed this late was missed because the process was stopped (SIGSTOP, a sleeping machine). Clients may have closed their
+# connections meanwhile, so their heartbeats are not in the input that is read before deadlines: their sessions are extended too.
 STOPPED_MS = 1_000
 
 _FOLDERS = re.compile(r"\S*/(?!output error)")  # not the "Input/" of "Input/output error"
@@ -51,7 +50,7 @@ def without_folders(reason: str) -> str:
 
 
 class NoteWriter(Protocol):
-    """Where notes go (notes.py)."""
+    """Writes notes (notes.py)."""
 
     def write(self, journal: GroupJournal, notes: list[Note], offset: int) -> None: ...
 
@@ -77,8 +76,8 @@ class GroupJournal(Journal):
         self.shard = shard
         self.partition = partition
         self.refusal: int = NOT_OURS
-        self.trouble = ""  # why it does not serve, for people; "" while it does
-        self.defective = False  # it reloads after a defect
+        self.trouble = ""  # why it does not serve, for people; "" while it serves
+        self.defective = False  # whether it reloads after a defect
         self.replayed = 0  # facts in the last replay
         self.offsets = 0  # committed offsets after the last replay
         self.load_ms = 0
@@ -87,7 +86,7 @@ class GroupJournal(Journal):
         self._changed_topics: set[str] = set()  # while the partition was loading
         self._note_writer = note_writer
         self._reload = reload
-        self._to_reload = False  # reload when the append in flight has ended
+        self._reload_after_append = False
         self._unloaded: Callable[[], None] | None = None  # called when unloading is complete
 
     @property
@@ -96,16 +95,11 @@ class GroupJournal(Journal):
 
     # For handlers, in addition to `reply`.
 
-    def answers_at_once(self) -> bool:
-        """Whether its groups are served and a reply need not wait for the log."""
-        hold = self.shard.hold
-        return not self.refusal and hold.durable == hold.emitted
-
     @property
-    def direct(self) -> bool:
-        """Whether all facts are durable and no reply waits: a reply may be returned instead of held."""
+    def answers_at_once(self) -> bool:
+        """Whether a reply may be returned instead of held: its groups are served, all facts are durable, and no reply is held."""
         hold = self.shard.hold
-        return hold.durable == hold.emitted and not hold.waiting
+        return not self.refusal and hold.durable == hold.emitted and not hold.held
 
     def call(self, step: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         """Run one step of the shard. If it raises, the shard is reloaded, and the caller must answer the request."""
@@ -144,10 +138,10 @@ class GroupJournal(Journal):
             return
         self.refusal = SUSPENDED
         self.defective = True
-        self.trouble = "begins anew after a defect"
-        self._give_up(NOT_OURS)
+        self.trouble = "reloads after a defect"
+        self._fail_waiting(NOT_OURS)
         if self._in_flight:
-            self._to_reload = True  # the append in flight may still succeed
+            self._reload_after_append = True  # the append may still succeed
         else:
             self._reload(self)
 
@@ -175,11 +169,11 @@ class GroupJournal(Journal):
                 self.broken()
 
     def _finish_append(self, hold: Hold, stamp: int, facts: int, result: int | AppendFailed) -> None:
-        if not self.refusal and self._alarm != NEVER and (now := self._clock.tick()) - self._began > STALLED_MS:
+        if not self.refusal and self._alarm != NEVER and (now := self._clock.tick()) - self._append_began > STALLED_MS:
             # The append was slow: members whose session ended meanwhile get one more session.
             self._advance_shard(now, True)
-        if self._to_reload:
-            self._to_reload = False
+        if self._reload_after_append:
+            self._reload_after_append = False
             self._clear_in_flight()
             if isinstance(result, AppendFailed):
                 self._suspend(result)
@@ -194,7 +188,7 @@ class GroupJournal(Journal):
         self._alarm = NEVER
 
     def failed(self, failure: AppendFailed) -> None:
-        if not self.refusal:  # otherwise the next append will fail
+        if not self.refusal:  # otherwise the next append fails
             super().failed(failure)
 
     def _suspend(self, failure: AppendFailed) -> None:
@@ -206,7 +200,7 @@ class GroupJournal(Journal):
         else:
             self.refusal = SUSPENDED
 
-    def _give_up(self, error: int) -> None:
+    def _fail_waiting(self, error: int) -> None:
         self.shard.hold.fail(error, close_failed_reply)
         self.shard.abandon()
 
@@ -216,7 +210,7 @@ class GroupJournal(Journal):
         else:
             super()._recovered(owned, failure)
 
-    def _renew(self) -> None:
+    def _resume(self) -> None:
         self._reload(self)
 
     def _write_notes(self, notes: list[Note], stamp: int) -> None:
@@ -233,7 +227,7 @@ class GroupJournal(Journal):
     def advance(self, now: int) -> None:
         super().advance(now)
         if not self.refusal and self.shard.wake_at <= now:
-            slow = bool(self._in_flight) and now - self._began > STALLED_MS
+            slow = bool(self._in_flight) and now - self._append_began > STALLED_MS
             self._advance_shard(now, slow or now - self.shard.wake_at > STOPPED_MS)
 
     def _advance_shard(self, now: int, stalled: bool) -> None:
@@ -257,7 +251,7 @@ class GroupJournal(Journal):
         owned.watch(self.failed)
 
     def replay(self) -> Iterator[bool]:
-        """Replay the log into the shard, in steps, and open its groups; False: a step has to wait. Raises one of UNREADABLE."""
+        """Replay the log into the shard, in steps, and open its groups; yields False if the next step must wait. Raises one of UNREADABLE."""
         shard = self.shard
         shard.clear()
         self.replayed = 0
@@ -277,14 +271,14 @@ class GroupJournal(Journal):
 
     def serve(self, load_ms: int) -> None:
         """Serve the groups, after a complete replay."""
-        again = self.refusal == SUSPENDED
+        resumed = self.refusal == SUSPENDED
         self.load_ms = load_ms
         self.refusal = SERVING
         self.defective = False
         self.trouble = ""
         if not self.writable:
             self._serve_again()
-        self._note_writer.write_change(self, Coordinator.RESUMED if again else Coordinator.LOADED)
+        self._note_writer.write_change(self, Coordinator.RESUMED if resumed else Coordinator.LOADED)
         self.served(self)
         changed, self._changed_topics = self._changed_topics, set()
         if changed:
@@ -292,7 +286,7 @@ class GroupJournal(Journal):
         self.stepped()
 
     def topics_changed(self, names: set[str]) -> None:
-        """Pass the change of these topics to the groups, which hear of it when they are loaded if they are loading."""
+        """Notify the groups that these topics changed; while the partition is loading, after the load."""
         if not self.refusal:
             self.call(self.shard.topics_changed, names, self.now, self.wall)
         elif self.refusal != NOT_OURS:
@@ -306,7 +300,7 @@ class GroupJournal(Journal):
         self.trouble = f"cannot be read: {without_folders(reason)}" if reason else ""
 
     def unload(self, done: Callable[[], None]) -> None:
-        """Give the partition up, or stop: from now on every request gets NOT_COORDINATOR and no fact is emitted."""
+        """Release the partition, or stop: from now on every request gets NOT_COORDINATOR, and no fact is emitted."""
         self.refusal = NOT_OURS
         self._unloaded = done
         self.when_settled(self.finish_unload)
@@ -324,9 +318,9 @@ class GroupJournal(Journal):
 
     def _release_log(self) -> None:
         self.refusal = NOT_OURS
-        self._give_up(NOT_OURS)
+        self._fail_waiting(NOT_OURS)
         self._clear_in_flight()
-        self._to_reload = False
+        self._reload_after_append = False
         self._owned.release()
         self._owned = NO_LOG
         self.trouble = ""

@@ -11,8 +11,8 @@ from coordinator import Parts
 
 
 def answer(journal: GroupJournal, call: Call, reply: Response) -> Response | None:
-    """Send the reply when everything that the shard has emitted is durable; at once if it already is."""
-    if journal.direct:
+    """Send the reply when all facts of the shard are durable; return it if they already are."""
+    if journal.answers_at_once:
         return reply
     call.reply = reply
     journal.reply(call)
@@ -20,7 +20,7 @@ def answer(journal: GroupJournal, call: Call, reply: Response) -> Response | Non
 
 
 class CombinedReply:
-    """A reply with parts of several shards: it leaves when each part may; `refuse` replaces the parts of failed appends."""
+    """A reply with parts of several shards, sent when all parts are released; `refuse` replaces the parts of failed appends."""
 
     __slots__ = ("_call", "_refuse", "_reply", "connection")
 

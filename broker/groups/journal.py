@@ -1,7 +1,7 @@
 """Append the facts of a shard to its log, once per turn; after a failed append, suspend the shard.
 
-A failed append is never patched: memory is ahead of the log, so held replies get an error, the shard is replayed from the
-log, and writing is retried with growing pauses.
+A failed append leaves memory ahead of the log, so held replies get an error, the shard is replayed from the log, and writing is
+retried with growing pauses.
 """
 
 from __future__ import annotations
@@ -104,12 +104,12 @@ class Journal:
         self.turn = turn
         self._clock: Clock = turn.clock
         self._late_ms = late_ms
-        self._refused = refused
-        self._late = late
+        self._refused_error = refused
+        self._late_error = late
         self._alarm = NEVER  # when an append is late, or a suspended log is retried
         self._in_flight = 0  # the stamp that the append in flight will confirm; 0: none
-        self._began = 0  # start time of the append in flight
-        self._due = 0  # at the next deadline, replies up to this stamp are late
+        self._append_began = 0  # start time of the append in flight
+        self._late_stamp = 0  # when the alarm goes off, replies up to this stamp are late
         self._retry_ms = RETRY_MS_MIN
         self._settled: Callable[[], None] | None = None
         # Stamp and offset of the last fact of the last completed append.
@@ -145,12 +145,12 @@ class Journal:
             state.replay(facts)
 
     def lead(self, owned: OwnedLog) -> None:
-        """Write this log from now on, after a replay; raises one of UNREADABLE, and stays as it was."""
-        before, self._owned = self._owned, owned
+        """Replay this log and write it from now on. Raises one of UNREADABLE, and then keeps its previous log."""
+        previous, self._owned = self._owned, owned
         try:
             self.open()
         except UNREADABLE:
-            self._owned = before
+            self._owned = previous
             raise
         owned.watch(self.failed)
         self.readable = self.writable = True
@@ -158,13 +158,13 @@ class Journal:
         self._retry_ms = RETRY_MS_MIN
 
     def follow(self) -> None:
-        """Another node writes the log: write nothing more, and fail the replies that wait."""
+        """Stop writing, since another node writes the log, and fail the held replies."""
         self.writable = False
         self._owned = NO_LOG
         self._in_flight = 0
         self._alarm = NEVER
         hold, self.state.hold = self.state.hold, Hold()
-        hold.fail(self._refused, close_failed_reply)
+        hold.fail(self._refused_error, close_failed_reply)
 
     def reply(self, held: Held) -> None:
         """Hold the reply until everything emitted before it is as durable as `offsets.flush` asks."""
@@ -177,20 +177,20 @@ class Journal:
         """Append the facts of this turn, one batch at a time; facts emitted meanwhile join the next batch."""
         hold = self.state.hold
         while hold.emitted != hold.taken and not self._in_flight and self.writable:
-            before = hold.taken
-            self._began = now = self._clock.now
+            taken_before = hold.taken
+            self._append_began = now = self._clock.now
             batch = hold.take(self._clock.wall)
             stamp = hold.taken
-            facts = stamp - before
-            self._in_flight = self._due = stamp
+            facts = stamp - taken_before
+            self._in_flight = self._late_stamp = stamp
             self._owned.append(batch, facts, partial(self._appended, hold, stamp, facts))
             if self._in_flight == stamp:
-                self._wake(now + self._late_ms)
+                self._set_alarm(now + self._late_ms)
 
     def _appended(self, hold: Hold, stamp: int, facts: int, result: int | AppendFailed) -> None:
         """Release the replies of an append, or suspend. `hold`: the shard's when the append began; a replay replaces it."""
         self._in_flight = 0
-        if self.writable:  # otherwise a defect has suspended the shard meanwhile, and it is replayed later
+        if self.writable:  # otherwise a defect has suspended the shard, which is replayed later
             self._alarm = NEVER
             if isinstance(result, AppendFailed):
                 self._suspend(result)
@@ -224,10 +224,10 @@ class Journal:
         self.writable = False
         self.fenced = isinstance(failure, Fenced)
         log.error("log suspended", log=self.name, reason=str(failure), retry_ms=self._retry_ms)
-        self._give_up(self._late if isinstance(failure, Undecided) else self._refused)
-        self._wake(self._clock.now + self._retry_ms)
+        self._fail_waiting(self._late_error if isinstance(failure, Undecided) else self._refused_error)
+        self._set_alarm(self._clock.now + self._retry_ms)
 
-    def _give_up(self, error: int) -> None:
+    def _fail_waiting(self, error: int) -> None:
         """Fail held replies with `error` and replay: memory is ahead of the log."""
         self.state.hold.fail(error, close_failed_reply)
         self._reopen()
@@ -243,32 +243,32 @@ class Journal:
 
     def _recovered(self, owned: OwnedLog, failure: AppendFailed | None) -> None:
         if owned is not self._owned:
-            return  # released since, perhaps acquired again
+            return  # the log was released meanwhile
         if failure is not None:
             self.fenced = isinstance(failure, Fenced)
             self._stay_suspended(str(failure))
         else:
-            self._renew()
+            self._resume()
 
     def _stay_suspended(self, reason: str) -> None:
         self._retry_ms = min(self._retry_ms * 2, RETRY_MS_MAX)
         log.warning("log stays suspended", log=self.name, reason=reason, retry_ms=self._retry_ms)
-        self._wake(self._clock.tick() + self._retry_ms)
+        self._set_alarm(self._clock.tick() + self._retry_ms)
 
-    def _renew(self) -> None:
+    def _resume(self) -> None:
         """Replay and serve: writing works again."""
         self._reopen()
         if self.readable:
             self._serve_again()
         else:
-            self._wake(self._clock.tick() + self._retry_ms)
+            self._set_alarm(self._clock.tick() + self._retry_ms)
 
     def _serve_again(self) -> None:
         self.writable = True
         self._retry_ms = RETRY_MS_MIN
         log.info("log serves again", log=self.name)
 
-    # Deadlines: an append that takes too long; the next try of a suspended log.
+    # The alarm: an append is late, or a suspended log is retried.
 
     @property
     def wake_at(self) -> int:
@@ -277,21 +277,21 @@ class Journal:
     def advance(self, now: int) -> None:
         if self._alarm <= now:
             self._alarm = NEVER
-            self._ring(now)
+            self._on_alarm(now)
 
-    def _ring(self, now: int) -> None:
+    def _on_alarm(self, now: int) -> None:
         if self.writable:
             log.warning("append is late", log=self.name, limit_ms=self._late_ms)
-            self.state.hold.late(self._due, self._late, close_failed_reply)
-            # Replies held since then wait behind the same append, and are late after the same time.
-            self._due = self.state.hold.emitted
-            self._wake(now + self._late_ms)
+            self.state.hold.late(self._late_stamp, self._late_error, close_failed_reply)
+            # Replies held since then wait for the same append, and are late after the same time.
+            self._late_stamp = self.state.hold.emitted
+            self._set_alarm(now + self._late_ms)
         elif self._in_flight:
-            self._wake(now + self._retry_ms)  # after a defect: wait for the append before replaying the log
+            self._set_alarm(now + self._retry_ms)  # after a defect, the append ends before the log is replayed
         else:
             self._owned.recover(partial(self._recovered, self._owned))
 
-    def _wake(self, at: int) -> None:
+    def _set_alarm(self, at: int) -> None:
         self._alarm = at
         self.turn.wake_by(at)
 

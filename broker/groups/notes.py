@@ -1,8 +1,8 @@
-"""Write notes about groups, for people: log lines of state changes, and records of __coordinator_notes, which also hold the end
+"""Write notes about groups, for people: log lines of state changes, and records of __coordinator_notes. That topic also has the end
 offsets of topic partitions (`topics/end_offset_notes.py`).
 
-Notes are collected and appended by a timer, so that no reply waits for them. A lost note is never a lost commit: lost notes are
-counted, logged once, and reported in the next note that is written.
+Notes are queued and appended by a timer, so that no reply waits for them. Lost notes are counted, logged once, and reported in the
+next written note.
 """
 
 from __future__ import annotations
@@ -30,48 +30,48 @@ from storage import AppendFailed, HeldBy, LogId, LogStore, OwnedLog, Unreadable
 
 GATHER_MS = 200
 RETRY_MS = 5_000
-LEAVE_MS = 20  # between two looks at a log that is being opened while its partition is given up
-# One pass writes so many notes, within some milliseconds; the next pass follows MORE_MS later.
+RELEASE_RETRY_MS = 20  # while a log that is to be released is being opened
+# Notes written in one pass, within some milliseconds; the next pass follows MORE_MS later.
 NOTES_AT_ONCE = 500
 MORE_MS = 10
-# Of all logs together; further notes are lost and counted.
-NOTES_WAITING_MAX = 20_000
+# The queued notes of all logs together; further notes are lost and counted.
+NOTES_QUEUED_MAX = 20_000
 BATCH_BYTES_MAX = 1 << 20
 
 
-class Waiting(NamedTuple):
+class QueuedNote(NamedTuple):
     note: Note
     epoch: int
     offset: int
 
 
 class NotesLog:
-    """The notes of one partition that wait to be written, and their log."""
+    """The log and the queued notes of one partition."""
 
     def __init__(self, partition: int) -> None:
         self.id = LogId(NOTES_LOG, partition)
         self.owned: OwnedLog | None = None
         self.opening = False  # the log is being acquired or recovered
-        self.try_at = 0
-        self.waiting: deque[Waiting] = deque()
+        self.retry_at = 0
+        self.queue: deque[QueuedNote] = deque()
         self.lost = 0  # since the last written note
         self.epoch = -1
-        self.seq = 0  # of the next note in that epoch
+        self.seq = 0  # the sequence number of the next note of that epoch
 
-    def record(self, waiting: Waiting, lost: int) -> Fact:
+    def record(self, queued: QueuedNote, lost: int) -> Fact:
         """Encode a note. Sequence numbers have no gaps within an epoch; `dropped` counts lost notes."""
-        note = waiting.note
-        if waiting.epoch != self.epoch:
-            self.epoch = waiting.epoch
+        note = queued.note
+        if queued.epoch != self.epoch:
+            self.epoch = queued.epoch
             self.seq = 0
         header = NoteHeader(
             note.kind,
             note.at_ms,
             self.seq,
-            waiting.epoch,
+            queued.epoch,
             note.generation,
             note.state,
-            waiting.offset,
+            queued.offset,
             note.dropped + lost,
             note.counted_from,
             note.number,
@@ -89,9 +89,9 @@ class Notes:
         self._clock = clock
         self._changes = ChangeLog(loop, clock)
         self._logs: dict[int, NotesLog] = {}
-        self._waiting = 0
+        self._queued = 0  # notes in all logs
         self._timer: asyncio.TimerHandle | None = None
-        self._failing = False  # the failure was logged
+        self._failing = False  # whether a failure was logged
         self._done: Callable[[], None] | None = None  # called when the last notes are written
         self._closed = False
         self.observers: list[Callable[[GroupJournal, Note], None]] = []  # called for each note, before it is stored
@@ -100,10 +100,10 @@ class Notes:
         for note in notes:
             if note.kind == Kind.STATE_CHANGE:
                 self._changes.add(note)
-            self._gather(journal, note, offset)
+            self._enqueue(journal, note, offset)
 
     def write_change(self, journal: GroupJournal, change: Coordinator) -> None:
-        """Note a change of the partition itself, unless it never held any record."""
+        """Note a change of the partition itself, unless it never had any record."""
         if change == Coordinator.LOADED and not journal.replayed:
             return
         if change == Coordinator.UNLOADED and not (journal.replayed or journal.partition in self._logs):
@@ -112,26 +112,26 @@ class Notes:
         body = CoordinatorChange(change, journal.epoch, journal.load_ms if replayed else 0, len(journal.shard.groups), replayed)
         ends = change in (Coordinator.UNLOADED, Coordinator.SUSPENDED)  # a later load resets the groups' counts
         dropped = sum(group.notes_dropped for group in journal.shard.groups.values()) if ends else 0
-        self._gather(journal, Note("", Kind.COORDINATOR, self._clock.wall, 0, State.EMPTY, body, dropped), -1)
+        self._enqueue(journal, Note("", Kind.COORDINATOR, self._clock.wall, 0, State.EMPTY, body, dropped), -1)
 
     def write_ends(self, journal: GroupJournal, ends: EndOffsets) -> bool:
-        """Note end offsets of a topic, in the partition of a group of that name. False: not now; notes of groups go first."""
+        """Note end offsets of a topic. False: not possible now, since notes of groups have priority. `journal`: of a group with the topic's name."""
         notes = self._logs.get(journal.partition)
-        waits = notes is not None and (self._clock.tick() < notes.try_at or notes.lost > 0)
-        if journal.refusal or waits or self._waiting >= NOTES_WAITING_MAX // 2 or self._done is not None or self._closed:
+        blocked = notes is not None and (self._clock.tick() < notes.retry_at or notes.lost > 0)
+        if journal.refusal or blocked or self._queued >= NOTES_QUEUED_MAX // 2 or self._done is not None or self._closed:
             return False
-        self._gather(journal, Note("", Kind.END_OFFSETS, self._clock.wall, 0, State.EMPTY, ends), -1)
+        self._enqueue(journal, Note("", Kind.END_OFFSETS, self._clock.wall, 0, State.EMPTY, ends), -1)
         return True
 
-    def _gather(self, journal: GroupJournal, note: Note, offset: int) -> None:
+    def _enqueue(self, journal: GroupJournal, note: Note, offset: int) -> None:
         for observer in self.observers:
             observer(journal, note)
         notes = self._log(journal.partition)
-        if self._waiting >= NOTES_WAITING_MAX:
+        if self._queued >= NOTES_QUEUED_MAX:
             notes.lost += 1
             return
-        notes.waiting.append(Waiting(note, journal.epoch, offset))
-        self._waiting += 1
+        notes.queue.append(QueuedNote(note, journal.epoch, offset))
+        self._queued += 1
         self._write_in(GATHER_MS)
 
     def _log(self, partition: int) -> NotesLog:
@@ -141,44 +141,44 @@ class Notes:
         return notes
 
     def check(self, partitions: list[int]) -> None:
-        """Open these logs one after another: after a crash every log must be checked once."""
+        """Open these logs one after another: after a crash, opening checks and repairs them."""
         if not partitions or self._done is not None or self._closed:
             return
-        first, *others = partitions
+        first, *remaining = partitions
         notes = self._log(first)
 
         def opened(result: OwnedLog | HeldBy | Unreadable) -> None:
             self._acquired(notes, result)
-            self.check(others)
+            self.check(remaining)
 
         if notes.owned is None and not notes.opening:
             notes.opening = True
             self._store.acquire(notes.id, opened)
         else:
-            self.check(others)
+            self.check(remaining)
 
     def open(self, partition: int) -> None:
         """Open the log for a consumer."""
         notes = self._log(partition)
-        if notes.owned is None and not notes.opening and self._done is None and not self._closed and self._clock.tick() >= notes.try_at:
+        if notes.owned is None and not notes.opening and self._done is None and not self._closed and self._clock.tick() >= notes.retry_at:
             notes.opening = True
             self._store.acquire(notes.id, partial(self._acquired, notes))
 
-    def leave(self, partition: int, done: Callable[[], None]) -> None:
-        """Write the notes that wait, and give the log up: another node takes the partition over."""
+    def release(self, partition: int, done: Callable[[], None]) -> None:
+        """Write the queued notes and release the log, since another node takes the partition over."""
         notes = self._logs.get(partition)
         if notes is None:
             done()
             return
         if notes.opening:
-            self._loop.call_later(LEAVE_MS / 1000, Contained(self.leave, done), partition, done)
+            self._loop.call_later(RELEASE_RETRY_MS / 1000, Contained(self.release, done), partition, done)
             return
-        while notes.waiting and self._ready(notes, self._clock.tick()) and notes.waiting:
+        while notes.queue and self._ready(notes, self._clock.tick()) and notes.queue:
             self._write(notes, NOTES_AT_ONCE)
         if notes.opening:
-            self._loop.call_later(LEAVE_MS / 1000, Contained(self.leave, done), partition, done)
+            self._loop.call_later(RELEASE_RETRY_MS / 1000, Contained(self.release, done), partition, done)
             return
-        self._waiting -= len(notes.waiting)
+        self._queued -= len(notes.queue)
         del self._logs[partition]
         if notes.owned is not None:
             notes.owned.release()
@@ -190,22 +190,22 @@ class Notes:
 
     def _write_some(self) -> None:
         self._timer = None
-        left = NOTES_AT_ONCE
+        room = NOTES_AT_ONCE
         now = self._clock.tick()
         for notes in self._logs.values():
-            if notes.waiting and self._ready(notes, now):
-                left -= self._write(notes, left)
-                if left <= 0:
+            if notes.queue and self._ready(notes, now):
+                room -= self._write(notes, room)
+                if room <= 0:
                     break
-        if self._waiting:
-            self._write_in(GATHER_MS if left > 0 else MORE_MS)
+        if self._queued:
+            self._write_in(GATHER_MS if room > 0 else MORE_MS)
 
     def _ready(self, notes: NotesLog, now: int) -> bool:
         """Whether the log can be written now; if not, start acquiring or recovering it."""
         owned = notes.owned
         if owned is not None and owned.usable():
             return True
-        if not (notes.opening or self._closed) and now >= notes.try_at:
+        if not (notes.opening or self._closed) and now >= notes.retry_at:
             notes.opening = True
             if owned is None:
                 self._store.acquire(notes.id, partial(self._acquired, notes))
@@ -232,31 +232,31 @@ class Notes:
             self._write_last()
 
     def _refused(self, notes: NotesLog, reason: str) -> None:
-        notes.lost += len(notes.waiting)
-        self._waiting -= len(notes.waiting)
-        notes.waiting.clear()
-        notes.try_at = self._clock.tick() + RETRY_MS
+        notes.lost += len(notes.queue)
+        self._queued -= len(notes.queue)
+        notes.queue.clear()
+        notes.retry_at = self._clock.tick() + RETRY_MS
         if not self._failing:
             self._failing = True
             log.warning("notes are lost", log=str(notes.id), reason=reason)
 
-    def _write(self, notes: NotesLog, most: int) -> int:
+    def _write(self, notes: NotesLog, notes_max: int) -> int:
         """Write one batch and return its number of notes."""
         assert notes.owned is not None
         lost, notes.lost = notes.lost, 0
-        before = notes.epoch, notes.seq
+        epoch_and_seq = notes.epoch, notes.seq
         facts: list[Fact] = []
         size = BATCH_OVERHEAD_BYTES
-        while notes.waiting and len(facts) < most and size < BATCH_BYTES_MAX:
-            fact = notes.record(notes.waiting.popleft(), lost if not facts else 0)
+        while notes.queue and len(facts) < notes_max and size < BATCH_BYTES_MAX:
+            fact = notes.record(notes.queue.popleft(), lost if not facts else 0)
             size += facts_bytes([fact])
             facts.append(fact)
-        self._waiting -= len(facts)
+        self._queued -= len(facts)
 
         def appended(result: int | AppendFailed) -> None:
             if isinstance(result, AppendFailed):
                 notes.lost += lost + len(facts)
-                notes.epoch, notes.seq = before
+                notes.epoch, notes.seq = epoch_and_seq
                 self._refused(notes, str(result))
             elif self._failing:
                 self._failing = False
@@ -276,8 +276,8 @@ class Notes:
 
     def _write_last(self) -> None:
         for notes in self._logs.values():
-            # `_ready` acquires a new log at once and then writes its notes before it returns.
-            while notes.waiting and self._ready(notes, self._clock.now) and notes.waiting:
+            # `_ready` may write the notes itself: a new log is acquired at once.
+            while notes.queue and self._ready(notes, self._clock.now) and notes.queue:
                 self._write(notes, NOTES_AT_ONCE)
         if self._done is not None and not any(notes.opening for notes in self._logs.values()):
             done, self._done = self._done, None

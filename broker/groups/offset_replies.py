@@ -1,4 +1,4 @@
-"""Encode OffsetCommit and OffsetFetch replies directly: an object per partition would cost more than the rest of the request.
+"""Encode OffsetCommit and OffsetFetch replies directly: an object per partition would cost more than everything else.
 
 The bytes equal those of the generated messages.
 """
@@ -30,12 +30,12 @@ _CODE: Final = Struct(">h").pack
 _CODE_AND_TAGS: Final = Struct(">hB").pack
 _INDEX_AND_CODE: Final = Struct(">ih").pack
 _INDEX_CODE_AND_TAGS: Final = Struct(">ihB").pack
-_STORED_SIZE: Final = Struct(">h").unpack_from  # of the metadata, in a stored offset
+_METADATA_SIZE: Final = Struct(">h").unpack_from  # in a stored offset
 _OFFSET_AND_EPOCH: Final = Struct(">qi").pack
 
 _NO_THROTTLE: Final = bytes(4)
 _NO_TAGS: Final = b"\0"
-_NOTHING: Final = _OFFSET_AND_EPOCH(-1, -1)
+_NO_OFFSET: Final = _OFFSET_AND_EPOCH(-1, -1)
 
 COMMIT_THROTTLE: Final = 3
 FETCH_ERROR: Final = 2
@@ -44,15 +44,15 @@ FETCH_EPOCH: Final = 5
 FETCH_FLEXIBLE: Final = OffsetFetchResponse.FLEXIBLE_FROM
 FETCH_GROUPS: Final = 8
 
-# Stored offsets are nearly always of version 3 (`coordinator.facts`): offset, leader epoch and metadata follow the version,
-# encoded as in the reply.
+# Nearly all stored offsets have version 3 (`coordinator.facts`): offset, leader epoch and metadata follow the version, encoded as in
+# the reply.
 _USUAL_VERSION: Final = 3
 _METADATA_AT: Final = 16
-_BARE_BYTES: Final = 24  # size without metadata
+_NO_METADATA_BYTES: Final = 24  # the size of a stored offset without metadata
 
 
-class AllCommitted:
-    """Error 0 for every partition of a commit."""
+class AllCommittedReply:
+    """The reply to a commit whose offsets are all stored: error 0 for every partition."""
 
     __slots__ = ("_topics",)
 
@@ -67,7 +67,7 @@ class AllCommitted:
                 for name, partitions in self._topics:
                     put_compact_text(out, name)
                     put_compact_count(out, len(partitions))
-                    out += [_INDEX_CODE_AND_TAGS(one.partition_index, 0, 0) for one in partitions]
+                    out += [_INDEX_CODE_AND_TAGS(partition.partition_index, 0, 0) for partition in partitions]
                     out.append(_NO_TAGS)
                 out.append(_NO_TAGS)
             else:
@@ -75,7 +75,7 @@ class AllCommitted:
                 for name, partitions in self._topics:
                     put_legacy_text(out, name)
                     put_legacy_count(out, len(partitions))
-                    out += [_INDEX_AND_CODE(one.partition_index, 0) for one in partitions]
+                    out += [_INDEX_AND_CODE(partition.partition_index, 0) for partition in partitions]
         except UNWRITABLE as error:
             raise unwritable("OffsetCommitResponse", version, error) from error
         return b"".join(out)
@@ -87,19 +87,19 @@ FetchedTopic = tuple[str, Sequence[int], Sequence[bytes | None], int]
 FetchedGroup = tuple[str, list[FetchedTopic], int]
 
 
-class Wanted(Protocol):
+class RequestedTopic(Protocol):
     """The partitions of a topic in an OffsetFetch request."""
 
     name: str
     partition_indexes: list[int]
 
 
-def read_topics(offsets: dict[str, TopicOffsets], wanted: Sequence[Wanted] | None) -> list[FetchedTopic]:
-    """The stored offsets of the wanted partitions; None: of all partitions."""
-    if wanted is None:
+def read_topics(offsets: dict[str, TopicOffsets], requested: Sequence[RequestedTopic] | None) -> list[FetchedTopic]:
+    """The stored offsets of the requested partitions; None: of all partitions."""
+    if requested is None:
         return [(name, list(stored.values), list(stored.values.values()), ErrorCode.NONE) for name, stored in offsets.items()]
     topics: list[FetchedTopic] = []
-    for topic in wanted:
+    for topic in requested:
         stored = offsets.get(topic.name)
         partitions = topic.partition_indexes
         if stored is None:
@@ -110,7 +110,7 @@ def read_topics(offsets: dict[str, TopicOffsets], wanted: Sequence[Wanted] | Non
     return topics
 
 
-class Fetched:
+class OffsetFetchReply:
     """The reply to an OffsetFetch; before version 8 it has one group."""
 
     __slots__ = ("groups",)
@@ -146,15 +146,15 @@ def _put_compact(out: list[bytes], topics: list[FetchedTopic]) -> None:
     for name, partitions, values, error in topics:
         put_compact_text(out, name)
         put_compact_count(out, len(partitions))
-        nothing = b""
+        no_offset = b""
         for partition, value in zip(partitions, values, strict=True):
             if value is None:
-                nothing = nothing or _NOTHING + b"\1" + _CODE_AND_TAGS(error, 0)
-                out.append(_INDEX(partition) + nothing)
-            elif len(value) == _BARE_BYTES and value[1] == _USUAL_VERSION:
+                no_offset = no_offset or _NO_OFFSET + b"\1" + _CODE_AND_TAGS(error, 0)
+                out.append(_INDEX(partition) + no_offset)
+            elif len(value) == _NO_METADATA_BYTES and value[1] == _USUAL_VERSION:
                 out.append(_INDEX(partition) + value[2:14] + b"\1\0\0\0")
             else:
-                offset_and_epoch, metadata = _parts(value)
+                offset_and_epoch, metadata = _split_offset(value)
                 n = len(metadata) + 1
                 length = BYTES[n] if n < 128 else uvarint_bytes(n)
                 out.append(_INDEX(partition) + offset_and_epoch + length + metadata + b"\0\0\0")
@@ -163,22 +163,22 @@ def _put_compact(out: list[bytes], topics: list[FetchedTopic]) -> None:
 
 def _put_legacy(out: list[bytes], topics: list[FetchedTopic], version: int) -> None:
     put_legacy_count(out, len(topics))
-    shown = 12 if version >= FETCH_EPOCH else 8  # bytes of offset and epoch, or of the offset alone
+    shown_bytes = 12 if version >= FETCH_EPOCH else 8  # offset and epoch, or the offset alone
     for name, partitions, values, error in topics:
         put_legacy_text(out, name)
         put_legacy_count(out, len(partitions))
         for partition, value in zip(partitions, values, strict=True):
             if value is None:
-                out.append(_INDEX(partition) + _NOTHING[:shown] + b"\0\0" + _CODE(error))
+                out.append(_INDEX(partition) + _NO_OFFSET[:shown_bytes] + b"\0\0" + _CODE(error))
             else:
-                offset_and_epoch, metadata = _parts(value)
-                out.append(_INDEX(partition) + offset_and_epoch[:shown] + _CODE(len(metadata)) + metadata + b"\0\0")
+                offset_and_epoch, metadata = _split_offset(value)
+                out.append(_INDEX(partition) + offset_and_epoch[:shown_bytes] + _CODE(len(metadata)) + metadata + b"\0\0")
 
 
-def _parts(value: bytes) -> tuple[bytes, bytes]:
+def _split_offset(value: bytes) -> tuple[bytes, bytes]:
     """Split a stored offset into offset and leader epoch, as sent in the reply, and metadata."""
     if value[1] == _USUAL_VERSION:
-        (size,) = _STORED_SIZE(value, 14)
+        (size,) = _METADATA_SIZE(value, 14)
         if size >= 0:
             return value[2:14], value[_METADATA_AT : _METADATA_AT + size]
     stored = read_offset(value)

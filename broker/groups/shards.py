@@ -25,19 +25,19 @@ from storage import DamagedLog, HeldBy, LogId, LogStore, OwnedLog, Unreadable
 
 # The length of one slice of loading; its last step may take some milliseconds longer.
 SLICE_SECONDS = 0.008
-NOT_YET_SECONDS = 0.002  # until a remote log is asked again for the next records
+NOT_YET_SECONDS = 0.002  # before the next records of a remote log are requested again
 PROGRESS_SECONDS = 5.0
 # The pause before another attempt to read a log.
 UNREADABLE_RETRY_SECONDS = 15.0
 # After a defect a partition is reloaded at once, or after a pause if the last reload was less than CALM_SECONDS ago.
 CALM_SECONDS = 10.0
-AGAIN_SECONDS_MIN = 0.25
-AGAIN_SECONDS_MAX = 15.0
+RELOAD_SECONDS_MIN = 0.25
+RELOAD_SECONDS_MAX = 15.0
 
 # The partition of each group is cached: computing it costs more than the rest of a heartbeat. Clients choose group names,
 # so the cache is bounded.
-PLACES_MAX = 1 << 16
-PLACE_NAME_MAX = 256
+GROUPS_CACHED_MAX = 1 << 16
+GROUP_ID_CACHED_MAX = 256
 
 IDS_AT_ONCE = 256
 _VARIANT = "89ab"
@@ -81,9 +81,9 @@ class Shards:
         load_ended: Callable[[GroupJournal, HeldBy | str], None] | None = None,
         acquired_at_once: int = 1,
     ) -> None:
-        """`load_ended`: only where other nodes may own partitions. Called after each load: with "", or why it serves nothing.
+        """`load_ended`: given if other nodes may own partitions; called after each load with "", or with the reason why it failed.
 
-        `acquired_at_once`: so many logs may be on their way to being opened; they are replayed one after the other.
+        `acquired_at_once`: the number of logs that are acquired at the same time; they are replayed one after another.
         """
         self._acquired_at_once = acquired_at_once
         self._load_ended = load_ended
@@ -92,11 +92,11 @@ class Shards:
         self._loading = loading  # called when loading begins
         self._loaded = loaded  # called when all requested partitions are loaded or refused
         self._monotonic = monotonic
-        self._places: dict[str, GroupJournal] = {}
+        self._journal_of_group: dict[str, GroupJournal] = {}
         self._reload_pauses: dict[GroupJournal, tuple[float, float]] = {}  # after a defect: until when a reload waits, and for how long
         self._queue: deque[GroupJournal] = deque()
-        self._acquiring: dict[GroupJournal, float] = {}  # since when
-        self._opened: deque[tuple[GroupJournal, OwnedLog | HeldBy | Unreadable | None]] = deque()  # of those; None: it has its log
+        self._acquiring: dict[GroupJournal, float] = {}  # and the time since when
+        self._opened: deque[tuple[GroupJournal, OwnedLog | HeldBy | Unreadable | None]] = deque()  # acquired, not replayed; None: it has its log already
         self._current: GroupJournal | None = None
         self._steps: Iterator[bool] | None = None
         self._scheduled = False
@@ -117,20 +117,20 @@ class Shards:
 
     def of(self, group_id: str) -> GroupJournal:
         """The partition that a group lives in."""
-        place = self._places.get(group_id)
-        return place if place is not None else self._place(group_id)
+        journal = self._journal_of_group.get(group_id)
+        return journal if journal is not None else self._find(group_id)
 
-    def _place(self, group_id: str) -> GroupJournal:
+    def _find(self, group_id: str) -> GroupJournal:
         journal = self.journals[partition_of(group_id, len(self.journals))]
-        if len(group_id) <= PLACE_NAME_MAX:
-            if len(self._places) >= PLACES_MAX:
-                self._places.clear()
-            self._places[group_id] = journal
+        if len(group_id) <= GROUP_ID_CACHED_MAX:
+            if len(self._journal_of_group) >= GROUPS_CACHED_MAX:
+                self._journal_of_group.clear()
+            self._journal_of_group[group_id] = journal
         return journal
 
     @property
     def progress(self) -> str:
-        """Why not all partitions serve, in a line for people; "" when they do."""
+        """Why some partitions do not serve, in a line for people; "" when all serve."""
         refusing = [journal for journal in self.journals if journal.refusal]
         if not refusing:
             return ""
@@ -173,7 +173,7 @@ class Shards:
             self._reload_pauses[journal] = now + CALM_SECONDS, 0.0
             self._enqueue(journal)
         else:
-            pause = min(2 * pause, AGAIN_SECONDS_MAX) or AGAIN_SECONDS_MIN
+            pause = min(2 * pause, RELOAD_SECONDS_MAX) or RELOAD_SECONDS_MIN
             self._reload_pauses[journal] = now + pause + CALM_SECONDS, pause
             self._loop.call_later(pause, Contained(self._reload_later), journal)
 
@@ -189,9 +189,9 @@ class Shards:
             self._all_began = self._reported_at = self._monotonic()
             self._loading()
         self._queue.append(journal)
-        self._go_on()
+        self._schedule_work()
 
-    def _go_on(self) -> None:
+    def _schedule_work(self) -> None:
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(Contained(self._work, self._work_failed))
@@ -214,18 +214,18 @@ class Shards:
                 return
             else:
                 if self._busy:
-                    self._tell_loaded()
+                    self._end_loading()
                 return
             if self._monotonic() >= until:
-                self._tell_progress()
-                self._go_on()
+                self._log_progress()
+                self._schedule_work()
                 return
 
     def _work_failed(self) -> None:
         """Refuse the partition whose load raised, and load the next ones."""
         if self._current is not None:
             self._refuse(self._current, "there is a defect in this version", False)
-        self._go_on()
+        self._schedule_work()
 
     def _begin(self, journal: GroupJournal) -> None:
         self._acquiring[journal] = self._monotonic()
@@ -239,7 +239,7 @@ class Shards:
 
     def _acquired(self, journal: GroupJournal, result: OwnedLog | HeldBy | Unreadable) -> None:
         self._opened.append((journal, result))
-        self._go_on()
+        self._schedule_work()
 
     def _replay(self, journal: GroupJournal, result: OwnedLog | HeldBy | Unreadable | None) -> None:
         """Replay the log that was acquired, or refuse its partition."""
@@ -277,7 +277,7 @@ class Shards:
                     self._load_ended(journal, "")
         except ProtocolError as error:
             reason = (
-                f"a record in it cannot be understood ({error}): start the version that wrote it, or move its folder away to go on without"
+                f"a record in it cannot be decoded ({error}): start the version that wrote it, or move its folder away to continue without it"
             )
             self._refuse(journal, reason, True)
         except UNREADABLE as unreadable:
@@ -305,13 +305,13 @@ class Shards:
         if journal.trouble:
             self.load(journal.partition)
 
-    def _tell_progress(self) -> None:
+    def _log_progress(self) -> None:
         now = self._monotonic()
         if now - self._reported_at >= PROGRESS_SECONDS:
             self._reported_at = now
             log.info("loading offsets", progress=self.progress)
 
-    def _tell_loaded(self) -> None:
+    def _end_loading(self) -> None:
         self._busy = False
         journals, self._finished = self._finished, []
         if any(journal.replayed for journal in journals):
@@ -325,12 +325,12 @@ class Shards:
         self._loaded()
 
     def topic_changed(self, name: str) -> None:
-        """A topic was created or deleted, or got partitions: groups that watch topics hear of it when this turn is over."""
+        """Notify the groups after this turn that a topic was created or deleted, or got partitions."""
         if not self._changed_topics:
-            self._loop.call_soon(Contained(self._pass_on_changes))
+            self._loop.call_soon(Contained(self._notify_groups))
         self._changed_topics.add(name)
 
-    def _pass_on_changes(self) -> None:
+    def _notify_groups(self) -> None:
         changed, self._changed_topics = self._changed_topics, set()
         for journal in self.journals:
             journal.topics_changed(changed)

@@ -1,6 +1,6 @@
-"""Authorization port of all handlers, with Kafka's operations and resource types.
+"""The authorization port of all handlers, with Kafka's operations and resource types.
 
-Every request is allowed today. Access control needs another `Authorizer` and no change of the handlers.
+Today every request is allowed. Access control needs another `Authorizer`, and no change of the handlers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Resource(IntEnum):
 
 CLUSTER_NAME: Final = "kafka-cluster"  # the only resource of type CLUSTER
 
-OPERATIONS_NOT_ASKED: Final = -(1 << 31)  # in a reply whose request did not ask for authorized operations
+OPERATIONS_NOT_ASKED: Final = -(1 << 31)  # the value if the request does not want authorized operations
 
 # The operations that exist for each resource type.
 GROUP_OPERATIONS: Final = (Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
@@ -61,7 +61,7 @@ CLUSTER_OPERATIONS: Final = (
 
 
 class Asker(Protocol):
-    """The request for which something is allowed or not: a Call (`broker/net/dispatch.py`)."""
+    """The request to be authorized: a Call (`broker/net/dispatch.py`)."""
 
     @property
     def connection(self) -> Connection: ...
@@ -109,13 +109,13 @@ def group_operations(authorizer: Authorizer, call: Asker, group_id: str) -> int:
     return sum(1 << operation for operation in GROUP_OPERATIONS if authorizer.allows(call, operation, Resource.GROUP, group_id))
 
 
-_ALL_OF_A_TOPIC: Final = sum(1 << operation for operation in TOPIC_OPERATIONS)
+_ALL_TOPIC_OPERATIONS: Final = sum(1 << operation for operation in TOPIC_OPERATIONS)
 
 
 def topic_operations(authorizer: Authorizer, call: Asker, name: str) -> int:
     """The caller's allowed operations on the topic, as a bit field."""
     if authorizer.open:
-        return _ALL_OF_A_TOPIC
+        return _ALL_TOPIC_OPERATIONS
     return sum(1 << operation for operation in TOPIC_OPERATIONS if authorizer.allows(call, operation, Resource.TOPIC, name))
 
 

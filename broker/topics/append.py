@@ -14,13 +14,13 @@ NO_TIME: Final = -1
 
 Written = tuple[int, int] | AppendFailed  # offset and time, or the failure
 
-# The time for checks in one pass of the event loop; the last batch may take some milliseconds longer.
+# The time for checks in one pass of the event loop; the last check may exceed it by some milliseconds.
 PASS_NS: Final = 5_000_000
 SMALL_BYTES: Final = 1_024  # checking a smaller uncompressed batch takes negligible time
 
 
 class Writable(Protocol):
-    """A partition as appending uses it (`broker.topics.partition`)."""
+    """The part of `broker.topics.partition.Partition` that appending uses."""
 
     settings: LogSettings
     producers: Producers
@@ -40,22 +40,20 @@ class Allowance:
     A batch that is too much work for the loop uses up the allowance of its pass.
     """
 
-    __slots__ = ("_left_ns", "_monotonic_ns", "_noted", "_turn")
+    __slots__ = ("_left_ns", "_monotonic_ns", "_scheduled", "_turn")
 
     def __init__(self, turn: Scheduler, monotonic_ns: Callable[[], int]) -> None:
         self._turn = turn
         self._monotonic_ns = monotonic_ns
         self._left_ns = PASS_NS
-        self._noted = False
+        self._scheduled = False
 
-    def prepare(
-        self, data: bytes, at: int, size: int, settings: LogSettings, now: int, name: object
-    ) -> tuple[bytearray, BatchHeader]:
+    def prepare(self, data: bytes, at: int, size: int, settings: LogSettings, now: int, name: object) -> tuple[bytearray, BatchHeader]:
         """Check the batch within the allowance. Raises Refusal, or TooMuchWork for a batch that a child process must check."""
         if self._left_ns <= 0:
             raise TooMuchWork
-        if not self._noted:
-            self._noted = True
+        if not self._scheduled:
+            self._scheduled = True
             self._turn.schedule_end_turn(self)
         read = self._monotonic_ns
         begin = read()
@@ -69,18 +67,18 @@ class Allowance:
 
     def end_turn(self) -> None:
         self._left_ns = PASS_NS
-        self._noted = False
+        self._scheduled = False
 
 
 def append(partition: Writable, data: bytes, at: int, size: int, now: int, allowance: Allowance) -> tuple[int, int]:
-    """Append the batch of `size` bytes at `at` to an immediate log; its offset and, with LogAppendTime, its time.
+    """Append the batch of `size` bytes at `at` to an immediate log. Returns its offset, and with LogAppendTime its time.
 
     Raises Refusal, TooMuchWork or AppendFailed; nothing was written then.
     """
     batch, header = _prepare(partition, data, at, size, now, allowance)
-    known = _known(partition, header)
-    if known is not None:
-        return known
+    stored = _stored_before(partition, header)
+    if stored is not None:
+        return stored
     offset = partition.append(batch, header)
     return offset, now if partition.settings.log_append_time else NO_TIME
 
@@ -94,9 +92,9 @@ def append_late(
         batch, header = finish(data, 0, size, settings, now, checked)
     else:
         batch, header = _prepare(partition, data, 0, size, now, allowance)
-    known = _known(partition, header)
-    if known is not None:
-        done(known)
+    stored = _stored_before(partition, header)
+    if stored is not None:
+        done(stored)
         return
     time = now if settings.log_append_time else NO_TIME
     partition.append_late(batch, header, lambda result: done(result if isinstance(result, AppendFailed) else (result, time)))
@@ -113,8 +111,8 @@ def _is_compressed(data: bytes, at: int, size: int) -> bool:
     return size > ATTRIBUTES_AT + 1 and data[at + ATTRIBUTES_AT + 1] & COMPRESSION_MASK != 0
 
 
-def _known(partition: Writable, header: BatchHeader) -> tuple[int, int] | None:
-    """Offset and time of a repeated batch of an idempotent producer, else None. Raises Refusal for one out of order."""
+def _stored_before(partition: Writable, header: BatchHeader) -> tuple[int, int] | None:
+    """The offset and time of a batch that an idempotent producer repeats, else None. Raises Refusal for a batch out of order."""
     if header.producer_id < 0:
         return None
     verdict = partition.producers.check(header)

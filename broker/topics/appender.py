@@ -1,4 +1,4 @@
-"""Append batches and build the partitions' answers in a Produce reply."""
+"""Append batches, and build the results of partitions in a Produce reply."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def failed(index: int, error: int, message: str | None = None) -> PartitionProdu
 
 def refused(partition: Partition, refusal: Refusal) -> PartitionProduceResponse:
     start = partition.start_offset if refusal.with_start else NO_OFFSET
-    errors = [BatchIndexAndErrorMessage(one.record, one.message) for one in refusal.records]
+    errors = [BatchIndexAndErrorMessage(record.record, record.message) for record in refusal.records]
     return PartitionProduceResponse(partition.index, refusal.error, NO_OFFSET, NO_TIME, start, errors, refusal.message)
 
 

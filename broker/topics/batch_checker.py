@@ -1,8 +1,8 @@
 """Check batches that are too much work for the event loop in two child processes, started on demand.
 
-The short lane's process takes every batch and passes on those that would keep others waiting; the long lane's process takes
-these. Connections take turns in both. A process that dies is restarted and its batch checked once more; after a second death,
-or the time limit, the batch gets an error that producers retry.
+The process of the short lane checks every batch first, and passes batches that would delay others to the process of the long lane.
+Connections take turns in both. A process that dies is restarted, and its batch is checked once more. After a second death, or the time
+limit, the batch gets an error that producers retry.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ class Lane:
         self._command = command
         self._limits = limits
         self._niceness = niceness
-        self._next_lane = next_lane  # takes the batches above this lane's limits
+        self._next_lane = next_lane  # checks the batches above this lane's limits
         self._jobs: dict[object, deque[Job]] = {}  # by connection, in the order of their turns
-        self._arrived = asyncio.Event()
+        self._job_added = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[asyncio.subprocess.Process] | None = None
         self._stopped = False
@@ -97,7 +97,7 @@ class Lane:
         if self._stopped:
             return
         self._jobs.setdefault(job.connection, deque()).append(job)
-        self._arrived.set()
+        self._job_added.set()
         if self._task is None:
             self._task = self._loop.create_task(contained_task(self._work))
 
@@ -120,12 +120,12 @@ class Lane:
         try:
             while not self._stopped:
                 if self._jobs:
-                    await self._do(self._next())
+                    await self._run_job(self._next())
                     continue
-                self._arrived.clear()
+                self._job_added.clear()
                 try:
                     async with asyncio.timeout(IDLE_SECONDS):
-                        await self._arrived.wait()
+                        await self._job_added.wait()
                 except TimeoutError:
                     await self._end_process()
                     if not self._jobs:
@@ -134,7 +134,7 @@ class Lane:
             self._task = None
             await self._end_process()
 
-    async def _do(self, job: Job) -> None:
+    async def _run_job(self, job: Job) -> None:
         outcome: Outcome = CheckFailed("the connection is closed")
         if job.wanted():
             try:
@@ -151,16 +151,16 @@ class Lane:
         request = job_bytes(job.data, astuple(job.settings), job.now, job.name, self._limits, JOB_SECONDS)
         reason = ""
         for _ in range(TRIES):
-            begun = self._loop.time()
+            started_at = self._loop.time()
             try:
                 if self.process is None:
                     self._starting = self._loop.create_task(self._start())
-                    self.process = await asyncio.shield(self._starting)  # a stop ends it
+                    self.process = await asyncio.shield(self._starting)  # a stop ends the process
                 async with asyncio.timeout(JOB_SECONDS + GRACE_SECONDS):
                     return outcome_of(await self._exchange(self.process, request))
-            except (OSError, EOFError, ValueError, TypeError) as error:  # TimeoutError is an OSError; the end of output an EOFError
+            except (OSError, EOFError, ValueError, TypeError) as error:  # a TimeoutError is an OSError, and the end of the output an EOFError
                 code = await self._end_process()
-                late = self._loop.time() - begun >= JOB_SECONDS
+                late = self._loop.time() - started_at >= JOB_SECONDS
                 reason = f"it took longer than {JOB_SECONDS:g} s" if late else str(error)
                 if isinstance(error, EOFError) and not late:
                     reason = f"the process ended with code {code}"

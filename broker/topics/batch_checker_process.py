@@ -1,7 +1,7 @@
 """The child process that checks large batches: `python -m broker.topics.batch_checker_process` (see batch_checker.py).
 
-It reads jobs from standard input and writes one result each to standard output, until the input ends. Both are marshalled tuples
-with a length before: both ends run the same Python and version of this code.
+It reads jobs from standard input and writes the result of each to standard output, until the input ends. Both are marshalled tuples
+after their length, since both ends run the same Python and the same version of this code.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def result_bytes(outcome: Outcome) -> bytes:
     if isinstance(outcome, Checked):
         return packed(CHECKED, *outcome)
     if isinstance(outcome, Refusal):
-        records = [tuple(one) for one in outcome.records]
+        records = [tuple(record) for record in outcome.records]
         return packed(REFUSED, int(outcome.error), outcome.message, records, outcome.with_start)
     return packed(TOO_MUCH) if isinstance(outcome, TooMuchWork) else packed(FAILED, str(outcome))
 
@@ -53,7 +53,7 @@ def outcome_of(data: bytes) -> Outcome:
         return Checked(*fields)
     if kind == REFUSED:
         error, message, records, with_start = fields
-        return Refusal(ErrorCode(error), message, [RecordError(*one) for one in records], with_start)
+        return Refusal(ErrorCode(error), message, [RecordError(*record) for record in records], with_start)
     return TooMuchWork() if kind == TOO_MUCH else CheckFailed(*fields)
 
 
@@ -72,7 +72,7 @@ def serve(source: BinaryIO, target: BinaryIO) -> None:
         data = source.read(SIZE.unpack(size)[0])
         fields = marshal.loads(data)
         del data
-        # The broker kills a process that takes longer; the alarm does if the broker is gone.
+        # The broker kills a process that takes longer; the alarm kills it if the broker is gone.
         signal.setitimer(signal.ITIMER_REAL, fields[-1])
         result = result_bytes(check_job(fields))
         signal.setitimer(signal.ITIMER_REAL, 0)

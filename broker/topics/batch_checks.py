@@ -1,7 +1,7 @@
 """Validate a producer's batch by the rules of Apache Kafka 4.3, with the same errors, and prepare it for the log.
 
-Nearly every batch is stored as received, after one pass over its records. It is changed when the topic sets the time or the
-compression, or when the newest timestamp in its header is wrong.
+Nearly every batch is stored as received, after one pass over its records. It is changed if the topic sets the time or the compression,
+or if the newest timestamp in its header is wrong.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RecordError(NamedTuple):
 
 
 class Refusal(Exception):
-    """The batch is refused. `with_start`: the answer has the log start offset, as Kafka's for a batch that reached the log."""
+    """The batch is refused. `with_start`: the reply has the log start offset, as Kafka's for a batch that reached the log."""
 
     def __init__(
         self, error: ErrorCode, message: str | None = None, records: list[RecordError] | None = None, with_start: bool = True
@@ -81,10 +81,10 @@ class TooMuchWork(Exception):
 
 
 class Limits(NamedTuple):
-    """The work limits of a check, in figures known before the work is done."""
+    """The work limits of a check, in figures that are known before the work."""
 
-    batch_bytes: int  # as received
-    gzip_bytes: int  # compressed: a gzip of empty members is slow for its size
+    batch_bytes: int  # the size as received
+    gzip_bytes: int  # the compressed size: a gzip of empty members is slow for its size
     snappy_blocks: int
     unpacked_bytes: int
     survey_steps: int  # records read one by one, and headers
@@ -115,9 +115,9 @@ class Unreadable(Exception):
 
 def batch_size(data: bytes, at: int) -> int:
     """The size of the batch at `at`; 0 for none or an incomplete one. Raises Unreadable."""
-    left = len(data) - at
-    if left < MAGIC_BYTES:
-        if left < LENGTH_FROM:
+    available = len(data) - at
+    if available < MAGIC_BYTES:
+        if available < LENGTH_FROM:
             return 0
         length, magic = int.from_bytes(data[at + 8 : at + LENGTH_FROM], "big", signed=True), MAGIC
     else:
@@ -126,7 +126,7 @@ def batch_size(data: bytes, at: int) -> int:
         raise Unreadable(f"Record size {length} is less than the minimum record overhead ({OLDEST_RECORD_BYTES_MIN})")
     if not 0 <= magic <= MAGIC:
         raise Unreadable(f"Invalid magic found in record: {magic}")
-    return LENGTH_FROM + length if LENGTH_FROM + length <= left else 0
+    return LENGTH_FROM + length if LENGTH_FROM + length <= available else 0
 
 
 def is_transactional(data: bytes, size: int) -> bool:
@@ -192,12 +192,12 @@ def _check(
         body = _decompressed(data[body_at:end], codec, limits)
         body_at, body_end = 0, len(body)
     try:
-        found = survey(body, body_at, body_end, header.record_count, limits.survey_steps)
+        surveyed = survey(body, body_at, body_end, header.record_count, limits.survey_steps)
     except CorruptBatch:
         raise Refusal(ErrorCode.INVALID_RECORD) from None
     except TooManyRecords:
         raise TooMuchWork from None
-    oldest, newest = header.base_timestamp + found.oldest, header.base_timestamp + found.newest
+    oldest, newest = header.base_timestamp + surveyed.oldest, header.base_timestamp + surveyed.newest
     sets_time = bool(header.attributes & LOG_APPEND_TIME)  # reserved for the broker
     if sets_time:
         oldest = newest = header.max_timestamp
@@ -206,7 +206,7 @@ def _check(
     else:
         in_time = now - settings.timestamp_before_max_ms <= oldest and newest <= now + settings.timestamp_after_max_ms
         in_time = in_time and not (sets_time and newest == NO_TIMESTAMP)
-    if not in_time or (settings.compact and not found.keyed):
+    if not in_time or (settings.compact and not surveyed.keyed):
         if header.record_count > limits.changed_records:
             raise TooMuchWork
         _refuse_records(body, body_at, body_end, header, settings, now, name)
@@ -306,7 +306,7 @@ def _set_time(batch: bytearray, header: BatchHeader, log_append_time: bool, newe
 
 
 def _record(body: bytes, at: int, end: int, header: BatchHeader) -> tuple[Record, int]:
-    """Read the record at `at`; it and its end. Offsets count from 0; timestamps overflow as in Java."""
+    """Return the record at `at`, and its end. Offsets count from 0; timestamps overflow as in Java."""
     record, at = read_record(body, at, end, 0, 0)
     if header.attributes & LOG_APPEND_TIME:
         record.timestamp = header.max_timestamp
@@ -316,7 +316,7 @@ def _record(body: bytes, at: int, end: int, header: BatchHeader) -> tuple[Record
 
 
 def _refuse_records(body: bytes, at: int, end: int, header: BatchHeader, settings: LogSettings, now: int, name: object) -> None:
-    """Raises Refusal with the invalid records; returns if there are none, since a missing timestamp (-1) only looks too early."""
+    """Raise Refusal with the invalid records. Returns if there are none: a missing timestamp (-1) only looks too early."""
     errors: list[RecordError] = []
     count = 0
     error = ErrorCode.INVALID_RECORD
@@ -336,7 +336,7 @@ def _refuse_records(body: bytes, at: int, end: int, header: BatchHeader, setting
     if error == ErrorCode.INVALID_TIMESTAMP:
         raise Refusal(error, "One or more records have been rejected due to invalid timestamp", errors)
     if errors:
-        first = ", ".join(f"RecordError(batchIndex={one.record}, message='{one.message}')" for one in errors[:ERRORS_IN_MESSAGE_MAX])
+        first = ", ".join(f"RecordError(batchIndex={invalid.record}, message='{invalid.message}')" for invalid in errors[:ERRORS_IN_MESSAGE_MAX])
         counted = f"{count} record errors in total, and only showing the first three errors at most"
         raise Refusal(error, f"One or more records have been rejected due to {counted}: [{first}]", errors)
 
@@ -361,7 +361,7 @@ def _as_int64(value: int) -> int:
 
 
 def _rebuilt(body: bytes, at: int, end: int, header: BatchHeader, codec: Compression, level: int | None) -> bytes:
-    """Recompress the records for the topic. Only some records are objects at a time: all of them could take gigabytes."""
+    """Recompress the records for the topic, some at a time: the objects of all records could take gigabytes."""
     count = header.record_count
     parts: list[bytes] = []
     written = bytearray()

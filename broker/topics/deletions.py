@@ -1,8 +1,8 @@
 """Delete topics, and the offsets that groups committed for them.
 
-Nothing is removed before the deletion is durable; `partitions.py` removes the folders. The registry keeps a deletion until
-folders and offsets are gone, so that the next start completes it after a crash. An offsets partition that does not serve
-forgets the offsets once it does; after a failed append it forgets them again.
+Nothing is removed before the deletion is durable; `partitions.py` removes the folders. The registry keeps a deletion until folders and
+offsets are removed, so that the next start completes it after a crash. An offsets partition that does not serve removes the offsets when
+it is loaded; after a failed append it removes them again.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from broker.topics.partitions import Partitions
 from broker.topics.registry import DeletedTopic, Topic, Topics
 from protocol.errors import ErrorCode
 
-SLICE_SECONDS = 0.005  # of forgetting offsets, before the loop runs
+SLICE_SECONDS = 0.005  # offsets are removed for so long before the loop runs
 ALL_COMMITS = (1 << 63) - 1
 REGISTRY_RETRY_SECONDS = 1.0  # while the registry cannot be read
 
 
 def no_waiter(error: int) -> None:
-    """The `done` of a deletion without a waiting request."""
+    """The `done` callback of a deletion that no request waits for."""
 
 
 class Deletion:
-    """The topics deleted by one request: first a held reply of the registry, then the progress of forgetting their offsets."""
+    """The topics deleted by one request: a held reply of the registry, later the progress of removing their offsets."""
 
-    __slots__ = ("_deletions", "defective", "done", "moments", "topics", "waiting")
+    __slots__ = ("_deletions", "defective", "deleted_ms", "done", "topics", "waiting")
 
-    def __init__(self, deletions: Deletions, topics: list[Topic], moments: dict[str, int], done: Callable[[int], None]) -> None:
+    def __init__(self, deletions: Deletions, topics: list[Topic], deleted_ms: dict[str, int], done: Callable[[int], None]) -> None:
         self._deletions = deletions
         self.topics = topics
-        self.moments = moments  # of deletion, by topic name
-        self.waiting: set[GroupJournal] = set()  # partitions that have not forgotten the offsets yet
-        self.defective: set[GroupJournal] = set()  # those that raised: retried at the next start
+        self.deleted_ms = deleted_ms  # by topic name
+        self.waiting: set[GroupJournal] = set()  # partitions whose offsets are not removed yet
+        self.defective: set[GroupJournal] = set()  # partitions that raised, which the next start retries
         self.done = done
 
     def release(self) -> None:
@@ -49,8 +49,8 @@ class Deletion:
         self._deletions.failed(self, error)
 
 
-class Forgotten:
-    """A held reply that records when one deletion's tombstones are durable in one offsets partition."""
+class RemovedOffsets:
+    """A held reply of an offsets partition that waits until one deletion's tombstones are durable there."""
 
     __slots__ = ("_deletions", "deletion", "journal")
 
@@ -60,14 +60,14 @@ class Forgotten:
         self.journal = journal
 
     def release(self) -> None:
-        self._deletions.forgotten(self.deletion, self.journal)
+        self._deletions.removed(self.deletion, self.journal)
 
     def fail(self, error: int) -> None:
-        self._deletions.not_yet(self)
+        self._deletions.wait_again(self)
 
 
 class Deletions:
-    """Deletes topics and forgets their offsets."""
+    """Deletes topics and their committed offsets."""
 
     def __init__(
         self,
@@ -90,41 +90,39 @@ class Deletions:
             journal.served = self._served
 
     def delete(self, names: Iterable[str], done: Callable[[int], None]) -> None:
-        """Delete topics; `done` gets 0 when that is durable and all serving groups have forgotten the offsets, else the error."""
+        """Delete topics; `done` gets 0 when that is durable and the offsets of all serving groups are removed, else the error."""
         now = self._registry.wall
         topics = [self._topics.delete(name, now) for name in names]
         for topic in topics:
             self._partitions.deleted(topic)
-        moments = {topic.name: now for topic in topics}
-        self._registry.reply(Deletion(self, topics, moments, done))
+        self._registry.reply(Deletion(self, topics, {topic.name: now for topic in topics}, done))
 
     def resume(self, deleted: Iterable[DeletedTopic]) -> None:
-        """After a start, forget the offsets of topics deleted before, in each partition once it is loaded."""
-        moments: dict[str, int] = {}
+        """After a start, remove the offsets of topics that were deleted before, in each partition when it is loaded."""
+        deleted_ms: dict[str, int] = {}
         topics = []
         for topic in deleted:
-            moments[topic.name] = max(topic.deleted_ms, moments.get(topic.name, 0))
+            deleted_ms[topic.name] = max(topic.deleted_ms, deleted_ms.get(topic.name, 0))
             topics.append(Topic(topic.name, topic.id, topic.partitions, 0))
         if topics:
-            self.begin(Deletion(self, topics, moments, no_waiter))
+            self.begin(Deletion(self, topics, deleted_ms, no_waiter))
 
     def failed(self, deletion: Deletion, error: int) -> None:
-        """The registry's append failed or is late: answer, and check later whether the topics are deleted."""
+        """Answer with the error of the registry's append, and check later whether the topics were deleted anyway."""
         self._loop.call_soon(Contained(self._check_deleted), deletion)
         deletion.done(error)
 
     def _check_deleted(self, deletion: Deletion) -> None:
-        """Go on with the topics that are deleted after all: a late append may have succeeded, or an earlier batch contained them."""
+        """Continue with the topics that were deleted: a late append may have succeeded, or an earlier batch had them."""
         if not self._registry.readable:
             self._loop.call_later(REGISTRY_RETRY_SECONDS, Contained(self._check_deleted), deletion)
             return
-        gone = [topic for topic in deletion.topics if topic.id in self._topics.deleted]
-        moments = {topic.name: deletion.moments[topic.name] for topic in gone}
-        if gone:
-            self._registry.reply(Deletion(self, gone, moments, no_waiter))
+        topics = [topic for topic in deletion.topics if topic.id in self._topics.deleted]
+        if topics:
+            self._registry.reply(Deletion(self, topics, deletion.deleted_ms, no_waiter))
 
     def begin(self, deletion: Deletion) -> None:
-        """Forget the offsets in all partitions, now that the deletion is durable."""
+        """Remove the offsets in all partitions, now that the deletion is durable."""
         deletion.waiting = set(self._shards.journals)
         self._open.append(deletion)
         self._queue.append((deletion, list(self._shards.journals)))
@@ -135,56 +133,57 @@ class Deletions:
         """One slice: each deletion visits all partitions once, then its reply leaves."""
         until = self._monotonic() + SLICE_SECONDS
         while self._queue:
-            deletion, left = self._queue[0]
-            while left:
-                journal = left.pop()
+            deletion, journals = self._queue[0]
+            while journals:
+                journal = journals.pop()
                 if not journal.refusal:
-                    self._forget(deletion, journal)
+                    self._remove_offsets(deletion, journal)
                 if self._monotonic() >= until:
-                    self._loop.call_soon(Contained(self._work, self._go_on))
+                    self._loop.call_soon(Contained(self._work, self._work_failed))
                     return
             self._queue.popleft()
             deletion.done(ErrorCode.NONE)
 
-    def _go_on(self) -> None:
-        """Continue after a slice that raised; the partition that raised is off the list."""
-        self._loop.call_soon(Contained(self._work, self._go_on))
+    def _work_failed(self) -> None:
+        """Continue after a slice that raised; its partition is off the list."""
+        self._loop.call_soon(Contained(self._work, self._work_failed))
 
     def _served(self, journal: GroupJournal) -> None:
-        """Forget offsets in a partition that was just loaded, before it answers requests."""
+        """Remove offsets in a partition that was just loaded, before it answers requests."""
         for deletion in list(self._open):
             if journal in deletion.waiting and journal not in deletion.defective:
-                self._forget(deletion, journal)
+                self._remove_offsets(deletion, journal)
 
-    def _forget(self, deletion: Deletion, journal: GroupJournal) -> None:
+    def _remove_offsets(self, deletion: Deletion, journal: GroupJournal) -> None:
         try:
             journal.call(journal.shard.forget_topics, self._up_to(deletion), journal.now, journal.wall)
         except Exception as error:
-            defect("offsets of deleted topics could not be forgotten", error, log=journal.name)
+            defect("offsets of deleted topics could not be removed", error, log=journal.name)
             deletion.defective.add(journal)
             return
-        journal.reply(Forgotten(self, deletion, journal))
+        journal.reply(RemovedOffsets(self, deletion, journal))
 
     def _up_to(self, deletion: Deletion) -> dict[str, int]:
-        """The commit time, by topic, up to which offsets are forgotten: no limit unless a topic of that name was created since.
+        """The commit time, by topic, up to which offsets are removed: no limit unless a topic of that name was created since.
 
         Offsets committed after the creation stay, even if the clock was set back between deletion and creation.
         """
         by_name = self._topics.by_name
         return {
-            name: min(moment, by_name[name].created_ms - 1) if name in by_name else ALL_COMMITS for name, moment in deletion.moments.items()
+            topic.name: min(deletion.deleted_ms[topic.name], by_name[topic.name].created_ms - 1) if topic.name in by_name else ALL_COMMITS
+            for topic in deletion.topics
         }
 
-    def not_yet(self, forgotten: Forgotten) -> None:
-        """Wait on after a late append; after a failed one the partition reloads, and forgets again then."""
+    def wait_again(self, held: RemovedOffsets) -> None:
+        """Wait on after a late append. After a failed one the partition is reloaded, which removes the offsets again."""
 
         def keep_waiting() -> None:
-            if not forgotten.journal.refusal:
-                forgotten.journal.reply(forgotten)
+            if not held.journal.refusal:
+                held.journal.reply(held)
 
         self._loop.call_soon(Contained(keep_waiting))
 
-    def forgotten(self, deletion: Deletion, journal: GroupJournal) -> None:
+    def removed(self, deletion: Deletion, journal: GroupJournal) -> None:
         deletion.waiting.discard(journal)
         if deletion.waiting or deletion not in self._open:
             return

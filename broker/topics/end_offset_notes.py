@@ -1,7 +1,7 @@
 """Periodically note the end offsets of partitions in __coordinator_notes, so that a group's past lag can be computed.
 
-A pass visits all partitions in slices, between which the loop runs, and notes offsets that changed since the last note. The
-rate of bytes is limited: notes of groups are worth more, and share the same logs.
+A pass visits all partitions in slices, between which the loop runs, and notes offsets that changed since the last note. The rate of
+bytes is limited, since the more important notes of groups share the same logs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RETENTION_DIVISOR = 4
 DAY_MS = 86_400_000
 BYTES_PER_SECOND_UNBOUNDED = 4_096
 BURST_BYTES = 64 * 1_024
-NOTE_BYTES = BATCH_OVERHEAD_BYTES + 80  # without the name and the partitions
+NOTE_BYTES = BATCH_OVERHEAD_BYTES + 80  # without the topic name and the partitions
 PARTITION_BYTES = 21
 
 WriteEnds = Callable[[GroupJournal, EndOffsets], bool]
@@ -74,23 +74,23 @@ class EndOffsetNotes:
         self._began = 0.0
         self._timer: asyncio.TimerHandle | None = None
         if interval_ms and room_bytes:
-            self._next()
+            self._schedule_next()
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _next(self) -> None:
-        self._timer = self._loop.call_later(self._seconds, Contained(self._go_on, self._drop_pass))
+    def _schedule_next(self) -> None:
+        self._timer = self._loop.call_later(self._seconds, Contained(self._continue, self._drop_pass))
 
     def _drop_pass(self) -> None:
         """Drop a pass that raised; the next one begins on schedule."""
         self._pass = None
-        self._next()
+        self._schedule_next()
 
-    def _go_on(self) -> None:
-        """Once per interval: refill the budget and continue the pass, or begin the next."""
+    def _continue(self) -> None:
+        """Once per interval: refill the budget, and continue the pass or begin the next."""
         self._bytes = min(self._bytes + self._bytes_per_interval, max(BURST_BYTES, self._bytes_per_interval))
         self._slice()
 
@@ -106,7 +106,7 @@ class EndOffsetNotes:
             if self._monotonic() >= until:
                 self._timer = self._loop.call_later(PAUSE_SECONDS, Contained(self._slice, self._drop_pass))
                 return
-        self._next()
+        self._schedule_next()
 
     def _scan(self) -> Iterator[None]:
         """One pass over all topics; it may be suspended at each yield."""

@@ -1,7 +1,7 @@
 """Encode the reply to a Fetch: small parts in memory, record batches straight from segment files.
 
-A short reply is encoded at once. A long one is sent one piece at a time: straight from the segment files (`sendfile`) where the socket
-takes it, otherwise read into memory and written.
+A short reply is encoded at once. A long one is sent in pieces: straight from the segment files (`sendfile`) if the socket accepts that,
+otherwise read into memory and written.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ NO_TRANSACTIONS: Final = -1  # null in place of the list
 SHORT_BYTES: Final = 65_536  # a reply with fewer bytes of records is sent at once
 JOINED_BYTES: Final = 16_384  # shorter pieces are joined by copying
 
-# Errors whose reply names the current leader.
-_LED_BY_ANOTHER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+# Errors whose reply has the current leader.
+_WITH_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 _THROTTLE: Final = Struct(">i").pack
 _HEAD: Final = Struct(">ihi").pack  # throttle time, error, session id
@@ -118,7 +118,7 @@ class FetchReply:
         return out
 
     def _topics(self) -> list[list[PartitionResult]]:
-        """Group consecutive results by topic; a topic appears again after another one."""
+        """Group consecutive results by topic; a topic may have several groups."""
         topics: list[list[PartitionResult]] = []
         last: str | bytes | None = None
         for result in self.results:
@@ -133,7 +133,7 @@ class FetchReply:
         small: list[bytes] = [_HEAD(0, 0, 0)]
         topics = self._topics()
         put_compact_count(small, len(topics))
-        named: set[int] = set()  # leaders
+        leader_ids: set[int] = set()
         for results in topics:
             topic = results[0].topic
             if isinstance(topic, bytes):
@@ -153,14 +153,14 @@ class FetchReply:
                 _put_records(out, small, result)
                 if result.diverging is not None:
                     small.append(b"\1" + _DIVERGING(0, 13, *result.diverging, 0))
-                elif error in _LED_BY_ANOTHER and version >= FETCH_LEADERS:
+                elif error in _WITH_LEADER and version >= FETCH_LEADERS:
                     leader, epoch = self._leader_of(result.partition)
-                    named.add(leader)
+                    leader_ids.add(leader)
                     small.append(b"\1" + _LEADER(1, 9, leader, epoch, 0))
                 else:
                     small.append(b"\0")
             small.append(b"\0")
-        small.append(_endpoints(self._endpoints(named, self._address)) if named and self._address is not None else b"\0")
+        small.append(_endpoints(self._endpoints(leader_ids, self._address)) if leader_ids and self._address is not None else b"\0")
         out.append(b"".join(small))
 
     def _leader_of(self, partition: Partition | None) -> tuple[int, int]:
@@ -171,10 +171,10 @@ class FetchReply:
             return self._node.id, partition.leader_epoch
         return self._leaders.leader(partition.id), self._leaders.leader_epoch(partition.id)
 
-    def _endpoints(self, named: set[int], address: Address) -> list[Endpoint]:
+    def _endpoints(self, leader_ids: set[int], address: Address) -> list[Endpoint]:
         if self._leaders is None:
             return [Endpoint(self._node.id, address.host, address.port, self._node.rack)]
-        return [endpoint for endpoint in self._leaders.endpoints(address.name) if endpoint.id in named]
+        return [endpoint for endpoint in self._leaders.endpoints(address.name) if endpoint.id in leader_ids]
 
     def _put_legacy(self, out: list[Part], version: int) -> None:
         small: list[bytes] = [_HEAD(0, 0, 0) if version >= FETCH_SESSIONS else _THROTTLE(0)]
@@ -245,18 +245,18 @@ class LongFetch:
     def piece(self, bytes_max: int) -> list[bytes]:
         pieces: list[bytes] = []
         small: list[bytes] = []
-        left = bytes_max
-        while left > 0 and self._at < len(self._parts):
+        bytes_left = bytes_max
+        while bytes_left > 0 and self._at < len(self._parts):
             part = self._parts[self._at]
             if isinstance(part, bytes):
                 data = part
                 self._at += 1
             else:
-                data = _read(part, left)
+                data = _read(part, bytes_left)
                 if not part.size:
                     part.let_go()
                     self._at += 1
-            left -= len(data)
+            bytes_left -= len(data)
             if len(data) < JOINED_BYTES:
                 small.append(data)
             else:
@@ -275,20 +275,20 @@ class LongFetch:
             try:
                 if isinstance(part, bytes):
                     size = len(part)
-                    taken = os.write(socket, part)
-                    if taken < size:
-                        self._parts[self._at] = part[taken:]
+                    accepted = os.write(socket, part)
+                    if accepted < size:
+                        self._parts[self._at] = part[accepted:]
                 else:
                     size = part.size
                     file = part.segment.descriptor
-                    taken = os.sendfile(socket, file, part.at, min(size, bytes_max - sent)) if file >= 0 else 0
-                    part.skip(taken)
-            except OSError:  # the socket is full, or what writing or reading in the usual way will find
+                    accepted = os.sendfile(socket, file, part.at, min(size, bytes_max - sent)) if file >= 0 else 0
+                    part.skip(accepted)
+            except OSError:  # the socket is full, or an error that ordinary writing or reading will report
                 break
-            if not taken:
+            if not accepted:
                 break
-            sent += taken
-            if taken == size:
+            sent += accepted
+            if accepted == size:
                 if not isinstance(part, bytes):
                     part.let_go()
                 self._at += 1

@@ -1,8 +1,8 @@
 """Remove the log folders of deleted topics.
 
-Once a deletion is durable, each folder is renamed at once, so that a topic of the same name can be created; checkpoint entries are
-removed; the registry forgets the topic; later the files are deleted. The next start completes what a crash interrupted. Folders of
-unknown topics, which a Kafka broker may have written, are left as they are.
+When a deletion is durable, each folder is renamed, so that a topic of the same name can be created; then checkpoint entries are removed,
+and the registry drops the topic; later the files are deleted. The next start completes deletions that a crash interrupted. Folders of
+unknown topics, which a Kafka broker may have written, are kept.
 """
 
 from __future__ import annotations
@@ -30,25 +30,24 @@ class TopicFolders:
         self._store = store
         self._loop = loop
 
-    def take_stock(self, delete_delay_ms: int) -> set[LogId]:
+    def existing_logs(self, delete_delay_ms: int) -> set[LogId]:
         """At the start, list the partitions that have a log; warn about unknown folders."""
-        found = set()
+        known = set()
         unknown = []
         for id in self._store.existing(delete_delay_ms):
             topic = self._topics.by_name.get(id.name)
             if topic is not None and id.partition < topic.partitions:
-                found.add(id)
+                known.add(id)
             else:
                 unknown.append(str(id))
         if unknown:
-            shown = ", ".join(unknown[:NAMES_SHOWN_MAX])
-            log.warning("folders of no topic that is known are left as they are", count=len(unknown), folders=shown)
-        return found
+            log.warning("folders of unknown topics are left as they are", count=len(unknown), folders=", ".join(unknown[:NAMES_SHOWN_MAX]))
+        return known
 
     def finish_deletion(self, deleted: DeletedTopic, delete_delay_ms: int) -> list[LogId]:
-        """Set the logs aside that a crashed broker left; returns the partitions whose folder name is free now.
+        """Set aside the logs that a crashed broker left; returns the partitions whose folder name is free now.
 
-        A name is not free if a newer topic of that name has a log, whose checkpoint entries must stay. Raises OSError.
+        A name is not free if a newer topic of that name has a log: its checkpoint entries must stay. Raises OSError.
         """
         free = []
         for index in range(deleted.partitions):
@@ -63,7 +62,7 @@ class TopicFolders:
         self._store.set_aside(id, topic_id, owned, id.name in self._topics.by_name, delete_delay_ms)
 
     def forget(self, topic_id: bytes, ids: Collection[LogId], done: Callable[[], None]) -> None:
-        """Remove the topic's checkpoint entries, then forget it in the registry and call `done`."""
+        """Remove the topic's checkpoint entries, then report that to the registry and call `done`."""
         self._store.forget_topics(ids, partial(self._checkpoints_removed, topic_id, ids, done))
 
     def _checkpoints_removed(self, topic_id: bytes, ids: Collection[LogId], done: Callable[[], None], failure: Exception | None) -> None:

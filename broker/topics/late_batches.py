@@ -1,8 +1,8 @@
-"""Batches that are not appended at once: too much work for the event loop, or queued behind such a batch of their partition.
+"""Batches that are not appended at once: too much work for the event loop, or queued after such a batch of their partition.
 
-Each partition keeps them in order. The first is checked, by a child process if necessary, and appended; until it is answered,
-nothing else is appended to the partition. In a log that does not assign offsets at once, every batch is late. Sequence numbers
-of idempotent producers are checked with the append, thus in the same order.
+Each partition keeps them in order. The first is checked, in a child process if necessary, and appended; until it is answered, nothing
+else is appended to the partition. In a log that does not assign offsets at once, every batch is late. Sequence numbers of idempotent
+producers are checked with the append, in the same order.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceResponse
 
 APPENDS_PER_TURN: Final = 64
-# Of all waiting batches: beyond it, producers get a retriable error, so that memory is bounded.
+# The bytes of all waiting batches. Beyond it, producers get a retriable error, so that memory is bounded.
 WAITING_BYTES_MAX: Final = 64 << 20
-WAITING_BATCH_BYTES: Final = 256  # the overhead of one
+WAITING_BATCH_BYTES: Final = 256  # the overhead of one batch
 
 
 class LateBatch:
@@ -76,10 +76,10 @@ class LateBatches:
     def waiting_bytes(self) -> int:
         return self._bytes
 
-    def add(self, partition: Partition, batch: LateBatch, too_much: bool) -> bool:
+    def add(self, partition: Partition, batch: LateBatch, too_much_work: bool) -> bool:
         """Queue the batch; False: too many bytes wait already. `done` of the batch is never called within `add`.
 
-        `too_much`: a check in the event loop has exceeded its work limits.
+        `too_much_work`: a check in the event loop has exceeded its work limits.
         """
         cost = batch.size + WAITING_BATCH_BYTES
         if self._stopped or (self._bytes and self._bytes + cost > WAITING_BYTES_MAX):
@@ -90,8 +90,8 @@ class LateBatches:
         else:
             partition.late = deque([batch])
             self._waiting[partition] = None
-            if too_much:
-                self._check_elsewhere(partition, batch)
+            if too_much_work:
+                self._check_in_child(partition, batch)
             else:
                 self._make_ready(partition)
         return True
@@ -106,11 +106,11 @@ class LateBatches:
         for _ in range(min(APPENDS_PER_TURN, len(ready))):
             partition = next(iter(ready))
             del ready[partition]
-            self._go_on(partition)
+            self._append_ready(partition)
         if ready:
             self._turn.schedule_end_turn(self)
 
-    def _go_on(self, partition: Partition) -> None:
+    def _append_ready(self, partition: Partition) -> None:
         assert partition.late
         batch = partition.late[0]
         if partition.error:
@@ -119,7 +119,7 @@ class LateBatches:
         try:
             self._append_first(partition, batch, None)
         except TooMuchWork:
-            self._check_elsewhere(partition, batch)
+            self._check_in_child(partition, batch)
 
     def _append_first(self, partition: Partition, batch: LateBatch, checked: Checked | None) -> None:
         """Append the first batch. Raises TooMuchWork for an unchecked one."""
@@ -130,14 +130,14 @@ class LateBatches:
         except Exception as error:
             self._settle(partition, batch, _defect(partition, error))
 
-    def _check_elsewhere(self, partition: Partition, batch: LateBatch) -> None:
+    def _check_in_child(self, partition: Partition, batch: LateBatch) -> None:
         done = partial(self._checked, partition, batch)
         job = Job(batch.connection, batch.data, partition.settings, self._clock.wall, str(partition), done, batch.wanted)
         self._checker.submit(job)
 
     def _checked(self, partition: Partition, batch: LateBatch, outcome: Outcome) -> None:
         if not _is_first(partition, batch):
-            return  # answered when the broker began to stop
+            return  # it was answered when the broker stopped
         if partition.error:  # its topic was deleted, or its log failed
             self._settle(partition, batch, failed(partition.index, partition.error))
         elif isinstance(outcome, Checked):
@@ -148,7 +148,7 @@ class LateBatches:
             self._settle(partition, batch, failed(partition.index, ErrorCode.REQUEST_TIMED_OUT, str(outcome)))
 
     def _settle(self, partition: Partition, batch: LateBatch, answer: PartitionProduceResponse) -> None:
-        """Answer the first batch of the partition, unless a stop or a defect has answered it before."""
+        """Answer the first batch of the partition, unless a stop or a defect answered it before."""
         if not _is_first(partition, batch):
             return
         assert partition.late

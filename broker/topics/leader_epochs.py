@@ -11,7 +11,7 @@ UNKNOWN: Final = -1
 
 
 def partition_error(partition: Partition | None, current: int) -> int:
-    """The error of a partition or of the client's current leader epoch, if it sent one."""
+    """The error of a partition, or of the client's current leader epoch if the request has it."""
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if partition.error or current == UNKNOWN:

@@ -1,4 +1,4 @@
-"""The port to the nodes of a cluster: their addresses, and the leader of each log. A broker that is alone has none."""
+"""The port to the nodes of a cluster: their addresses, and the leader of each log. A single broker has no such port."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Endpoint(NamedTuple):
 
 
 class Leaders(Protocol):
-    """All live nodes and what they own; cached, no I/O."""
+    """All live nodes and the logs they own; cached, without I/O."""
 
     @property
     def version(self) -> object:
-        """Replaced when a node came or went, or a log may have another owner or epoch."""
+        """Replaced when nodes joined or left, or a log may have another owner or epoch."""
         ...
 
     @property

@@ -1,8 +1,8 @@
 """Cache the encoded topics of Metadata replies until they change.
 
-An entry belongs to one Topic object, which the registry replaces on every change. `Partitions` reports changed leader epochs.
-All partitions of a topic have the same encoded size, so an epoch is overwritten in place. The epochs of internal topics, whose
-logs the shards own, are compared each time.
+An entry belongs to one Topic object, which the registry replaces on every change. `Partitions` reports changed leader epochs. All
+partitions of a topic have the same encoded size, so an epoch is overwritten in place. The epochs of internal topics, whose logs the
+shards own, are compared each time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Entry:
         self.topic = topic
         self.epochs = epochs
         self.changed: set[int] = set()  # partitions whose epoch may have changed
-        self.forms: dict[int, tuple[bytearray, int, int]] = {}  # by form: bytes, position of the partitions, size of each
+        self.forms: dict[int, tuple[bytearray, int, int]] = {}  # by form: bytes, position of the partitions, size of a partition
 
     def set_epoch(self, index: int, epoch: int) -> None:
         self.epochs[index] = epoch
@@ -66,14 +66,14 @@ class MetadataEntries:
 
     def __init__(
         self,
-        me: int,
+        node_id: int,
         leaders: Leaders | None,
         topics: Topics,
         partitions_of: Callable[[Topic], list[Partition]],
         leader_epoch: Callable[[Partition], int],
     ) -> None:
         self.encoded = 0  # count of complete encodings
-        self._me = me
+        self._node_id = node_id
         self._leaders = leaders  # None: this node leads all partitions
         self._leaders_version: object = None
         self._topics = topics
@@ -118,7 +118,7 @@ class MetadataEntries:
             listing.parts = [bytes(self._entry(topic, form) + operations) for topic in listed]
             listing.places = {topic.id: place for place, topic in enumerate(listed)}
             listing.version = topics.version
-            self._forget_deleted()
+            self._drop_deleted()
         elif listing.changed:
             for id in listing.changed:
                 place = listing.places.get(id)
@@ -131,7 +131,7 @@ class MetadataEntries:
         return len(listing.parts), listing.joined
 
     def _compare_leaders(self, leaders: Leaders) -> None:
-        """Forget all entries when logs may have other leaders."""
+        """Drop all entries when logs may have other leaders."""
         version = leaders.version
         if version is not self._leaders_version:
             self._leaders_version = version
@@ -149,33 +149,33 @@ class MetadataEntries:
     def _entry(self, topic: Topic, form: int) -> bytearray:
         entry = self._entries.get(topic.id)
         if entry is None or entry.topic is not topic:
-            entry = self._entries[topic.id] = Entry(topic, [self._leader_epoch(one) for one in self._partitions_of(topic)])
+            entry = self._entries[topic.id] = Entry(topic, [self._leader_epoch(partition) for partition in self._partitions_of(topic)])
         elif entry.changed:
             partitions = self._partitions_of(topic)
             for index in entry.changed:
                 entry.set_epoch(index, self._leader_epoch(partitions[index]))
             entry.changed.clear()
-        found = entry.forms.get(form)
-        if found is None:
-            found = entry.forms[form] = self._encode(entry, form)
-        return found[0]
+        encoded = entry.forms.get(form)
+        if encoded is None:
+            encoded = entry.forms[form] = self._encode(entry, form)
+        return encoded[0]
 
     def _encode(self, entry: Entry, form: int) -> tuple[bytearray, int, int]:
         self.encoded += 1
-        topic, me = entry.topic, self._me
-        whole = without_operations(MetadataResponseTopic(ErrorCode.NONE, topic.name, topic.id, topic.internal, []), form)
+        topic, node_id = entry.topic, self._node_id
+        no_partitions = without_operations(MetadataResponseTopic(ErrorCode.NONE, topic.name, topic.id, topic.internal, []), form)
         count: list[bytes] = []
         put_count = put_compact_count if form >= FLEXIBLE_FROM else put_legacy_count
         put_count(count, 0)
-        data = whole[: len(whole) - len(count[0])]
+        data = no_partitions[: len(no_partitions) - len(count[0])]
         count.clear()
         put_count(count, topic.partitions)
         data += count[0]
         partition = self._partitions.get(form)
         if partition is None:
-            one: list[bytes] = []
-            MetadataResponsePartition.write_array(one, [MetadataResponsePartition(ErrorCode.NONE, 0, me, -1, [me], [me], [])], form)
-            partition = self._partitions[form] = b"".join(one[1:])  # without the count
+            array: list[bytes] = []
+            MetadataResponsePartition.write_array(array, [MetadataResponsePartition(ErrorCode.NONE, 0, node_id, -1, [node_id], [node_id], [])], form)
+            partition = self._partitions[form] = b"".join(array[1:])  # without the count
         begin, size = len(data), len(partition)
         if self._leaders is not None:
             return data + self._led_partitions(self._leaders, entry, form), begin, size
@@ -189,19 +189,19 @@ class MetadataEntries:
         return data, begin, size
 
     def _led_partitions(self, leaders: Leaders, entry: Entry, form: int) -> bytes:
-        """The partitions of a topic, each with its own leader; of the same size as those that this node leads."""
+        """The partitions of a topic, each with its own leader. Their size does not depend on the leader."""
         partitions = []
         for index, epoch in enumerate(entry.epochs):
             log = LogId(entry.topic.name, index)
             leader = leaders.leader(log)
             error = ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_NODE else ErrorCode.NONE
-            replica = leader if leader != NO_NODE else self._me
+            replica = leader if leader != NO_NODE else self._node_id
             partitions.append(MetadataResponsePartition(error, index, leader, epoch, [replica], [replica], []))
         out: list[bytes] = []
         MetadataResponsePartition.write_array(out, partitions, form)
         return b"".join(out[1:])  # without the count
 
-    def _forget_deleted(self) -> None:
+    def _drop_deleted(self) -> None:
         if len(self._entries) > len(self._topics.by_id):
             self._entries = {id: entry for id, entry in self._entries.items() if id in self._topics.by_id}
 
@@ -228,7 +228,7 @@ def encode_topic(topic: MetadataResponseTopic, version: int) -> bytes:
 
 
 def without_operations(topic: MetadataResponseTopic, form: int) -> bytearray:
-    """The encoded topic up to its authorized operations; up to there versions 7 and 8 are the same form."""
+    """The encoded topic up to its authorized operations; versions 7 and 8 differ only after them."""
     data = bytearray(encode_topic(topic, form))
     del data[len(data) - len(operations_bytes(0, form)) :]
     return data

@@ -18,15 +18,15 @@ GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class Waiter(Protocol):
-    """Is notified when a partition grows or changes its state."""
+    """Gets notified when a partition grows or changes its state."""
 
     def grown(self, partition: Partition) -> None:
-        """Called during an append, so it must be cheap and defer its work to the end of the turn."""
+        """Called during an append: must be cheap, and defer its work to the end of the turn."""
         ...
 
 
 class FailureHandler(Protocol):
-    """Is called when an append fails; `Partitions` implements it."""
+    """Handles failed appends; implemented by `Partitions`."""
 
     def append_failed(self, partition: Partition, failure: AppendFailed) -> None: ...
 
@@ -45,8 +45,8 @@ class Partition:
         self.settings = settings
         self.producers = Producers()
         self.error: int = OPENING
-        self.trouble = ""  # why it refuses requests, for people; "" while opening
-        self.opened = False  # there is a log, usable or not
+        self.trouble = ""  # why it refuses requests, for people; "" while it is opened
+        self.opened = False  # whether it has a log, usable or not
         self.waiters: dict[Waiter, None] = {}
         self.late: deque[Any] | None = None  # queue of late batches (late_batches.py)
         self._failure_handler = failure_handler
@@ -116,7 +116,7 @@ class Partition:
         self.owned.append(batch, appended)
 
     def read(self, offset: int, bytes_max: int) -> bytes:
-        """Read whole batches of one segment from the one with `offset` on: as many as fit, at least one; b"" at the end.
+        """Read whole batches of one segment, beginning with the batch of `offset`: as many as fit, at least one; b"" at the end.
 
         Raises OSError and DamagedLog.
         """

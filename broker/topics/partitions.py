@@ -1,8 +1,7 @@
 """All partitions of topics: finding, opening, suspending and deleting them.
 
-A new log needs no disk access before its first append. Existing logs are opened by worker threads in the background, those
-that clients ask for first; until then requests get a retriable error. A log that cannot be read or written refuses requests to its
-own partition only.
+A new log needs no disk access before its first append. Worker threads open existing logs in the background, requested ones first; until
+then requests get a retriable error. A log that cannot be read or written affects only its own partition.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ from storage import AppendFailed, HeldBy, LogId, TopicInfo, TopicLog, TopicStore
 __all__ = ["FAILED", "GONE", "OPENING", "InternalPartition", "Partition", "Partitions", "Waiter"]
 
 
-OPENED_AT_ONCE = 3  # two threads, and one more log queued for them
-OPENED_IN_A_PASS = 64  # new logs, opened without a thread, before the loop runs
+OPENED_AT_ONCE = 3  # two for the threads, and one more queued
+OPENED_IN_A_PASS = 64  # new logs, which need no thread, opened before the loop runs
 RETRY_SECONDS_MIN = 0.25
-BUSY_SECONDS = 0.05  # before another attempt to rename a folder that was in use
+BUSY_SECONDS = 0.05  # before another attempt to rename a folder that is in use
 RETRY_SECONDS_MAX = 15.0
 # Opening a log takes the GIL some twenty times. With Python's usual switch interval of 5 ms, busy clients would starve
 # the opening threads.
 OPENING_SWITCH_SECONDS = 0.0002
 SWITCH_SECONDS = sys.getswitchinterval()
-COMPLAIN_SECONDS = 15.0
+LOG_FAILURE_SECONDS = 15.0  # write failures of a partition are logged at most this often
 UNREADABLE_RETRY_SECONDS = 15.0  # before another attempt to read a log, or to rename a folder
 UNDECIDED_RETRY_SECONDS = 1.0
-SLICE_SECONDS = 0.003  # of renaming folders, before the loop runs
+SLICE_SECONDS = 0.003  # folders are renamed for so long before the loop runs
 
 
 class _Served:
-    """The partitions of one topic; possibly more than it has, after a growth that the registry could not store."""
+    """The partitions of one topic; possibly more than it has, if the registry could not store added partitions."""
 
     __slots__ = ("partitions", "topic")
 
@@ -76,14 +75,14 @@ class Partitions:
         self._open_notes = open_notes  # opens the notes log of a partition for a consumer
         self._folders = TopicFolders(topics, registry, store, loop)
         self._served: dict[bytes, _Served] = {}
-        self._requested: dict[Partition, None] = {}  # to be opened first: clients have asked for them
+        self._requested: dict[Partition, None] = {}  # requested by clients, to be opened first
         self._queue: dict[Partition, None] = {}  # to be opened
         self._blocked: dict[LogId, Partition] = {}  # to be opened when the folder of a deleted topic is gone
         self._leaving: dict[LogId, int] = {}  # number of deleted topics that still use the folder name
         self._opening: set[Partition] = set()
         self._recovering: set[Partition] = set()
         self._retry_seconds: dict[Partition, float] = {}  # of suspended partitions: the pause before the next attempt to write
-        self._complained: dict[Partition, float] = {}  # until when write failures are not logged again
+        self._next_failure_log: dict[Partition, float] = {}  # when the next write failure is logged
         self._stopped = False
         self._short_switches = False  # the switch interval is shortened for threads that open logs
         self._in_pass = False
@@ -126,7 +125,7 @@ class Partitions:
                 yield from self.of(topic)
 
     def _take_up(self, topic: Topic) -> _Served:
-        """Update the partitions to the registry's present state of the topic."""
+        """Create or update the partitions from the topic in the registry."""
         served = self._served.get(topic.id)
         if served is None:
             served = self._served[topic.id] = _Served(topic)
@@ -142,7 +141,7 @@ class Partitions:
             served.partitions.append(kind(topic, index, settings, self))
         return served
 
-    # Changes of topics; called when the fact is emitted.
+    # Changes of topics, called when their fact is emitted.
 
     def created(self, topic: Topic) -> None:
         self._take_up(topic)
@@ -170,20 +169,20 @@ class Partitions:
         if self._stopped:
             return
         if served.topic.id in self._topics.by_id:
-            self._bring_back(served)
+            self._restore(served)
         elif self._registry.readable:
             self._set_aside(served, list(served.partitions))
         else:
-            self._loop.call_later(UNDECIDED_RETRY_SECONDS, Contained(self.ask_again), served)
+            self._loop.call_later(UNDECIDED_RETRY_SECONDS, Contained(self.check_deletion), served)
 
-    def ask_again(self, served: _Served) -> None:
-        """Ask the registry again: the append failed, and whether the topic is deleted is known after a replay."""
+    def check_deletion(self, served: _Served) -> None:
+        """Wait for the registry again: after a failed append, its replay decides whether the topic is deleted."""
         if not self._stopped:
             self._loop.call_soon(Contained(self._registry.reply), _Deletion(self, served))
 
-    def _bring_back(self, served: _Served) -> None:
+    def _restore(self, served: _Served) -> None:
         """Restore the partitions: the registry could not store the deletion."""
-        self._left([partition.id for partition in served.partitions])
+        self._release_names([partition.id for partition in served.partitions])
         for partition in served.partitions:
             if not partition.opened:
                 partition.error = OPENING
@@ -196,10 +195,10 @@ class Partitions:
         self._unblock()
 
     def _set_aside(self, served: _Served, remaining: list[Partition]) -> None:
-        """Rename the folders, some per slice, then free their names. The next start continues after a stop."""
+        """Rename the folders, some per slice, then free their names. After a stop, the next start continues."""
         if self._stopped:
             return
-        retried = []
+        retries = []
         pause = BUSY_SECONDS
         until = self._monotonic() + SLICE_SECONDS
         done = 0
@@ -207,25 +206,25 @@ class Partitions:
             partition = remaining[done]
             done += 1
             if partition in self._opening or partition in self._recovering:  # a worker thread uses it
-                retried.append(partition)
+                retries.append(partition)
                 continue
             if partition.opened and partition.owned.busy:  # a flush or a compaction uses it
                 partition.owned.interrupt()
-                retried.append(partition)
+                retries.append(partition)
                 continue
             owned = partition.owned if partition.opened else None
             try:
                 if not self._set_aside_one(partition, served.topic, owned):
-                    retried.append(partition)
+                    retries.append(partition)
             except OSError as error:
                 log.warning("folder of a deleted topic stays", log=str(partition), reason=str(error))
-                retried.append(partition)
+                retries.append(partition)
                 pause = RETRY_SECONDS_MIN
-        remaining = remaining[done:] + retried
+        remaining = remaining[done:] + retries
         if not remaining:
             ids = [partition.id for partition in served.partitions]
             self._folders.forget(served.topic.id, ids, partial(self._folders_forgotten, served))
-        elif len(retried) == len(remaining):
+        elif len(retries) == len(remaining):
             self._loop.call_later(pause, self._continue_deletion(served, remaining), served, remaining)
         else:
             self._loop.call_soon(self._continue_deletion(served, remaining), served, remaining)
@@ -236,7 +235,7 @@ class Partitions:
         return True
 
     def _continue_deletion(self, served: _Served, remaining: list[Partition]) -> Contained:
-        """The next slice; if it raises, all of its folders are tried again later."""
+        """The next slice; if it raises, its folders are retried later."""
         return Contained(self._set_aside, partial(self._set_aside_later, served, remaining))
 
     def _set_aside_later(self, served: _Served, remaining: list[Partition]) -> None:
@@ -248,10 +247,10 @@ class Partitions:
 
     def _free(self, ids: Iterable[LogId]) -> None:
         """Allow new logs under the names of a deleted topic."""
-        self._left(ids)
+        self._release_names(ids)
         self._unblock()
 
-    def _left(self, ids: Iterable[LogId]) -> None:
+    def _release_names(self, ids: Iterable[LogId]) -> None:
         for id in ids:
             self._leaving[id] -= 1
             if not self._leaving[id]:
@@ -267,23 +266,23 @@ class Partitions:
     # Opening.
 
     def open_all(self) -> None:
-        """Open all existing logs in the background, those with the name of a deleted topic after its folders are gone."""
+        """Open all existing logs in the background. Logs with the name of a deleted topic wait until its folders are renamed."""
         delay_ms = log_settings({}, self._defaults).file_delete_delay_ms
         for deleted in list(self._topics.deleted.values()):
             ids = [LogId(deleted.name, index) for index in range(deleted.partitions)]
             for id in ids:
                 self._leaving[id] = self._leaving.get(id, 0) + 1
             self._finish_deletion(deleted, ids, delay_ms)
-        found = self._take_stock(delay_ms)
+        existing = self._existing_logs(delay_ms)
         for partition in self:
-            if partition.id in found:
+            if partition.id in existing:
                 self._queue[partition] = None
                 self.epoch_changed(partition)
         self._open_next()
 
-    def _take_stock(self, delay_ms: int) -> set[LogId]:
+    def _existing_logs(self, delay_ms: int) -> set[LogId]:
         """The logs to open at the start."""
-        return self._folders.take_stock(delay_ms)
+        return self._folders.existing_logs(delay_ms)
 
     def _finish_deletion(self, deleted: DeletedTopic, ids: list[LogId], delay_ms: int) -> None:
         """Complete a deletion that was interrupted by a crash."""
@@ -298,7 +297,7 @@ class Partitions:
             self._folders.forget(deleted.id, free, partial(self._free, ids))
 
     def _request(self, partition: Partition) -> None:
-        """Open a partition that a client asked for, before all others."""
+        """Open a requested partition before all others."""
         if isinstance(partition, InternalPartition):
             self._follow_log(partition)
         elif partition.error == OPENING and partition not in self._opening and partition not in self._requested and not self._stopped:
@@ -317,7 +316,7 @@ class Partitions:
             partition.follow(served)
 
     def _open_next(self) -> None:
-        if self._in_pass:  # called while opening a new log, which is open at once
+        if self._in_pass:  # a new log opens at once, and calls this again
             return
         self._in_pass = True
         try:
@@ -352,7 +351,7 @@ class Partitions:
             partition.topic.id,
             partition.settings.segment_bytes,
             partition.producers,
-            partial(self._log_stray, partition),
+            partial(self._log_renamed, partition),
         )
         opened = Contained(partial(self._opened, partition), partial(self._opening_failed, partition))
         if not run(self._store.open_topic_log, partition.id, topic, opened):
@@ -365,14 +364,14 @@ class Partitions:
             self._refuse(partition, Unreadable("a defect in this version", False))
         self._loop.call_soon(Contained(self._open_next))
 
-    def _log_stray(self, partition: Partition, moved: str) -> None:
-        log.warning("a folder of another topic stood in the way and is kept under another name", log=str(partition), folder=moved)
+    def _log_renamed(self, partition: Partition, moved: str) -> None:
+        log.warning("a folder of another topic with this name was renamed", log=str(partition), folder=moved)
 
     def _opened(self, partition: Partition, result: TopicLog | HeldBy | Unreadable) -> None:
         self._opening.discard(partition)
         if isinstance(result, HeldBy):
             result = Unreadable(f"it is held by {result.who}", False)
-        if partition.error == GONE:  # deleted meanwhile: its folder must be renamed
+        if partition.error == GONE:  # the topic was deleted meanwhile: the folder must be renamed
             if not isinstance(result, Unreadable):
                 partition.owned, partition.log, partition.opened = result, result.records, True
         elif isinstance(result, Unreadable):
@@ -400,12 +399,12 @@ class Partitions:
     # Suspension.
 
     def append_failed(self, partition: Partition, failure: AppendFailed) -> None:
-        """Log the failure, and suspend the partition unless its log is still usable: then the next append may succeed."""
+        """Log the failure, and suspend the partition unless its log is still usable."""
         if partition.error == GONE:
             return
         now = self._loop.time()
-        if self._complained.get(partition, 0.0) <= now:
-            self._complained[partition] = now + COMPLAIN_SECONDS
+        if self._next_failure_log.get(partition, 0.0) <= now:
+            self._next_failure_log[partition] = now + LOG_FAILURE_SECONDS
             log.error("partition cannot be written", log=str(partition), reason=str(failure))
         if not partition.owned.usable() and not partition.error:
             partition.refuse(FAILED, str(failure))
@@ -437,13 +436,13 @@ class Partitions:
             self._try_later(partition)
             return
         self._retry_seconds.pop(partition, None)
-        self._complained.pop(partition, None)
+        self._next_failure_log.pop(partition, None)
         partition.use(partition.owned)
         log.info("partition serves again", log=str(partition))
         partition.wake()
 
     def stop(self) -> None:
-        """Open and retry nothing more."""
+        """Open and retry no more logs."""
         self._stopped = True
 
 
@@ -460,7 +459,7 @@ class _Deletion:
         self._partitions.deletion_decided(self._served)
 
     def fail(self, error: int) -> None:
-        self._partitions.ask_again(self._served)
+        self._partitions.check_deletion(self._served)
 
 
 def set_limits(log: TopicLog, settings: LogSettings) -> None:

@@ -25,10 +25,10 @@ from protocol.records import read_record, read_registry_key, with_version
 
 NO_ID = bytes(16)
 
-# As in Kafka; ids of a block that are unused when the broker stops are lost.
+# As in Kafka. Unused ids of a block are lost when the broker stops.
 PRODUCER_IDS_PER_BLOCK = 1000
 
-# What may remain of a deleted topic.
+# Parts of a deleted topic that are removed separately.
 _FOLDERS, _OFFSETS = 1, 2
 
 NAME_CHARACTERS_MAX = 249
@@ -50,7 +50,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class DeletedTopic:
-    """A deleted topic with remaining folders, or offsets in groups."""
+    """A deleted topic whose folders or committed offsets are not removed yet."""
 
     name: str
     id: bytes
@@ -63,7 +63,7 @@ def name_problem(name: str) -> str | None:
     if not name:
         return "the empty string is not allowed"
     if name in RESERVED_NAMES:
-        return f"'{name}' is kept for the broker itself"
+        return f"'{name}' is reserved for the broker"
     if name in (".", ".."):
         return f"'{name}' is not allowed"
     if len(name) > NAME_CHARACTERS_MAX:
@@ -81,7 +81,7 @@ class Topics:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self.deleted: dict[bytes, DeletedTopic] = {}
-        self._remains: dict[bytes, int] = {}  # of deleted topics that are partly removed
+        self._remaining_parts: dict[bytes, int] = {}  # of deleted topics of which one part is removed
         self.next_producer_id = 0
         self.partitions = 0
         # Kafka's metric names do not distinguish '.' and '_', so it refuses a name that differs only in these.
@@ -92,8 +92,8 @@ class Topics:
         self.partitions_changed: Callable[[str], None] = lambda name: None
 
     def listed(self) -> Iterator[Topic]:
-        """The topics in a listing of all. Notes are left out, so that tools that copy or count topics, or subscribe to a pattern,
-        find what they would find in any Kafka cluster."""
+        """The topics in a listing of all topics. The notes topic is left out, so that tools that copy or count topics, or subscribe to a
+        pattern, get the same list as from Kafka."""
         return (topic for topic in self.by_name.values() if topic.name != NOTES_LOG)
 
     def clear(self) -> None:
@@ -108,8 +108,8 @@ class Topics:
 
     def colliding(self, name: str) -> str | None:
         """The existing topic whose name differs from `name` only in '.' and '_', or None."""
-        other = self._folded.get(name.replace(".", "_"))
-        return other if other is not None and other != name else None
+        existing = self._folded.get(name.replace(".", "_"))
+        return existing if existing is not None and existing != name else None
 
     def create(self, name: str, partitions: int, settings: dict[str, str], now: int) -> Topic:
         """Create a topic; its name must be valid and free."""
@@ -120,7 +120,7 @@ class Topics:
         return topic
 
     def delete(self, name: str, now: int) -> Topic:
-        """Delete a topic. The deletion is kept until nothing remains of the topic (`folders_gone`, `offsets_gone`)."""
+        """Delete a topic. The deletion is kept until folders and offsets are removed (`folders_gone`, `offsets_gone`)."""
         topic = self.by_name[name]
         self._drop(name)
         deleted = self.deleted[topic.id] = DeletedTopic(name, topic.id, topic.partitions, now)
@@ -130,18 +130,18 @@ class Topics:
 
     def folders_gone(self, id: bytes) -> None:
         """Called when the folders of this deleted topic are removed or renamed."""
-        self._gone(id, _FOLDERS)
+        self._part_removed(id, _FOLDERS)
 
     def offsets_gone(self, id: bytes) -> None:
         """Called when no group has offsets of this deleted topic any more."""
-        self._gone(id, _OFFSETS)
+        self._part_removed(id, _OFFSETS)
 
-    def _gone(self, id: bytes, what: int) -> None:
+    def _part_removed(self, id: bytes, part: int) -> None:
         if id not in self.deleted:
             return
-        left = self._remains.pop(id, _FOLDERS | _OFFSETS) & ~what
-        if left:
-            self._remains[id] = left
+        remaining = self._remaining_parts.pop(id, _FOLDERS | _OFFSETS) & ~part
+        if remaining:
+            self._remaining_parts[id] = remaining
         else:
             del self.deleted[id]
             self.hold.emit([(with_version(DeletedTopicKey(id), 2), None)])
@@ -164,8 +164,8 @@ class Topics:
         return topic
 
     def reserve_producer_ids(self) -> range:
-        """Allocate a block of unused ids. They may be used once the fact is durable (a reply held now is released), and never if
-        the append fails.
+        """Allocate a block of unused ids. They may be used when the fact is durable (a reply held now is released), and never if the
+        append fails.
         """
         first = self.next_producer_id
         self.next_producer_id = first + PRODUCER_IDS_PER_BLOCK
@@ -203,7 +203,7 @@ class Topics:
         self._folded[topic.name.replace(".", "_")] = topic.name
         self.partitions += topic.partitions
         if topic.name == CONSUMER_OFFSETS:
-            notes = _notes_beside(topic)
+            notes = _notes_topic(topic)
             self.by_name[NOTES_LOG] = self.by_id[notes.id] = notes
 
     def _drop(self, name: str) -> None:
@@ -215,9 +215,9 @@ class Topics:
             self.partitions -= topic.partitions
 
 
-def _notes_beside(offsets: Topic) -> Topic:
-    """The notes topic. It is derived from the offsets topic, since a group's notes and offsets have the same partition number; no
-    fact stores it, so that older versions do not take it for a user's topic."""
+def _notes_topic(offsets: Topic) -> Topic:
+    """The notes topic. It is derived from the offsets topic, since a group's notes and offsets have the same partition number. No fact
+    stores it, so that older versions do not mistake it for a user's topic."""
     id = hashlib.sha256(b"notes beside " + offsets.id).digest()[:16]
     return Topic(NOTES_LOG, id, offsets.partitions, offsets.created_ms)
 

@@ -18,10 +18,10 @@ from storage import AppendFailed, Limits, LogId, TopicLog, TopicStore
 
 SLICE_SECONDS = 0.002
 PAUSE_SECONDS = 0.005
-FIRST_SECONDS_MAX = 30.0  # Kafka's log.initial.task.delay.ms: the first round does not wait for a long interval
+FIRST_SECONDS_MAX = 30.0  # Kafka's log.initial.task.delay.ms, before the first round of a long interval
 
 Job = Callable[[Partition], None]
-Noted = dict[LogId, TopicLog]
+Logs = dict[LogId, TopicLog]
 
 
 class Rounds:
@@ -42,28 +42,28 @@ class Rounds:
         self._seconds = interval_ms / 1000
         self._job = job
         self._after = after
-        self._left: Iterator[Partition] = iter(())
-        self._timer = loop.call_later(min(self._seconds, FIRST_SECONDS_MAX), Contained(self._begin, self._next))
+        self._partitions_left: Iterator[Partition] = iter(())
+        self._timer = loop.call_later(min(self._seconds, FIRST_SECONDS_MAX), Contained(self._begin, self._schedule_next))
 
     def _begin(self) -> None:
-        self._left = iter(self._partitions)
+        self._partitions_left = iter(self._partitions)
         self._slice()
 
     def _slice(self) -> None:
         until = self._monotonic() + SLICE_SECONDS
-        for partition in self._left:
+        for partition in self._partitions_left:
             if not partition.error:
                 run(self._job, partition)  # an exception skips only this partition
             if self._monotonic() >= until:
-                self._timer = self._loop.call_later(PAUSE_SECONDS, Contained(self._slice, self._next))
+                self._timer = self._loop.call_later(PAUSE_SECONDS, Contained(self._slice, self._schedule_next))
                 return
         if self._after is not None:
             run(self._after)
-        self._next()
+        self._schedule_next()
 
-    def _next(self) -> None:
-        """Schedule the next round, after a complete one or one that raised."""
-        self._timer = self._loop.call_later(max(self._seconds, PAUSE_SECONDS), Contained(self._begin, self._next))
+    def _schedule_next(self) -> None:
+        """Schedule the next round, after a complete round or an exception."""
+        self._timer = self._loop.call_later(max(self._seconds, PAUSE_SECONDS), Contained(self._begin, self._schedule_next))
 
     def stop(self) -> None:
         self._timer.cancel()
@@ -86,11 +86,11 @@ class Retention:
         self._loop = loop
         self._now = now
         self._producer_expiration_ms = config.producer_id_expiration_ms
-        self._points: Noted = {}
-        self._starts: Noted = {}
+        self._points: Logs = {}
+        self._starts: Logs = {}
         points_ms, starts_ms = config.log_flush_offset_checkpoint_interval_ms, config.log_flush_start_offset_checkpoint_interval_ms
         self._rounds = [
-            Rounds(loop, partitions, config.log_retention_check_interval_ms, self._keep, monotonic),
+            Rounds(loop, partitions, config.log_retention_check_interval_ms, self._retain, monotonic),
             Rounds(loop, partitions, config.producer_id_expiration_check_interval_ms, self._expire, monotonic),
             Rounds(loop, partitions, points_ms, self._note_point, monotonic, self._write_points),
             Rounds(loop, partitions, starts_ms, self._note_start, monotonic, self._write_starts),
@@ -104,7 +104,7 @@ class Retention:
     def _monotonic_ms(self) -> int:
         return round(self._loop.time() * 1000)
 
-    def _keep(self, partition: Partition) -> None:
+    def _retain(self, partition: Partition) -> None:
         settings = partition.settings
         ages = (settings.retention_ms, settings.retention_bytes) if settings.delete else (-1, -1)
         try:
@@ -112,7 +112,7 @@ class Retention:
         except AppendFailed as failure:
             partition.failed(failure)
             return
-        except OSError as error:  # from reading a file's age
+        except OSError as error:  # a file's age cannot be read
             log.warning("old segments stay", log=str(partition), reason=error.strerror or str(error))
             return
         if dropped:
@@ -121,7 +121,7 @@ class Retention:
     def _expire(self, partition: Partition) -> None:
         partition.producers.expire(self._monotonic_ms, self._producer_expiration_ms)
 
-    # Checkpoints. A round collects logs; their offsets, which move meanwhile, are read together at its end.
+    # Checkpoints. A round collects logs; their offsets, which may move meanwhile, are read together at its end.
 
     def _note_point(self, partition: Partition) -> None:
         self._points[partition.id] = partition.owned
@@ -138,9 +138,9 @@ class Retention:
         starts, self._starts = self._starts, {}
         self._store.save_start_offsets({id: owned.records.start_offset for id, owned in self._still_open(starts)}, _log_failure)
 
-    def _still_open(self, noted: Noted) -> Iterator[tuple[LogId, TopicLog]]:
+    def _still_open(self, logs: Logs) -> Iterator[tuple[LogId, TopicLog]]:
         """The collected logs, without those whose topic was deleted meanwhile."""
-        return ((id, owned) for id, owned in noted.items() if self._store.served_log(id) is owned)
+        return ((id, owned) for id, owned in logs.items() if self._store.served_log(id) is owned)
 
 
 def _log_failure(failure: Exception | None) -> None:

@@ -1,6 +1,6 @@
-"""The sources of a setting's value for DescribeConfigs: the topic's own, the broker's configuration, the default.
+"""The sources of a setting's value for DescribeConfigs: the topic, the broker's configuration, the default.
 
-The first source is effective; each next one would be without those before it.
+The first source is effective; the next one would be effective without it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Source(NamedTuple):
 
 
 class SettingSources:
-    """Values and sources of all topic and broker settings. Broker settings never change while it runs."""
+    """Values and sources of all topic and broker settings. Broker settings do not change while the broker runs."""
 
     def __init__(self, config: Config, node_id: int, data_directory: str) -> None:
         self.given = config.given
@@ -69,7 +69,7 @@ class SettingSources:
             self._defaults[name] = (effective, fallbacks[0].source if fallbacks else DEFAULT)
 
     def _fallbacks_of(self, broker_name: str | None) -> tuple[Source, ...]:
-        """The values given in any unit, the finest first, then the default of the finest."""
+        """The values configured in any unit, the finest unit first, then the default of the finest unit."""
         if broker_name is None:
             return ()
         names = _UNITS.get(broker_name, (broker_name,))
@@ -110,7 +110,7 @@ class SettingSources:
 
 def _default(name: str) -> str | None:
     setting = SUPPORTED.get(name)
-    # Of a setting in several units only the coarsest has a default.
+    # Only the coarsest unit of a setting has a default.
     if setting is not None and not any(name in names[:-1] for names in _UNITS.values()):
         return format_setting(setting.default)
     default = KNOWN[name][1] if name in KNOWN else None

@@ -1,6 +1,6 @@
 """Topic settings with Kafka's names, defaults and limits.
 
-Settings without effect here are stored and shown too, since tools that create topics set many.
+Settings without effect are stored and shown too, since tools that create topics set many of them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TopicSetting:
         number = _number(self.kind, value)
         if number is None:
             return self._invalid(given, f"Not a number of type {self.kind.upper()}")
-        limit = self._limit_missed(number)
+        limit = self._missed_limit(number)
         return self._invalid(number, f"Value must be {limit}") if limit else None
 
     def normal(self, value: str) -> str:
@@ -67,7 +67,7 @@ class TopicSetting:
     def _invalid(self, value: object, why: str) -> str:
         return f"Invalid value {value} for configuration {self.name}: {why}"
 
-    def _limit_missed(self, number: float) -> str | None:
+    def _missed_limit(self, number: float) -> str | None:
         if number == self.also:
             return None
         low = self.least is not None and number < self.least
@@ -164,7 +164,7 @@ BROKER_FIELDS: dict[str, str] = {
     "segment.jitter.ms": "log_roll_jitter_ms",
     "segment.ms": "log_roll_ms",
 }
-PRODUCER = "producer"  # compression.type: batches are kept as their producers packed them
+PRODUCER = "producer"  # compression.type: batches keep the compression of their producers
 LOG_APPEND_TIME = "LogAppendTime"
 
 

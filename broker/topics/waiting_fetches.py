@@ -1,7 +1,7 @@
 """Parked fetches, woken only by appends to their partitions or by their deadline.
 
-An append marks the fetches that wait for its partition; at the end of the turn each of them checks the partitions that grew.
-All deadlines are in one heap; the entry of a fetch answered early stays there until it is due or the heap is compacted.
+An append marks the fetches that wait for its partition; at the end of the turn each of them checks the partitions that grew. All
+deadlines are in one heap; the entry of a fetch that was answered early stays there until it is due or the heap is compacted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Fetch(Protocol):
         ...
 
     def complete(self) -> None:
-        """Answer with the records there are."""
+        """Answer with the available records."""
         ...
 
 
@@ -39,7 +39,7 @@ class Scheduler(Protocol):
 
 
 class Waiting:
-    """One parked fetch; it is notified by its partitions, and by its connection when that ends."""
+    """One parked fetch. Its partitions notify it when they grow, and its connection when it ends."""
 
     __slots__ = ("_connection", "_fetches", "fetch", "grown_partitions", "over", "partitions")
 
@@ -60,7 +60,7 @@ class Waiting:
         self.grown_partitions[partition] = None
 
     def end(self, in_heap: bool = True) -> None:
-        """Stop waiting: the fetch is answered, or its connection ended."""
+        """Stop waiting: the fetch is answered, or its connection has ended."""
         if self.over:
             return
         self.over = True
@@ -79,7 +79,7 @@ class Waiting:
 
 
 class Fetches:
-    """All parked fetches; an actor with their deadlines."""
+    """All parked fetches and their deadlines."""
 
     def __init__(self, turn: Scheduler, clock: Clock) -> None:
         self._turn = turn

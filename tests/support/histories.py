@@ -11,16 +11,13 @@ from random import Random
 from typing import Any, cast
 
 import cli
-from broker.api.delete_records import DeleteRecords
-from broker.security.authorizer import AllowAll
 from broker.settings.config import load_config
 from broker.stores.topic_logs import LocalTopicStore
 from broker.topics.retention import Retention
 from protocol.batch import Record, build, iterate, read_header, records
-from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from simulator.disk import Crashed, Folder, data_disk
 from tests.storage.logs import clean, scan
-from tests.support.topic_broker import TopicBroker
+from tests.support.topic_broker import DeleteRecordsCall, TopicBroker, delete_records
 from tests.support.topic_logs import disk_log
 
 NAMES = ("orders", "payments")
@@ -47,16 +44,6 @@ class Known:
         self.records: dict[int, tuple[bytes, bytes]] = {}  # acknowledged records
         self.in_flight: dict[int, tuple[bytes, bytes]] = {}  # a batch that is stored whole or not at all, if the process dies
         self.start = 0  # the acknowledged log start
-
-
-class DeleteRecordsCall:
-    """A DeleteRecords; `released` is set when its reply has left."""
-
-    reply: Any = None
-    released = False
-
-    def release(self) -> None:
-        self.released = True
 
 
 class World(TopicBroker):
@@ -171,12 +158,7 @@ class World(TopicBroker):
             return
         call = DeleteRecordsCall()
         self.calls.append((self.known[name], call))
-        handler = DeleteRecords(self.partitions, AllowAll(), LocalTopicStore(self.store))
-        offset = self.chance.randint(partition.start_offset, partition.end_offset)
-        request = DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, offset)])], 5000)
-        at_once = handler.handle(cast(Any, call), request)
-        if at_once is not None:
-            call.reply, call.released = at_once, True
+        delete_records(self, call, name, self.chance.randint(partition.start_offset, partition.end_offset))
 
     def _learn_acknowledged(self) -> None:
         """Learn which deletions were acknowledged."""

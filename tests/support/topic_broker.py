@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from hashlib import md5
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
+from broker.api.delete_records import DeleteRecords
 from broker.groups.journal import Journal, owned_or_fail
 from broker.internal_topics import REGISTRY_LOG
 from broker.runtime.turn import Turn
 from broker.runtime.workers import Workers
+from broker.security.authorizer import AllowAll
 from broker.settings.config import load_config
 from broker.stores.local import LocalStore
 from broker.stores.topic_logs import LocalTopicStore
@@ -18,6 +21,7 @@ from broker.topics.partitions import Partitions
 from broker.topics.registry import Topic, Topics
 from broker.topics.retention import Retention
 from protocol.batch import Record, build, read_header
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from simulator.disk import SimDisk
 from storage import HeldBy, LogId, OsDisk, OwnedLog, Unreadable
 from tests.storage.logs import batch
@@ -115,6 +119,24 @@ class TopicBroker:
 
     def set_aside(self, ending: str = "delete") -> list[str]:
         return [one for one in self.disk.list(self.path) if one.endswith(f"-{ending}")]
+
+
+class DeleteRecordsCall:
+    """A DeleteRecords request; `released` is set when its reply is sent."""
+
+    reply: Any = None
+    released = False
+
+    def release(self) -> None:
+        self.released = True
+
+
+def delete_records(broker: TopicBroker, call: DeleteRecordsCall, name: str, offset: int) -> None:
+    parts = SimpleNamespace(partitions=broker.partitions, authorizer=AllowAll(), topic_store=LocalTopicStore(broker.store))
+    request = DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, offset)])], 5000)
+    response = DeleteRecords(cast(Any, parts)).handle(cast(Any, call), request)
+    if response is not None:
+        call.reply, call.released = response, True
 
 
 def put(partition: Partition, name: str, padding: int = 0) -> int:

@@ -348,16 +348,16 @@ def framed(request: OffsetCommitRequest, version: int, correlation_id: int = 7) 
 @given(REQUESTS, st.sampled_from(COMMITS), st.data())
 def test_offsets_are_found_where_the_codec_writes_them(request_: OffsetCommitRequest, version: int, data: st.DataObject) -> None:
     before = framed(request_, version)
-    found = commit_layout(before, request_, version)
-    assert found is not None
+    layout = commit_layout(before, request_, version)
+    assert layout is not None
     assert framed(request_, version) == before
-    same = found.others.unpack(before)
+    same = layout.constant_parts.unpack(before)
     for topic in request_.topics:
         for partition in topic.partitions:
             partition.committed_offset = data.draw(OFFSETS)
     other = framed(request_, version, 8)
-    assert found.others.unpack(other) == same
-    assert [int.from_bytes(other[at : at + OFFSET_BYTES], "big", signed=True) for at in found.places] == [
+    assert layout.constant_parts.unpack(other) == same
+    assert [int.from_bytes(other[at : at + OFFSET_BYTES], "big", signed=True) for at in layout.offset_positions] == [
         partition.committed_offset for topic in request_.topics for partition in topic.partitions
     ]
 
@@ -365,14 +365,14 @@ def test_offsets_are_found_where_the_codec_writes_them(request_: OffsetCommitReq
 @given(REQUESTS, st.sampled_from(COMMITS), st.data())
 def test_a_commit_with_other_changed_bytes_does_not_match(request_: OffsetCommitRequest, version: int, data: st.DataObject) -> None:
     before = framed(request_, version)
-    found = commit_layout(before, request_, version)
-    assert found is not None
+    layout = commit_layout(before, request_, version)
+    assert layout is not None
     at = data.draw(st.integers(0, len(before) - 1))
     changed = bytearray(before)
     changed[at] ^= data.draw(st.integers(1, 255))
-    same = found.others.unpack(bytes(changed)) == found.others.unpack(before)
+    same = layout.constant_parts.unpack(bytes(changed)) == layout.constant_parts.unpack(before)
     # Their common beginning is known.
-    assert same == (at < KIND_BYTES + 4 or any(place <= at < place + OFFSET_BYTES for place in found.places))
+    assert same == (at < KIND_BYTES + 4 or any(place <= at < place + OFFSET_BYTES for place in layout.offset_positions))
 
 
 def test_a_commit_in_an_unusual_encoding_is_not_learned() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.fastpath import rejoin as rejoining
-from broker.fastpath.rejoin import JoinFastPath, SyncFastPath, generation_at
+from broker.fastpath.rejoin import JoinFastPath, SyncFastPath, generation_position
 from broker.groups.member_replies import join_end, join_front, join_response, sync_end, sync_front, sync_response
 from broker.net.connection import REST_AT
 from broker.runtime.contain import DEFECTS
@@ -583,7 +583,7 @@ def test_cached_reply_bytes_are_limited(pair: Pair, monkeypatch: pytest.MonkeyPa
     (join, _), (_, sync) = [one.peer.connection.fast_paths.values() for one in (pair.a, pair.b)]
     assert isinstance(join, JoinFastPath)
     assert isinstance(sync, SyncFastPath)
-    longest = len(join._as_leader) if name == "join_end" else len(sync._size_bytes) + 4 + len(sync._end)
+    longest = len(join._leader_end) if name == "join_end" else len(sync._size_bytes) + 4 + len(sync._end)
     monkeypatch.setattr(rejoining, "END_BYTES_MAX", longest + spare)
     same = Pair(Desk())
     same.rebalance()
@@ -663,13 +663,13 @@ def test_the_generation_is_found_where_the_codec_writes_it(version: int, client_
     request = SyncGroupRequest(group, 0x01020304, "member", None, None, None, [])
     frame = encode_request(SyncGroupRequest.API_KEY, version, 7, client_id, request.encode(version))
     rest = frame[REST_AT:]
-    at = generation_at(rest, group, version)
+    at = generation_position(rest, group, version)
     assert rest[at : at + 4] == b"\1\2\3\4"
     before = 2 + len(client_id or "")
     if version >= SyncGroupRequest.FLEXIBLE_FROM:
         tagged = rest[:before] + b"\1\x63\0" + rest[before + 1 :]  # an unknown field of the header
-        assert generation_at(tagged, group, version) == 0
-    assert generation_at(rest, group + "x", version) == 0
+        assert generation_position(tagged, group, version) == 0
+    assert generation_position(rest, group + "x", version) == 0
 
 
 def test_learned_joins_are_limited_by_bytes_and_elements(pair: Pair) -> None:

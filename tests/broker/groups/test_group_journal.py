@@ -328,11 +328,11 @@ def test_a_partition_that_does_not_serve_has_no_deadlines_of_groups(world: World
 
 
 def test_a_reply_without_pending_appends_leaves_at_once(world: World) -> None:
-    assert world.journal.direct
+    assert world.journal.answers_at_once
     world.commit()
-    assert not world.journal.direct
+    assert not world.journal.answers_at_once
     world.log().succeed()
-    assert world.journal.direct
+    assert world.journal.answers_at_once
 
 
 def test_notes_leave_when_their_facts_are_durable_with_the_offset_of_the_last(world: World) -> None:

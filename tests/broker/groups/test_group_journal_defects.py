@@ -64,7 +64,7 @@ def test_an_append_failing_after_a_defect_suspends_the_partition(world: World) -
 def test_a_flush_failing_after_a_defect_is_left_to_the_next_append(world: World) -> None:
     world.journal.broken()
     world.log().failed(AppendFailed("the flush failed"))
-    assert world.journal.trouble == "begins anew after a defect"
+    assert world.journal.trouble == "reloads after a defect"
     world.loop.run()
     assert world.journal.refusal == SERVING
     assert world.recorded_notes.changes == [(0, "LOADED"), (0, "RESUMED")]

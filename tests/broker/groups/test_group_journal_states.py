@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.groups.group_journal import NO_LOG, NOT_OURS, SERVING, STALLED_MS, SUSPENDED
-from broker.groups.journal import RETRY_MS_MIN
+from broker.groups.group_journal import NOT_OURS, SERVING, STALLED_MS, SUSPENDED
+from broker.groups.journal import NO_LOG, RETRY_MS_MIN
 from broker.runtime.turn import NEVER
 from coordinator import JoinRequest, Leaver
 from protocol.errors import ErrorCode
@@ -53,20 +53,20 @@ def test_an_unloaded_partition_is_not_served_and_reports_no_problem() -> None:
 
 def test_a_reply_may_be_returned_if_no_append_and_no_reply_is_pending(world: World) -> None:
     journal = world.journal
-    assert journal.direct
+    assert journal.answers_at_once
     first, second = world.commit("g", 1), world.commit("g", 2)
-    assert not journal.direct
+    assert not journal.answers_at_once
     world.append_succeeds()
     assert (first.error, second.error) == (0, None)
-    assert not journal.direct
+    assert not journal.answers_at_once
     world.append_succeeds()
     assert second.error == 0
-    assert journal.direct
+    assert journal.answers_at_once
     journal.shard.hold.held.append((journal.shard.hold.emitted, first))  # a held reply though everything is durable
-    assert not journal.direct
+    assert not journal.answers_at_once
     journal.shard.hold.held.clear()
     journal.shard.hold.emit([(b"key", b"value")])  # a fact without a held reply, as from a deadline
-    assert not journal.direct
+    assert not journal.answers_at_once
 
 
 @pytest.mark.plain
@@ -123,7 +123,7 @@ def test_the_turn_is_woken_only_for_an_earlier_deadline(
 def test_a_defect_is_described_until_the_partition_serves_again(world: World) -> None:
     settled(world)
     world.journal.broken()
-    assert world.journal.trouble == "begins anew after a defect"
+    assert world.journal.trouble == "reloads after a defect"
     assert world.journal.refusal
     world.loop.run()
     assert (world.journal.refusal, world.journal.trouble) == (SERVING, "")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.groups.change_log import LINES_A_SECOND
-from broker.groups.notes import GATHER_MS, NOTES_AT_ONCE, NOTES_WAITING_MAX, RETRY_MS
+from broker.groups.notes import GATHER_MS, NOTES_AT_ONCE, NOTES_QUEUED_MAX, RETRY_MS
 from coordinator import Note
 from coordinator.notes import Coordinator, Kind
 from coordinator.states import State
@@ -152,7 +152,7 @@ def test_large_notes_are_several_batches(desk: NoteDesk) -> None:
 
 def test_waiting_notes_are_limited(desk: NoteDesk) -> None:
     desk.store.waiting = True
-    for _ in range(NOTES_WAITING_MAX // 100):
+    for _ in range(NOTES_QUEUED_MAX // 100):
         desk.tell(*[ended()] * 100)
     desk.tell(ended(), ended())
     desk.loop.pass_ms(3 * GATHER_MS)
@@ -160,11 +160,11 @@ def test_waiting_notes_are_limited(desk: NoteDesk) -> None:
     desk.store.open()
     desk.passes(60_000)
     written = desk.written()
-    assert len(written) == NOTES_WAITING_MAX
+    assert len(written) == NOTES_QUEUED_MAX
     assert written[0][1].dropped == 2
     desk.tell(ended())
     desk.passes()
-    assert len(desk.written()) == NOTES_WAITING_MAX + 1
+    assert len(desk.written()) == NOTES_QUEUED_MAX + 1
 
 
 def test_the_last_notes_are_written_at_the_stop(desk: NoteDesk) -> None:

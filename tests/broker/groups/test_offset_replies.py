@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.offset_replies import AllCommitted, Fetched
+from broker.groups.offset_replies import AllCommittedReply, OffsetFetchReply
 from coordinator.facts import expiring_offset_value, offset_value
 from protocol.errors import ProtocolError
 from protocol.messages.offset_commit import (
@@ -40,7 +40,7 @@ TOPICS = st.lists(st.tuples(TEXT, st.lists(st.tuples(INDEXES, VALUES), max_size=
 @given(TOPICS, TEXT, st.sampled_from([0, 14, 16, 30]))
 def test_a_fetch_reply_has_the_bytes_of_the_generated_message(topics: Any, group: str, error: int) -> None:
     raw: list[Any] = [(name, [index for index, _ in some], [value[3] if value else None for _, value in some], code) for name, some, code in topics]
-    reply = Fetched([(group, raw, error)])
+    reply = OffsetFetchReply([(group, raw, error)])
     for version in FETCHES:
         made: list[Any] = []
         topic_type, partition_type = (
@@ -61,7 +61,7 @@ def test_a_fetch_reply_has_the_bytes_of_the_generated_message(topics: Any, group
 
 @given(st.lists(st.tuples(TEXT, st.lists(INDEXES, max_size=130)), max_size=3))
 def test_a_commit_reply_has_the_bytes_of_the_generated_message(topics: list[tuple[str, list[int]]]) -> None:
-    reply = AllCommitted([(name, [OffsetCommitRequestPartition(index) for index in some]) for name, some in topics])
+    reply = AllCommittedReply([(name, [OffsetCommitRequestPartition(index) for index in some]) for name, some in topics])
     expected = OffsetCommitResponse(0, [OffsetCommitResponseTopic(name, [OffsetCommitResponsePartition(index) for index in some]) for name, some in topics])
     for version in COMMITS:
         assert reply.encode(version) == expected.encode(version)
@@ -70,7 +70,7 @@ def test_a_commit_reply_has_the_bytes_of_the_generated_message(topics: list[tupl
 def test_a_name_too_long_for_a_reply_raises_encode_error() -> None:
     for version in FETCHES:
         with pytest.raises(ProtocolError):
-            Fetched([("g", [("n" * 32_768, [], [], 0)], 0)]).encode(version)
+            OffsetFetchReply([("g", [("n" * 32_768, [], [], 0)], 0)]).encode(version)
     for version in COMMITS:
         with pytest.raises(ProtocolError):
-            AllCommitted([("n" * 32_768, [])]).encode(version)
+            AllCommittedReply([("n" * 32_768, [])]).encode(version)

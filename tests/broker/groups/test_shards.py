@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from broker.groups.shards import IDS_AT_ONCE, PLACE_NAME_MAX, PLACES_MAX, FreshIds, Shards
+from broker.groups.shards import GROUP_ID_CACHED_MAX, GROUPS_CACHED_MAX, IDS_AT_ONCE, FreshIds, Shards
 from broker.settings.config import load_config
 from broker.wiring import group_config
 from coordinator import GroupConfig, partition_of
@@ -32,7 +32,7 @@ def test_the_partition_of_a_group_is_cached(monkeypatch: pytest.MonkeyPatch) -> 
         return partition_of(name, count)
 
     monkeypatch.setattr("broker.groups.shards.partition_of", counted)
-    monkeypatch.setattr("broker.groups.shards.PLACES_MAX", 3)
+    monkeypatch.setattr("broker.groups.shards.GROUPS_CACHED_MAX", 3)
     shards = World(3).shards
 
     def asked(*names: str) -> list[str]:
@@ -40,7 +40,7 @@ def test_the_partition_of_a_group_is_cached(monkeypatch: pytest.MonkeyPatch) -> 
         assert [shards.of(name).partition for name in names] == [partition_of(name, 3) for name in names]
         return list(computed)
 
-    longest, longer = "n" * PLACE_NAME_MAX, "n" * (PLACE_NAME_MAX + 1)
+    longest, longer = "n" * GROUP_ID_CACHED_MAX, "n" * (GROUP_ID_CACHED_MAX + 1)
     assert asked("a", "b", longest) == ["a", "b", longest]
     assert asked("a", "b", longest, longer, longer) == [longer, longer]
     assert asked("c") == ["c"]  # above the limit the cache starts over
@@ -49,9 +49,9 @@ def test_the_partition_of_a_group_is_cached(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_partition_cache_is_limited() -> None:
     shards = World(3).shards
-    for number in range(PLACES_MAX + 1):
+    for number in range(GROUPS_CACHED_MAX + 1):
         shards.of(f"{number}")
-        assert len(shards._places) <= PLACES_MAX
+        assert len(shards._journal_of_group) <= GROUPS_CACHED_MAX
 
 
 def test_fresh_ids_are_random_uuids() -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from broker.groups.group_journal import GroupJournal
-from broker.groups.notes import NOTES_WAITING_MAX
+from broker.groups.notes import NOTES_QUEUED_MAX
 from broker.topics import end_offset_notes as module
 from broker.topics.end_offset_notes import BURST_BYTES, PARTITIONS_PER_NOTE_MAX, EndOffsetNotes
 from coordinator import partition_of
@@ -199,7 +199,7 @@ def test_group_notes_precede_end_offset_notes(monkeypatch: pytest.MonkeyPatch) -
     journal = loaded_partition(3)
     journal.refusal = 0
     assert desk.notes.write_ends(journal, ends)
-    for _ in range(NOTES_WAITING_MAX // 2 - 1):
+    for _ in range(NOTES_QUEUED_MAX // 2 - 1):
         desk.tell(change(), partition=3)
     assert not desk.notes.write_ends(journal, ends)
     desk.passes(60_000, partitions=4)

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any, cast
 
 import pytest
 
-from broker.api.delete_records import DeleteRecords
-from broker.security.authorizer import AllowAll
-from broker.stores.topic_logs import LocalTopicStore
 from broker.topics import retention
 from protocol.errors import ErrorCode
-from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from simulator.disk import Crashed, SimDisk
 from storage.checkpoints import LOG_STARTS, read_offsets
-from tests.support.histories import DeleteRecordsCall
-from tests.support.topic_broker import REGISTRY, RetainingBroker, write
+from tests.support.topic_broker import REGISTRY, DeleteRecordsCall, RetainingBroker, delete_records, write
 from tests.support.topic_logs import disk_log
 
 SETTINGS = ("log.flush.start.offset.checkpoint.interval.ms=1000",)
@@ -24,13 +18,8 @@ NAMES = ("orders", "payments", "visits")
 
 
 def delete(broker: RetainingBroker, name: str, offset: int) -> DeleteRecordsCall:
-    """A DeleteRecords; `released` is set when its reply has left."""
-    handler = DeleteRecords(broker.partitions, AllowAll(), LocalTopicStore(broker.store))
     call = DeleteRecordsCall()
-    request = DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition(0, offset)])], 5000)
-    at_once = handler.handle(cast(Any, call), request)
-    if at_once is not None:
-        call.reply, call.released = at_once, True
+    delete_records(broker, call, name, offset)
     return call
 
 

@@ -41,7 +41,7 @@ class Folders:
     def __init__(self) -> None:
         self.there: set[LogId] = set()
 
-    def take_stock(self, delete_delay_ms: int) -> set[LogId]:
+    def existing_logs(self, delete_delay_ms: int) -> set[LogId]:
         return self.there
 
     def finish_deletion(self, deleted: Any, delete_delay_ms: int) -> list[LogId]:
