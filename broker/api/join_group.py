@@ -11,6 +11,7 @@ from typing import Final
 
 from broker.api.parked_call import ParkedCall
 from broker.api.parts import Parts
+from broker.fastpath.learning import learn, may_learn
 from broker.fastpath.rejoin import ELEMENTS_MAX, JOIN_BYTES_MAX, JoinFastPath
 from broker.groups.group_journal import GroupJournal
 from broker.groups.member_replies import join_response
@@ -78,8 +79,8 @@ class JoinGroup:
     def _learn(self, call: Call, join: JoinRequest, journal: GroupJournal) -> None:
         """Build a fast path: a member that has rejoined once will likely send the same request again."""
         small = call.size <= JOIN_BYTES_MAX and len(join.protocols) <= ELEMENTS_MAX
-        if small and call.connection.host.trace is None and journal.shard.will_repeat(join):
-            call.add_fast_path(JoinFastPath(call, journal, self._authorizer, self._clock, join))
+        if small and may_learn(call, self._clock.now) and journal.shard.will_repeat(join):
+            learn(call, JoinFastPath(call, journal, self._authorizer, self._clock, join), self._clock.now)
 
     def _refuse_for_partition(self, request: JoinGroupRequest, version: int, error: int) -> Response:
         """The reply while the partition does not serve. Errors of the request itself come first, and their replies have the member's id."""

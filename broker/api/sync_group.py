@@ -6,6 +6,7 @@ from typing import Final
 
 from broker.api.parked_call import ParkedCall
 from broker.api.parts import Parts
+from broker.fastpath.learning import learn, may_learn
 from broker.fastpath.rejoin import ELEMENTS_MAX, SYNC_BYTES_MAX, JoinFastPath, SyncFastPath, generation_position
 from broker.groups.group_journal import GroupJournal
 from broker.groups.member_replies import sync_response
@@ -67,10 +68,10 @@ class SyncGroup:
         """Build a fast path: a member whose JoinGroup has a fast path repeats its SyncGroup too."""
         group = journal.shard.groups.get(sync.group_id)
         rejoins = any(isinstance(fast_path, JoinFastPath) for fast_path in call.connection.fast_paths.values())
-        if rejoins and group is not None and sync.member_id in group.members:
+        if rejoins and group is not None and sync.member_id in group.members and may_learn(call, self._clock.now):
             position = generation_position(call.after_correlation_id, sync.group_id, call.version)
             if position:
-                call.add_fast_path(SyncFastPath(call, journal, self._authorizer, self._clock, sync, position))
+                learn(call, SyncFastPath(call, journal, self._authorizer, self._clock, sync, position), self._clock.now)
 
 
 def _refusal(group_id: str, refusal: int) -> int:

@@ -12,9 +12,10 @@ from functools import lru_cache
 from struct import Struct
 from typing import Any, Final
 
+from broker.fastpath.learning import Learned
 from broker.groups.group_journal import GroupJournal
 from broker.groups.member_replies import join_end, join_front, sync_end, sync_front
-from broker.net.connection import KIND_BYTES, REST_AT, Connection, FastPath
+from broker.net.connection import KIND_BYTES, REST_AT, Connection
 from broker.net.dispatch import Call
 from broker.runtime.clock import Clock
 from broker.runtime.contain import defect
@@ -59,7 +60,7 @@ def _splitter(head_bytes: int, tail_bytes: int) -> Callable[[bytes], tuple[Any, 
     return Struct(f">8x4s{head_bytes}si{tail_bytes}s").unpack
 
 
-class MemberFastPath(FastPath):
+class MemberFastPath(Learned):
     """Passes a member's repeated request to its shard, and receives the parked reply. `connection` is set until the reply is sent."""
 
     __slots__ = ("_answered", "authorizer", "clock", "connection", "correlation_id", "journal", "version")

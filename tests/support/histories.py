@@ -8,7 +8,7 @@ import asyncio
 import shutil
 from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import cast
 
 import cli
 from broker.settings.config import load_config

@@ -17,7 +17,7 @@ class Changeable(Refusing):
 
 @pytest.fixture
 def desk() -> Desk:
-    return Desk(Changeable((3, 3, "g")))
+    return Desk(Changeable((3, 3, "g"), (8, 3, "g")))
 
 
 def handled_requests(desk: Desk, api_key: int, monkeypatch: pytest.MonkeyPatch) -> list[Any]:

@@ -95,12 +95,6 @@ def test_a_late_fast_heartbeat_is_noted(desk: Desk, peer: Peer, learned_heartbea
     assert decoded == []
 
 
-@pytest.mark.parametrize(("refusal", "code"), [(14, 0), (15, 15), (16, 16)])
-def test_fast_path_reports_a_partition_that_does_not_serve(desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest, refusal: int, code: int) -> None:
-    desk.shards.of("g").refusal = refusal
-    assert peer.ask(learned_heartbeat, 4).error_code == code
-
-
 def test_a_fast_heartbeat_waits_for_appends_in_flight(desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest) -> None:
     desk.hold_appends()
     Peer(desk).send(committing(generation=1, id=learned_heartbeat.member_id), 9)
@@ -108,13 +102,6 @@ def test_a_fast_heartbeat_waits_for_appends_in_flight(desk: Desk, peer: Peer, le
     assert peer.reply() is None
     desk.append_succeeds()
     assert peer.reply().error_code == 0
-
-
-def test_fast_path_respects_revoked_rights(
-    desk: Desk, peer: Peer, learned_heartbeat: HeartbeatRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(desk.authorizer, "open", False)
-    assert peer.ask(learned_heartbeat, 4).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 @pytest.mark.plain
@@ -166,16 +153,6 @@ def test_only_short_requests_are_learned(desk: Desk, monkeypatch: pytest.MonkeyP
     request = HeartbeatRequest("g", 1, stable(desk, peer))
     assert peer.ask(request, 4).error_code == 0
     assert not peer.connection.fast_paths
-
-
-def test_no_request_is_learned_while_frames_are_logged(desk: Desk, peer: Peer) -> None:
-    shown: list[Any] = []
-    desk.host.trace = lambda direction, call, message: shown.append(message)
-    request = HeartbeatRequest("g", 1, stable(desk, peer))
-    before = len(shown)
-    for _ in range(3):
-        assert peer.ask(request, 4).error_code == 0
-    assert len(shown) == before + 6
 
 
 def test_a_commit_refused_by_the_fast_path_leaves_its_connection_usable(desk: Desk, peer: Peer) -> None:

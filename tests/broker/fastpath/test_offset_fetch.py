@@ -14,7 +14,7 @@ from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
-from tests.broker.fastpath.conftest import Changeable, handled_requests
+from tests.broker.fastpath.conftest import handled_requests
 from tests.broker.fastpath.test_commit import commit
 from tests.support.group_desk import Defective, Desk, Peer
 from tests.support.group_requests import FETCHES, stable
@@ -32,11 +32,6 @@ def fetching(version: int, partitions: list[int] | None = PARTITIONS, group: str
 def committing(offset: int, text: str = "") -> OffsetCommitRequest:
     """A commit without a member: the group stays empty."""
     return commit("", offset, (0,), text, generation=-1)
-
-
-@pytest.fixture
-def desk() -> Desk:
-    return Desk(Changeable((8, 3, "g")))
 
 
 @pytest.fixture
@@ -124,14 +119,6 @@ def test_a_fast_offset_fetch_looks_up_a_missing_group_each_time(desk: Desk, peer
     assert len(handled) == 4
 
 
-@pytest.mark.parametrize(("refusal", "code"), [(14, 14), (15, 16), (16, 16)])
-def test_fast_path_reports_a_partition_that_does_not_serve(desk: Desk, peer: Peer, other: Peer, refusal: int, code: int) -> None:
-    other.ask(committing(offset=3), 9)
-    known(peer)
-    desk.shards.of("g").refusal = refusal
-    assert peer.ask(fetching(9), 9).groups[0].error_code == code
-
-
 def test_a_fast_offset_fetch_waits_for_appends_in_flight_and_fails_with_them(desk: Desk, peer: Peer, other: Peer) -> None:
     other.ask(committing(offset=3), 9)
     known(peer)
@@ -144,13 +131,6 @@ def test_a_fast_offset_fetch_waits_for_appends_in_flight_and_fails_with_them(des
         end()
         desk.loop.run()
         assert peer.reply().groups[0].error_code == code
-
-
-def test_fast_path_respects_revoked_rights(desk: Desk, peer: Peer, other: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    other.ask(committing(offset=3), 9)
-    known(peer)
-    monkeypatch.setattr(desk.authorizer, "open", False)
-    assert peer.ask(fetching(9), 9).groups[0].error_code == 30
 
 
 def test_a_long_offset_fetch_reply_is_not_cached(desk: Desk, peer: Peer, other: Peer, handled: list[Any]) -> None:
@@ -217,15 +197,6 @@ def test_learned_offset_fetches_are_limited_by_bytes_and_partitions(
     (repeat,) = peer.connection.fast_paths.values()
     size = 2 + len("client") + 1 + len(fetching(9, partitions).encode(9))
     assert repeat.cost == 1_000 + 2 * size + 80 * len(partitions or []) + FETCH_BYTES_MAX
-
-
-def test_no_request_is_learned_while_frames_are_logged(desk: Desk, peer: Peer, other: Peer) -> None:
-    other.ask(committing(offset=3), 9)
-    shown: list[Any] = []
-    desk.host.trace = lambda direction, call, message: shown.append(message)
-    for _ in range(3):
-        peer.ask(fetching(9), 9)
-    assert len(shown) == 6
 
 
 @pytest.mark.plain
