@@ -108,14 +108,17 @@ def test_a_defect_at_the_end_of_an_append_reloads_the_partition(
     serves(world, "g", 9)
 
 
-def test_a_defect_in_an_append_is_counted_and_logged(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_in_an_append_reloads_the_partition_and_is_logged(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     defects = DEFECTS.count
     with monkeypatch.context() as patched:
         patched.setattr(type(world.log()), "append", raising)
-        world.commit("h", 1)
+        held = world.commit("h", 1)
+    assert held.error == ErrorCode.NOT_COORDINATOR
     assert DEFECTS.count == defects + 1
     assert ", an append failed inside the broker: ZeroDivisionError: planted" in DEFECTS.last
     assert world.journal.wake_at > world.clock.now + LATE_MS
+    world.loop.run()
+    assert world.offset("h") is None
     serves(world, "g", 9)
 
 
@@ -177,17 +180,6 @@ def test_a_partition_that_waits_for_its_reload_may_be_unloaded(world: World) -> 
     assert left == [True]
     world.loop.pass_ms(60_000)
     assert (world.journal.refusal, world.store.acquired, world.log().released) == (NOT_OURS, world.store.acquired[:1], 1)
-
-
-def test_unloading_after_a_defect_loads_nothing_again(world: World) -> None:
-    world.commit("g", 8)
-    world.journal.broken()
-    left: list[bool] = []
-    world.shards.journals[0].unload(lambda: left.append(True))
-    world.log().succeed()
-    assert left == [True]
-    world.loop.pass_ms(60_000)
-    assert (world.journal.refusal, len(world.store.acquired)) == (NOT_OURS, 1)
 
 
 def test_an_unloaded_partition_is_not_reloaded(world: World) -> None:
