@@ -118,7 +118,7 @@ class SimBatchChecker:
         self._world.after(self._world.between(MS, 20 * MS), self._check, job)
 
     def _check(self, job: batch_checker.Job) -> None:
-        if not self._loop.dead and not self._stopped and job.wanted():
+        if not self._loop.dead and not self._stopped and job.is_needed():
             outcome = check_job((job.data, astuple(job.settings), job.now, job.name, tuple(UNLIMITED), 0.0))
             self._loop.post(run, job.done, outcome)
 

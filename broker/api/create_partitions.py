@@ -59,27 +59,27 @@ class CreatePartitions:
         self._registry.reply(call)
         return None
 
-    def _grow(self, wanted: CreatePartitionsTopic, validate_only: bool) -> None:
-        name = wanted.name
+    def _grow(self, requested: CreatePartitionsTopic, validate_only: bool) -> None:
+        name = requested.name
         topic = self._topics.by_name.get(name)
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if topic.internal:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"The number of partitions of '{name}' decides where groups are stored, so it cannot be changed.")
-        more = wanted.count - topic.partitions
+        more = requested.count - topic.partitions
         if more == 0:
             raise Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {topic.partitions} partition(s).")
         if more < 0:
             raise Refused(
                 ErrorCode.INVALID_PARTITIONS,
-                f"The topic {name} currently has {topic.partitions} partition(s); {wanted.count} would not be an increase.",
+                f"The topic {name} currently has {topic.partitions} partition(s); {requested.count} would not be an increase.",
             )
-        if wanted.assignments is not None:
-            if len(wanted.assignments) != more:
+        if requested.assignments is not None:
+            if len(requested.assignments) != more:
                 raise bad_assignment(
-                    f"Attempted to add {more} additional partition(s), but only {len(wanted.assignments)} assignment(s) were specified."
+                    f"Attempted to add {more} additional partition(s), but only {len(requested.assignments)} assignment(s) were specified."
                 )
-            for assignment in wanted.assignments:
+            for assignment in requested.assignments:
                 check_replicas(assignment.broker_ids, live_brokers(self._node, self._leaders))
         if more > PARTITIONS_PER_REQUEST_MAX:
             raise Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
@@ -87,7 +87,7 @@ class CreatePartitions:
         if validate_only:
             return
         check_writable(self._registry)
-        self._partitions.grown(self._topics.add_partitions(name, wanted.count), topic.partitions)
+        self._partitions.grown(self._topics.add_partitions(name, requested.count), topic.partitions)
 
 
 def refuse(request: CreatePartitionsRequest, version: int, error: int) -> Response:

@@ -81,9 +81,9 @@ class CreateTopics:
         self._registry.reply(call)
         return None
 
-    def _create(self, wanted: CreatableTopic, validate_only: bool) -> Topic:
+    def _create(self, requested: CreatableTopic, validate_only: bool) -> Topic:
         topics = self._topics
-        name = wanted.name
+        name = requested.name
         if name == CLUSTER_METADATA:
             raise Refused(ErrorCode.INVALID_REQUEST, f"{name} cannot be created by clients: Kafka reserves the name for its controllers.")
         problem = name_problem(name)
@@ -94,12 +94,12 @@ class CreateTopics:
         colliding = topics.colliding(name)
         if colliding is not None:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {colliding}")
-        problem = settings_problem([(config.name, config.value) for config in wanted.configs])
+        problem = settings_problem([(config.name, config.value) for config in requested.configs])
         if problem is not None:
             raise Refused(ErrorCode.INVALID_CONFIG, problem)
-        partitions = self._partitions_wanted(wanted)
+        partitions = self._partition_count(requested)
         check_partition_limit(topics, partitions, self._partitions_max)
-        chosen = {config.name: config.value for config in wanted.configs if config.value is not None}
+        chosen = {config.name: config.value for config in requested.configs if config.value is not None}
         if validate_only:
             return Topic(name, NO_ID, partitions, 0, chosen)
         check_writable(self._registry)
@@ -107,30 +107,30 @@ class CreateTopics:
         self._partitions.created(topic)
         return topic
 
-    def _partitions_wanted(self, wanted: CreatableTopic) -> int:
-        if wanted.assignments:
-            if wanted.replication_factor != USE_DEFAULT:
+    def _partition_count(self, requested: CreatableTopic) -> int:
+        if requested.assignments:
+            if requested.replication_factor != USE_DEFAULT:
                 raise Refused(
                     ErrorCode.INVALID_REQUEST, "A manual partition assignment was specified, but replication factor was not set to -1."
                 )
-            if wanted.num_partitions != USE_DEFAULT:
+            if requested.num_partitions != USE_DEFAULT:
                 raise Refused(
                     ErrorCode.INVALID_REQUEST, "A manual partition assignment was specified, but numPartitions was not set to -1."
                 )
-            return self._assigned_partitions(wanted.assignments)
-        if wanted.replication_factor != USE_DEFAULT and wanted.replication_factor <= 0:
+            return self._assigned_partitions(requested.assignments)
+        if requested.replication_factor != USE_DEFAULT and requested.replication_factor <= 0:
             raise Refused(
                 ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1 to use the default value."
             )
-        if wanted.num_partitions != USE_DEFAULT and wanted.num_partitions <= 0:
+        if requested.num_partitions != USE_DEFAULT and requested.num_partitions <= 0:
             raise Refused(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
         brokers = len(live_brokers(self._node, self._leaders))
-        if wanted.replication_factor > brokers:
+        if requested.replication_factor > brokers:
             raise Refused(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"Unable to replicate the partition {wanted.replication_factor} time(s): only {brokers} broker(s) are available.",
+                f"Unable to replicate the partition {requested.replication_factor} time(s): only {brokers} broker(s) are available.",
             )
-        return self._num_partitions if wanted.num_partitions == USE_DEFAULT else wanted.num_partitions
+        return self._num_partitions if requested.num_partitions == USE_DEFAULT else requested.num_partitions
 
     def _assigned_partitions(self, assignments: list[CreatableReplicaAssignment]) -> int:
         indexes: set[int] = set()

@@ -72,13 +72,13 @@ class PendingFetch:
 
     def _is_at_end(self, result: PartitionResult) -> bool:
         """Whether the consumer has read the partition to its end; a shortcut for the most frequent case."""
-        partition, wanted = result.partition, result.wanted
+        partition, requested = result.partition, result.requested
         assert partition is not None
-        if partition.error or wanted.last_fetched_epoch >= 0 or self._from_follower:
+        if partition.error or requested.last_fetched_epoch >= 0 or self._from_follower:
             return False
         end = partition.end_offset
         log = partition.log
-        if wanted.fetch_offset != end or end < log.start_offset or (wanted.current_leader_epoch >= 0 and wanted.current_leader_epoch != log.epoch):
+        if requested.fetch_offset != end or end < log.start_offset or (requested.current_leader_epoch >= 0 and requested.current_leader_epoch != log.epoch):
             return False
         result.extent = result.diverging = None
         result.error = ErrorCode.NONE
@@ -104,17 +104,17 @@ class PendingFetch:
     def _find_extent(self, result: PartitionResult, partition: Partition, bytes_left: int, one_at_least: bool) -> int:
         if partition.error:
             return partition.error
-        wanted = result.wanted
-        if wanted.current_leader_epoch >= 0:
-            error = epoch_error(partition, wanted.current_leader_epoch)
+        requested = result.requested
+        if requested.current_leader_epoch >= 0:
+            error = epoch_error(partition, requested.current_leader_epoch)
             if error:
                 return error
         if self._from_follower:  # partitions have no followers here
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER if wanted.current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
-        offset = wanted.fetch_offset
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER if requested.current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
+        offset = requested.fetch_offset
         end = result.end_offset = partition.end_offset
         start = result.start_offset = partition.start_offset
-        fetched = wanted.last_fetched_epoch
+        fetched = requested.last_fetched_epoch
         if fetched >= 0:
             epoch, ended = partition.log.epoch_end(fetched)
             if ended < 0 or offset < start:
@@ -130,7 +130,7 @@ class PendingFetch:
         if self._level == COMMITTED:
             result.transactions = 0
         if offset < end:
-            limit = min(wanted.partition_max_bytes, bytes_left)
+            limit = min(requested.partition_max_bytes, bytes_left)
             if limit < 0:
                 return ErrorCode.UNKNOWN_SERVER_ERROR
             extent = result.extent = partition.log.extent(offset, limit, end, one_at_least)
@@ -252,13 +252,13 @@ class Fetch:
             refused.sort(key=lambda result: result.error != ErrorCode.UNKNOWN_TOPIC_ID)
         return [result for result in results.values() if result.partition is not None], refused
 
-    def _refusal(self, call: Call, wanted: FetchTopic, topic: Topic | None, by_id: bool, from_follower: bool) -> int:
+    def _refusal(self, call: Call, requested: FetchTopic, topic: Topic | None, by_id: bool, from_follower: bool) -> int:
         """The error for all partitions of the topic, or 0."""
         if from_follower and not cluster_allowed(self._authorizer, call, Operation.CLUSTER_ACTION):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if topic is None and by_id:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        name = wanted.topic if topic is None else topic.name
+        name = requested.topic if topic is None else topic.name
         if not from_follower and not topic_allowed(self._authorizer, call, Operation.READ, name):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else ErrorCode.NONE

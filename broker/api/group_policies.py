@@ -52,10 +52,10 @@ class Entry(NamedTuple):
 class GroupSettings:
     """Finds the shard of a group and reads or replaces its policies; refuses groups whose shard does not serve."""
 
-    def __init__(self, shards: Shards, clock: Clock, given: Mapping[str, str]) -> None:
+    def __init__(self, shards: Shards, clock: Clock, configured: Mapping[str, str]) -> None:
         self._shards = shards
         self._clock = clock
-        self._given = given  # the broker settings that the user set
+        self._configured = configured  # the broker settings that the user set
 
     def journal_of(self, group_id: str) -> GroupJournal:
         journal = self._shards.of(group_id)
@@ -66,12 +66,12 @@ class GroupSettings:
     def texts_of(self, group_id: str) -> Mapping[str, str]:
         return self.journal_of(group_id).shard.policy_texts(group_id)
 
-    def entries(self, journal: GroupJournal, group_id: str, wanted: Collection[str]) -> Iterator[Entry]:
+    def entries(self, journal: GroupJournal, group_id: str, names: Collection[str]) -> Iterator[Entry]:
         """The policies set for the group or for all groups, and the group's status; only those in `wanted` unless it is empty."""
         texts = journal.shard.policy_texts(group_id)
         for name in (*POLICY_NAMES, *(name for name in texts if name not in POLICY_NAMES)):
-            default = self._given.get(POLICY_PREFIX + name)
-            if wanted and name not in wanted:
+            default = self._configured.get(POLICY_PREFIX + name)
+            if names and name not in names:
                 continue
             sources = []
             if name in texts:
@@ -82,7 +82,7 @@ class GroupSettings:
                 kind, documentation = POLICY_DOCS.get(name, ("string", "A policy that this version does not know; it has no effect."))
                 yield Entry(name, tuple(sources), kind, documentation)
         for name, value in journal.shard.policy_status(group_id).items():
-            if not wanted or name in wanted:
+            if not names or name in names:
                 yield Entry(name, (Source(name, truncated(value), DEFAULT),), "string", "The present state of the group's policies.", True)
 
     def replace(self, group_id: str, texts: Mapping[str, str], request: str | None, validate_only: bool) -> GroupJournal | None:

@@ -46,8 +46,8 @@ class OffsetDelete:
         journal = self._shards.of(request.group_id)
         if journal.refusal:
             return OffsetDeleteResponse(journal.refusal)
-        wanted = [(name, partition) for name, partitions in valid for partition in partitions]
-        error, codes = journal.call(journal.shard.delete_offsets, request.group_id, wanted, self._clock.now, self._clock.wall)
+        deletions = [(name, partition) for name, partitions in valid for partition in partitions]
+        error, codes = journal.call(journal.shard.delete_offsets, request.group_id, deletions, self._clock.now, self._clock.wall)
         if error:
             return answer(journal, call, OffsetDeleteResponse(error))
         next_code = iter(codes)

@@ -47,17 +47,17 @@ class OffsetFetch:
         self._fetch_several(call, request.groups)
         return None
 
-    def _fetch_one(self, call: Call, group_id: str, wanted: Topics) -> Response | None:
-        journal, group = self._fetch(call, group_id, wanted)
+    def _fetch_one(self, call: Call, group_id: str, topics: Topics) -> Response | None:
+        journal, group = self._fetch(call, group_id, topics)
         if journal is None:
             return OffsetFetchReply([group])
         now = self._clock.now
         if call.size <= FETCH_BYTES_MAX and self._authorizer.open and may_learn_repeated(call, now):
-            learn(call, OffsetFetchFastPath(call, group_id, wanted, journal, self._authorizer), now)
+            learn(call, OffsetFetchFastPath(call, group_id, topics, journal, self._authorizer), now)
         return answer(journal, call, OffsetFetchReply([group]))
 
     def _fetch_several(self, call: Call, groups: list[OffsetFetchRequestGroup]) -> None:
-        results = [self._fetch(call, wanted.group_id, wanted.topics) for wanted in groups]
+        results = [self._fetch(call, requested.group_id, requested.topics) for requested in groups]
         reply = OffsetFetchReply([group for _, group in results])
         served = [(number, journal) for number, (journal, _) in enumerate(results) if journal is not None]
 
@@ -67,24 +67,24 @@ class OffsetFetch:
 
         answer_together(call, reply, [journal for _, journal in served], refuse_part)
 
-    def _fetch(self, call: Call, group_id: str, wanted: Topics) -> tuple[GroupJournal | None, FetchedGroup]:
+    def _fetch(self, call: Call, group_id: str, topics: Topics) -> tuple[GroupJournal | None, FetchedGroup]:
         """The offsets of one group, and the journal whose facts they depend on; None if the group was refused."""
         open_to_all = self._authorizer.open
         if not open_to_all and not group_allowed(self._authorizer, call, Operation.DESCRIBE, group_id):
-            return None, _refused(group_id, wanted, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            return None, _refused(group_id, topics, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         journal = self._shards.of(group_id)
         if journal.refusal:
-            return None, _refused(group_id, wanted, call.version, journal.refusal)
+            return None, _refused(group_id, topics, call.version, journal.refusal)
         group = journal.shard.groups.get(group_id)
         offsets = group.offsets if group is not None else {}
         if open_to_all:
-            return journal, (group_id, read_topics(offsets, wanted), ErrorCode.NONE)
-        if wanted is None:
+            return journal, (group_id, read_topics(offsets, topics), ErrorCode.NONE)
+        if topics is None:
             allowed_offsets = {name: stored for name, stored in offsets.items() if topic_allowed(self._authorizer, call, Operation.DESCRIBE, name)}
             return journal, (group_id, read_topics(allowed_offsets, None), ErrorCode.NONE)
         allowed: list[RequestedTopic] = []
         hidden: list[FetchedTopic] = []
-        for topic in wanted:
+        for topic in topics:
             if topic_allowed(self._authorizer, call, Operation.DESCRIBE, topic.name):
                 allowed.append(topic)
             else:
@@ -96,13 +96,13 @@ def _without_offsets(topic: OffsetFetchRequestTopic | OffsetFetchRequestTopics, 
     return topic.name, topic.partition_indexes, [None] * len(topic.partition_indexes), error
 
 
-def _refused(group_id: str, wanted: Topics, version: int, error: int) -> FetchedGroup:
+def _refused(group_id: str, topics: Topics, version: int, error: int) -> FetchedGroup:
     """Version 1 has no field for the group's error, so each partition gets it: an empty success would mean that there are no offsets."""
     if error in _FATAL_TO_OLD_CONSUMERS:
         error = ErrorCode.NOT_COORDINATOR
     if version >= FETCH_ERROR:
         return group_id, [], error
-    return group_id, [_without_offsets(topic, error) for topic in wanted or []], ErrorCode.NONE
+    return group_id, [_without_offsets(topic, error) for topic in topics or []], ErrorCode.NONE
 
 
 def refuse(request: OffsetFetchRequest, version: int, error: int) -> Response:

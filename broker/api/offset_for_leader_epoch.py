@@ -47,12 +47,12 @@ class OffsetForLeaderEpoch:
                 yield LOOKUP_COST
         reply.topics += hidden
 
-    def _end_offset(self, name: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
-        partition = self._partitions.find(name, wanted.partition)
-        error = partition_error(partition, wanted.current_leader_epoch)
+    def _end_offset(self, name: str, requested: OffsetForLeaderPartition) -> EpochEndOffset:
+        partition = self._partitions.find(name, requested.partition)
+        error = partition_error(partition, requested.current_leader_epoch)
         if partition is None or error:
-            return EpochEndOffset(error, wanted.partition)
-        return EpochEndOffset(ErrorCode.NONE, wanted.partition, *partition.log.epoch_end(wanted.leader_epoch))
+            return EpochEndOffset(error, requested.partition)
+        return EpochEndOffset(ErrorCode.NONE, requested.partition, *partition.log.epoch_end(requested.leader_epoch))
 
 
 def _refused(topic: OffsetForLeaderTopic, error: int) -> OffsetForLeaderTopicResult:

@@ -51,7 +51,7 @@ class PendingProduce:
         self.answers = answers
         self.waiting = 0  # the number of batches that wait
 
-    def wanted(self) -> bool:
+    def is_needed(self) -> bool:
         """Whether to append the batch: not if its client waits for a reply and is disconnected, as if the batch had never arrived."""
         return self.request.acks == NO_REPLY or not self.call.connection.closed
 
@@ -104,23 +104,23 @@ class Produce:
             name = topic.name
             allowed = topic_allowed(self._authorizer, call, Operation.WRITE, name)
             for data in topic.partition_data:
-                place = (name, data.index)
+                key = (name, data.index)
                 size = next(size_of_next)
                 partition = self._partitions.find(name, data.index) if allowed else None
                 if partition is None:
                     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                    answers[place] = failed(data.index, error)
+                    answers[key] = failed(data.index, error)
                     continue
                 records = data.records or b""
                 try:
                     check_single_batch(records, size, call.version)
                 except Refusal as refusal:
-                    answers[place] = failed(data.index, refusal.error)
+                    answers[key] = failed(data.index, refusal.error)
                 else:
-                    batches[place] = (partition, records, size)
+                    batches[key] = (partition, records, size)
         pending = PendingProduce(call, request, answers)
         appends_left = APPENDS_MAX
-        for place, (partition, records, size) in batches.items():
+        for key, (partition, records, size) in batches.items():
             if request.acks not in ACKS:
                 answer = failed(partition.index, ErrorCode.INVALID_REQUIRED_ACKS)
             elif partition.topic.internal:
@@ -138,12 +138,12 @@ class Produce:
                         too_much_work = True
                 if appended is not None:
                     answer = appended
-                elif self._late.add(partition, LateBatch(records, size, call.connection, pending.wanted, pending.answered), too_much_work):
+                elif self._late.add(partition, LateBatch(records, size, call.connection, pending.is_needed, pending.answered), too_much_work):
                     pending.waiting += 1
                     continue
                 else:
                     answer = failed(partition.index, ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be checked")
-            answers.setdefault(place, answer)
+            answers.setdefault(key, answer)
         if pending.waiting:
             return None
         if len(answers) == 1 and not any(answer.error_code for answer in answers.values()):
@@ -212,5 +212,5 @@ def _reply(request: ProduceRequest, answers: dict[Place, PartitionProduceRespons
 
 
 def refuse(request: ProduceRequest, version: int, error: int, message: str | None = None) -> ProduceResponse:
-    places = [(topic.name, data.index) for topic in request.topic_data for data in topic.partition_data]
-    return _reply(request, {place: failed(place[1], error, message) for place in places})
+    keys = [(topic.name, data.index) for topic in request.topic_data for data in topic.partition_data]
+    return _reply(request, {key: failed(key[1], error, message) for key in keys})

@@ -188,10 +188,10 @@ class SharedPartitions(Partitions):
         super()._opening_failed(partition)
         self.owners.opened(partition.id, "a defect in this version")
 
-    def _refuse(self, partition: Partition, why: Unreadable) -> None:
+    def _refuse(self, partition: Partition, failure: Unreadable) -> None:
         """Log it; `Owners` tries again, here or on another node."""
-        partition.refuse(OPENING, why.reason)
-        log.error("partition cannot be read", log=str(partition), reason=why.reason, again="by another node or later")
+        partition.refuse(OPENING, failure.reason)
+        log.error("partition cannot be read", log=str(partition), reason=failure.reason, again="by another node or later")
 
     # Deleted topics: the owner of a log sets its folder aside; the controller does so for logs without an owner.
 

@@ -34,7 +34,7 @@ IDLE_SECONDS = 300.0
 class Job:
     """A batch to be checked, from `connection`."""
 
-    __slots__ = ("connection", "data", "done", "name", "now", "settings", "wanted")
+    __slots__ = ("connection", "data", "done", "is_needed", "name", "now", "settings")
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Job:
         now: int,
         name: str,
         done: Callable[[Outcome], None],
-        wanted: Callable[[], bool],
+        is_needed: Callable[[], bool],
     ) -> None:
         self.connection = connection
         self.data = data
@@ -52,7 +52,7 @@ class Job:
         self.now = now
         self.name = name
         self.done = done
-        self.wanted = wanted  # called before the check begins: whether the result is still needed
+        self.is_needed = is_needed  # called before the check begins: whether the result is still needed
 
 
 class Checker:
@@ -136,7 +136,7 @@ class Lane:
 
     async def _run_job(self, job: Job) -> None:
         outcome: Outcome = CheckFailed("the connection is closed")
-        if job.wanted():
+        if job.is_needed():
             try:
                 outcome = await self._check(job)
             except Exception as error:

@@ -351,8 +351,8 @@ def _time_problem(record: Record, header: BatchHeader, settings: LogSettings, no
         return f"Timestamp {timestamp} of message with offset {record.offset} is out of range. The timestamp should be within {allowed}"
     if header.attributes & LOG_APPEND_TIME:
         key, value = len(record.key or b""), len(record.value or b"")
-        shown = f"DefaultRecord(offset={record.offset}, timestamp={timestamp}, key={key} bytes, value={value} bytes)"
-        return f"Invalid timestamp type in message {shown}. Producer should not set timestamp type to LogAppendTime."
+        record_text = f"DefaultRecord(offset={record.offset}, timestamp={timestamp}, key={key} bytes, value={value} bytes)"
+        return f"Invalid timestamp type in message {record_text}. Producer should not set timestamp type to LogAppendTime."
     return None
 
 

@@ -51,17 +51,17 @@ class EndOffsetNotes:
         room_bytes: int,
         topics: Topics,
         partitions: Partitions,
-        place: Callable[[str], GroupJournal],
+        journal_of: Callable[[str], GroupJournal],
         write_ends: WriteEnds,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`interval_ms` 0: never. `room_bytes`: notes.retention.bytes, below 0 no limit. `place`: name to offsets partition."""
+        """`interval_ms` 0: never. `room_bytes`: notes.retention.bytes, below 0 no limit. `journal_of`: topic name to offsets partition."""
         self._seconds = interval_ms / 1_000
         self._topics = topics
         self._partitions = partitions
-        self._place = place
+        self._journal_of = journal_of
         self._write_ends = write_ends
         self._loop = loop
         self._clock = clock
@@ -143,7 +143,7 @@ class EndOffsetNotes:
     def _note(self, topic: Topic, noted: _Noted, changed: dict[int, tuple[int, int]]) -> bool:
         """Write a note; False: not possible now, so the next pass tries again."""
         entries = [PartitionEnds(index, start, end) for index, (start, end) in changed.items()]
-        if not self._write_ends(self._place(topic.name), EndOffsets(topic.name, entries, noted.scanned_ms)):
+        if not self._write_ends(self._journal_of(topic.name), EndOffsets(topic.name, entries, noted.scanned_ms)):
             return False
         self._bytes -= NOTE_BYTES + 3 * len(topic.name) + PARTITION_BYTES * len(entries)
         noted.ends.update(changed)

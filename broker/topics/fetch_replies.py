@@ -61,11 +61,11 @@ Part = bytes | Extent
 class PartitionResult:
     """One requested partition of a fetch, and its result."""
 
-    __slots__ = ("data", "diverging", "end_offset", "error", "extent", "partition", "start_offset", "topic", "transactions", "wanted")
+    __slots__ = ("data", "diverging", "end_offset", "error", "extent", "partition", "requested", "start_offset", "topic", "transactions")
 
-    def __init__(self, topic: str | bytes, wanted: FetchPartition, partition: Partition | None, error: int) -> None:
+    def __init__(self, topic: str | bytes, requested: FetchPartition, partition: Partition | None, error: int) -> None:
         self.topic = topic  # its name, or from version 13 on its id
-        self.wanted = wanted
+        self.requested = requested
         self.partition = partition  # None: not read
         self.transactions = 0 if partition is None else NO_TRANSACTIONS  # an empty list, or null
         self.extent: Extent | None = None
@@ -99,7 +99,7 @@ class FetchReply:
         self._address = address  # this node's address on the client's listener; None for a follower
 
     def __repr__(self) -> str:
-        results = ", ".join(f"{result.topic!r}-{result.wanted.partition}: error {result.error}, {result.size} bytes" for result in self.results)
+        results = ", ".join(f"{result.topic!r}-{result.requested.partition}: error {result.error}, {result.size} bytes" for result in self.results)
         return f"FetchReply({results})"
 
     def encode(self, version: int) -> bytes:
@@ -145,7 +145,7 @@ class FetchReply:
                 error = result.error
                 small.append(
                     _PARTITION_12(
-                        result.wanted.partition, error, result.end_offset, result.end_offset, result.start_offset, result.transactions + 1, -1
+                        result.requested.partition, error, result.end_offset, result.end_offset, result.start_offset, result.transactions + 1, -1
                     )
                 )
                 n = result.size + len(result.data) + 1
@@ -184,7 +184,7 @@ class FetchReply:
             put_legacy_text(small, str(results[0].topic))
             put_legacy_count(small, len(results))
             for result in results:
-                index, error, end = result.wanted.partition, result.error, result.end_offset
+                index, error, end = result.requested.partition, result.error, result.end_offset
                 if version >= FETCH_READ_REPLICA:
                     small.append(_PARTITION_11(index, error, end, end, result.start_offset, result.transactions, -1))
                 elif version >= FETCH_START:

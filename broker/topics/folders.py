@@ -32,17 +32,17 @@ class TopicFolders:
 
     def existing_logs(self, delete_delay_ms: int) -> set[LogId]:
         """At the start, list the partitions that have a log; warn about unknown folders."""
-        known = set()
+        existing = set()
         unknown = []
         for id in self._store.existing(delete_delay_ms):
             topic = self._topics.by_name.get(id.name)
             if topic is not None and id.partition < topic.partitions:
-                known.add(id)
+                existing.add(id)
             else:
                 unknown.append(str(id))
         if unknown:
             log.warning("folders of unknown topics are left as they are", count=len(unknown), folders=", ".join(unknown[:NAMES_SHOWN_MAX]))
-        return known
+        return existing
 
     def finish_deletion(self, deleted: DeletedTopic, delete_delay_ms: int) -> list[LogId]:
         """Set aside the logs that a crashed broker left; returns the partitions whose folder name is free now.

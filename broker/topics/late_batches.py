@@ -32,20 +32,20 @@ WAITING_BATCH_BYTES: Final = 256  # the overhead of one batch
 class LateBatch:
     """A batch for a partition, from the current request of `connection`."""
 
-    __slots__ = ("connection", "data", "done", "size", "wanted")
+    __slots__ = ("connection", "data", "done", "is_needed", "size")
 
     def __init__(
         self,
         data: bytes,
         size: int,
         connection: object,
-        wanted: Callable[[], bool],
+        is_needed: Callable[[], bool],
         done: Callable[[Partition, PartitionProduceResponse], None],
     ) -> None:
         self.data = data if size == len(data) else data[:size]
         self.size = size
         self.connection = connection
-        self.wanted = wanted  # False: the connection is closed
+        self.is_needed = is_needed  # False: the connection is closed
         self.done = done
 
 
@@ -132,7 +132,7 @@ class LateBatches:
 
     def _check_in_child(self, partition: Partition, batch: LateBatch) -> None:
         done = partial(self._checked, partition, batch)
-        job = Job(batch.connection, batch.data, partition.settings, self._clock.wall, str(partition), done, batch.wanted)
+        job = Job(batch.connection, batch.data, partition.settings, self._clock.wall, str(partition), done, batch.is_needed)
         self._checker.submit(job)
 
     def _checked(self, partition: Partition, batch: LateBatch, outcome: Outcome) -> None:

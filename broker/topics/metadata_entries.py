@@ -51,12 +51,12 @@ class Entry:
 class Listing:
     """The entries of all topics in one form, each followed by the same authorized operations."""
 
-    __slots__ = ("changed", "joined", "parts", "places", "version")
+    __slots__ = ("changed", "joined", "parts", "positions", "version")
 
     def __init__(self) -> None:
         self.version: object = None  # the registry's version when the parts were encoded
         self.parts: list[bytes] = []
-        self.places: dict[bytes, int] = {}  # index of the part, by topic id
+        self.positions: dict[bytes, int] = {}  # index of the part, by topic id
         self.changed: set[bytes] = set()  # topics whose part may have changed
         self.joined = b""
 
@@ -116,14 +116,14 @@ class MetadataEntries:
         if listing.version is not topics.version:
             listed = list(topics.listed())
             listing.parts = [bytes(self._entry(topic, form) + operations) for topic in listed]
-            listing.places = {topic.id: place for place, topic in enumerate(listed)}
+            listing.positions = {topic.id: position for position, topic in enumerate(listed)}
             listing.version = topics.version
             self._drop_deleted()
         elif listing.changed:
             for id in listing.changed:
-                place = listing.places.get(id)
-                if place is not None:
-                    listing.parts[place] = bytes(self._entry(topics.by_id[id], form) + operations)
+                position = listing.positions.get(id)
+                if position is not None:
+                    listing.parts[position] = bytes(self._entry(topics.by_id[id], form) + operations)
         else:
             return len(listing.parts), listing.joined
         listing.changed.clear()
@@ -142,8 +142,8 @@ class MetadataEntries:
         entry = self._entries.get(topic.id)
         partitions = self._partitions_of(topic)  # also finds logs opened since
         if entry is not None and entry.topic is topic:
-            for partition, known in zip(partitions, entry.epochs, strict=True):
-                if self._leader_epoch(partition) != known:
+            for partition, encoded_epoch in zip(partitions, entry.epochs, strict=True):
+                if self._leader_epoch(partition) != encoded_epoch:
                     self.epoch_changed(partition)
 
     def _entry(self, topic: Topic, form: int) -> bytearray:

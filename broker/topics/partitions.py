@@ -384,11 +384,11 @@ class Partitions:
         self.epoch_changed(partition)
         self._open_next()
 
-    def _refuse(self, partition: Partition, why: Unreadable) -> None:
-        partition.refuse(FAILED, why.reason)
-        again = "after a restart" if why.damaged else f"in {UNREADABLE_RETRY_SECONDS:.0f} s"
-        log.error("partition cannot be read", log=str(partition), reason=why.reason, again=again)
-        if not why.damaged:
+    def _refuse(self, partition: Partition, failure: Unreadable) -> None:
+        partition.refuse(FAILED, failure.reason)
+        retry = "after a restart" if failure.damaged else f"in {UNREADABLE_RETRY_SECONDS:.0f} s"
+        log.error("partition cannot be read", log=str(partition), reason=failure.reason, again=retry)
+        if not failure.damaged:
             self._loop.call_later(UNREADABLE_RETRY_SECONDS, Contained(self._open_again), partition)
 
     def _open_again(self, partition: Partition) -> None:

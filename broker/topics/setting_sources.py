@@ -73,8 +73,8 @@ class SettingSources:
         if broker_name is None:
             return ()
         names = _UNITS.get(broker_name, (broker_name,))
-        given = [source for name in names for source in self.of_broker(name) if source.source != DEFAULT]
-        return (*given, *[source for source in self.of_broker(broker_name) if source.source == DEFAULT and source.value is not None])
+        configured = [source for name in names for source in self.of_broker(name) if source.source != DEFAULT]
+        return (*configured, *[source for source in self.of_broker(broker_name) if source.source == DEFAULT and source.value is not None])
 
     def of_topic(self, topic: Topic, name: str) -> tuple[Source, ...]:
         """The sources, the effective one first, each under the topic's or the broker's name of the setting."""
@@ -99,13 +99,13 @@ class SettingSources:
 
     def of_broker(self, name: str) -> tuple[Source, ...]:
         """The configured value, if any, and the default."""
-        given = self._own.get(name)
-        if given is None:
-            given = self.given.get(ALIASES.get(name, name))
+        value = self._own.get(name)
+        if value is None:
+            value = self.given.get(ALIASES.get(name, name))
         default = Source(name, _default(name), DEFAULT)
-        if given is None:
+        if value is None:
             return (default,)
-        return (Source(name, given, STATIC_BROKER),) if default.value is None else (Source(name, given, STATIC_BROKER), default)
+        return (Source(name, value, STATIC_BROKER),) if default.value is None else (Source(name, value, STATIC_BROKER), default)
 
 
 def _default(name: str) -> str | None:

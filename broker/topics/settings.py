@@ -29,10 +29,10 @@ class TopicSetting:
 
     def problem(self, value: str) -> str | None:
         """Kafka's message for an invalid value, or None. Surrounding space is ignored."""
-        given, value = value, value.strip(_SPACE)
+        unstripped, value = value, value.strip(_SPACE)
         match self.kind:
             case "boolean":
-                return None if value.lower() in ("true", "false") else self._invalid(given, "Expected value to be either true or false")
+                return None if value.lower() in ("true", "false") else self._invalid(unstripped, "Expected value to be either true or false")
             case "string":
                 return None if value in self.choices else self._invalid(value, f"String must be one of: {', '.join(self.choices)}")
             case "list":
@@ -46,7 +46,7 @@ class TopicSetting:
                 return self._replicas_problem(items_of(value))
         number = _number(self.kind, value)
         if number is None:
-            return self._invalid(given, f"Not a number of type {self.kind.upper()}")
+            return self._invalid(unstripped, f"Not a number of type {self.kind.upper()}")
         limit = self._missed_limit(number)
         return self._invalid(number, f"Value must be {limit}") if limit else None
 

@@ -53,8 +53,8 @@ class CrowdMember:
 
     async def sync(self, joined: Any) -> int:
         members = joined.members if self.leads and not joined.skip_assignment else []
-        given = [SyncGroupRequestAssignment(member.member_id, member.member_id.encode()) for member in members]
-        reply = await self.ask(SyncGroupRequest(GROUP, self.generation, self.member_id, self.instance, "crowd", PROTOCOL, given), 5)
+        assignments = [SyncGroupRequestAssignment(member.member_id, member.member_id.encode()) for member in members]
+        reply = await self.ask(SyncGroupRequest(GROUP, self.generation, self.member_id, self.instance, "crowd", PROTOCOL, assignments), 5)
         self.assignment = reply.assignment
         code: int = reply.error_code
         return code

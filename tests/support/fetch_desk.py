@@ -130,14 +130,14 @@ class Consumer:
 
     def replies(self) -> list[Any]:
         """The replies since the last call."""
-        found = []
+        replies = []
         for frame in self.wire.frames():
             key, version = self._asked.pop(0)
             at = 4 + response_header_version(key, version)
             reply, end = APIS[key].response.decode(frame, at, version)
             assert end == len(frame)
-            found.append(reply)
-        return found
+            replies.append(reply)
+        return replies
 
     def ask(self, request: Any, version: int) -> Any:
         """The reply, which must come without waiting; long replies take some turns."""
@@ -199,9 +199,9 @@ class FetchDesk:
         return self.topics.create(name, partitions, {}, 0).id
 
     def partition(self, name: str, index: int = 0) -> Partition:
-        found = self.finder.find(name, index)
-        assert found is not None
-        return found
+        partition = self.finder.find(name, index)
+        assert partition is not None
+        return partition
 
     def append(self, name: str, index: int = 0, *batches: bytes) -> None:
         partition = self.partition(name, index)
@@ -251,10 +251,10 @@ def partition_replies(reply: Any) -> list[tuple[int, int, int, int]]:
 
 
 def offsets_in(records: bytes) -> Sequence[int]:
-    found: list[int] = []
+    offsets: list[int] = []
     at = 0
     while at < len(records):
         header = read_header(records, at)
-        found += range(header.base_offset, header.next_offset)
+        offsets += range(header.base_offset, header.next_offset)
         at += header.size
-    return found
+    return offsets

@@ -52,13 +52,13 @@ class Defective:
         self._after = after
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._shard, name)
+        attribute = getattr(self._shard, name)
         if name != self._call:
-            return found
+            return attribute
 
         def broken(*arguments: Any) -> None:
             if self._after:
-                found(*arguments)
+                attribute(*arguments)
             raise RuntimeError("a defect")
 
         return broken

@@ -182,8 +182,8 @@ class World:
     def join(self, group: str = "g", member_id: str = "", instance: str | None = "i", rebalance_ms: int = 60_000, metadata: bytes = b"all") -> Waiter:
         waiter = Waiter()
         journal = self.shards.of(group)
-        asked = JoinRequest(group, member_id, instance, "consumer", (("range", metadata),), SESSION_MS, rebalance_ms, "client", "/here")
-        journal.shard.join(asked, waiter, self.clock.tick(), self.clock.wall)
+        request = JoinRequest(group, member_id, instance, "consumer", (("range", metadata),), SESSION_MS, rebalance_ms, "client", "/here")
+        journal.shard.join(request, waiter, self.clock.tick(), self.clock.wall)
         journal.stepped()
         self.loop.run()
         return waiter
@@ -208,8 +208,8 @@ class World:
         return waiter
 
     def offset(self, group: str = "g") -> int | None:
-        found = self.shards.of(group).shard.groups.get(group)
-        value = found.offsets["topic"].values.get(0) if found is not None and "topic" in found.offsets else None
+        group_state = self.shards.of(group).shard.groups.get(group)
+        value = group_state.offsets["topic"].values.get(0) if group_state is not None and "topic" in group_state.offsets else None
         return None if value is None else int.from_bytes(value[2:10], "big")
 
 

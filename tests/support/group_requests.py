@@ -28,8 +28,8 @@ def joining(
 
 
 def syncing(id: str, generation: int = 1, assigned: dict[str, bytes] | None = None, instance: str | None = None) -> SyncGroupRequest:
-    given = [SyncGroupRequestAssignment(member, data) for member, data in (assigned or {}).items()]
-    return SyncGroupRequest("g", generation, id, instance, CONSUMER, "range", given)
+    assignments = [SyncGroupRequestAssignment(member, data) for member, data in (assigned or {}).items()]
+    return SyncGroupRequest("g", generation, id, instance, CONSUMER, "range", assignments)
 
 
 def joined(desk: Desk, peer: Peer, request: JoinGroupRequest, version: int = 9) -> Any:
@@ -51,14 +51,14 @@ def stable(desk: Desk, peer: Peer, instance: str | None = None) -> str:
 
 
 def committing(group: str = "g", generation: int = -1, id: str = "", partitions: tuple[int, ...] = (0,), topic: str = "t") -> OffsetCommitRequest:
-    wanted = [OffsetCommitRequestPartition(number, 5, -1, "") for number in partitions]
-    return OffsetCommitRequest(group, generation, id, None, -1, [OffsetCommitRequestTopic(topic, wanted)])
+    requested = [OffsetCommitRequestPartition(number, 5, -1, "") for number in partitions]
+    return OffsetCommitRequest(group, generation, id, None, -1, [OffsetCommitRequestTopic(topic, requested)])
 
 
 def committing_topics(*topics: tuple[str, list[tuple[int, int, str | None]]], version: int = 9, retention: int = -1) -> OffsetCommitRequest:
     requested = [
-        OffsetCommitRequestTopic(name, [OffsetCommitRequestPartition(index, offset, 3 if version >= 6 else -1, text) for index, offset, text in some])
-        for name, some in topics
+        OffsetCommitRequestTopic(name, [OffsetCommitRequestPartition(index, offset, 3 if version >= 6 else -1, text) for index, offset, text in offsets])
+        for name, offsets in topics
     ]
     return OffsetCommitRequest("g", -1, "", None, retention, requested)
 
@@ -80,11 +80,11 @@ def refuse_everything(desk: Desk, refusal: int) -> None:
 
 def fetched(peer: Peer, version: int, *topics: tuple[str, list[int]], everything: bool = False) -> Any:
     if version >= 8:
-        wanted = None if everything else [OffsetFetchRequestTopics(name, partitions) for name, partitions in topics]
-        (reply,) = peer.ask(OffsetFetchRequest([OffsetFetchRequestGroup("g", topics=wanted)]), version).groups
+        requested = None if everything else [OffsetFetchRequestTopics(name, partitions) for name, partitions in topics]
+        (reply,) = peer.ask(OffsetFetchRequest([OffsetFetchRequestGroup("g", topics=requested)]), version).groups
     else:
-        one = None if everything else [OffsetFetchRequestTopic(name, partitions) for name, partitions in topics]
-        reply = peer.ask(OffsetFetchRequest(None, "g", one), version)
+        of_one_group = None if everything else [OffsetFetchRequestTopic(name, partitions) for name, partitions in topics]
+        reply = peer.ask(OffsetFetchRequest(None, "g", of_one_group), version)
     assert reply.error_code == 0
     return {
         (topic.name, partition.partition_index): (partition.committed_offset, partition.committed_leader_epoch, partition.metadata, partition.error_code)

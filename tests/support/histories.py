@@ -142,12 +142,12 @@ class World(TopicBroker):
         if partition.error:
             self._work()
             return
-        made = [
+        new_records = [
             Record(number, 1 + self.now + number, b"k%d" % self.chance.randint(0, 4), b"%d " % self.chance.getrandbits(60) + bytes(99))
             for number in range(self.chance.randint(1, 3))
         ]
-        data = bytearray(build(made))
-        known.in_flight = {partition.end_offset + record.offset: (record.key or b"", record.value or b"") for record in made}
+        data = bytearray(build(new_records))
+        known.in_flight = {partition.end_offset + record.offset: (record.key or b"", record.value or b"") for record in new_records}
         partition.append(data, read_header(data, 0))
         known.records |= known.in_flight
         known.in_flight = {}
@@ -217,22 +217,22 @@ class World(TopicBroker):
             partition = self.find(name)
             self.settle()
             assert not partition.error, partition.trouble
-            found: dict[int, tuple[bytes, bytes]] = {}
+            stored: dict[int, tuple[bytes, bytes]] = {}
             for chunk in scan(disk_log(partition), partition.start_offset):
                 at = 0
                 for header in iterate(chunk, 0, len(chunk)):
-                    found |= {record.offset: (record.key or b"", record.value or b"") for record in records(chunk, at)}
+                    stored |= {record.offset: (record.key or b"", record.value or b"") for record in records(chunk, at)}
                     at += header.size
-            found = {offset: record for offset, record in found.items() if offset >= partition.start_offset}
+            stored = {offset: record for offset, record in stored.items() if offset >= partition.start_offset}
             if known.in_flight and partition.end_offset == max(known.in_flight) + 1:
                 known.records |= known.in_flight
             known.in_flight = {}
             assert partition.start_offset >= known.start
-            assert all(known.records[offset] == record for offset, record in found.items())
+            assert all(known.records[offset] == record for offset, record in stored.items())
             expected = {offset: record for offset, record in known.records.items() if offset >= partition.start_offset}
             if known.compacted:
                 newest = {key: offset for offset, (key, _) in sorted(expected.items())}
                 expected = {offset: expected[offset] for offset in newest.values()}
-            assert found.items() >= expected.items()
+            assert stored.items() >= expected.items()
             assert partition.end_offset == max(known.records, default=-1) + 1
-            self.readable += len(found)
+            self.readable += len(stored)

@@ -52,10 +52,10 @@ class LastingBroker:
     def stop(self) -> None:
         assert self.broker is not None
         code = self.broker.stop()
-        said = self.broker.errors()
+        errors = self.broker.errors()
         self.broker.kill()
         self.broker = None
-        assert code == 0, said
+        assert code == 0, errors
 
     def __enter__(self) -> LastingBroker:
         self.start()
@@ -148,9 +148,9 @@ class Actor:
         assert self.join("").error_code == 79
 
     def say_sync(self, assignments: dict[str, bytes] | None = None, generation: int | None = None) -> None:
-        given = [SyncGroupRequestAssignment(id, assignment) for id, assignment in (assignments or {}).items()]
-        known = self.generation if generation is None else generation
-        self.say(SyncGroupRequest(self.group, known, self.member_id, self.instance, self._type, self._protocol, given), SYNC)
+        requested = [SyncGroupRequestAssignment(id, assignment) for id, assignment in (assignments or {}).items()]
+        generation_id = self.generation if generation is None else generation
+        self.say(SyncGroupRequest(self.group, generation_id, self.member_id, self.instance, self._type, self._protocol, requested), SYNC)
 
     def sync(self, assignments: dict[str, bytes] | None = None, generation: int | None = None) -> Any:
         self.say_sync(assignments, generation)
@@ -159,9 +159,9 @@ class Actor:
     # Requests answered with a code.
 
     def beat(self, generation: int | None = None, member_id: str | None = None) -> int:
-        known = self.generation if generation is None else generation
+        generation_id = self.generation if generation is None else generation
         id = self.member_id if member_id is None else member_id
-        code: int = self.ask(HeartbeatRequest(self.group, known, id, self.instance), HEARTBEAT).error_code
+        code: int = self.ask(HeartbeatRequest(self.group, generation_id, id, self.instance), HEARTBEAT).error_code
         return code
 
     def leave(self) -> int:
@@ -195,10 +195,10 @@ def gather(first: Actor, *others: Actor) -> dict[str, Any]:
 
 def hand_out(first: Actor, *others: Actor) -> None:
     """The leader assigns each of them its own name."""
-    given = {actor.member_id: assignment_of(actor) for actor in (first, *others)}
+    assignments = {actor.member_id: assignment_of(actor) for actor in (first, *others)}
     for actor in others:
         actor.say_sync()
-    assert first.sync(given).assignment == assignment_of(first)
+    assert first.sync(assignments).assignment == assignment_of(first)
     for actor in others:
         reply = actor.hear()
         assert (reply.error_code, reply.assignment) == (0, assignment_of(actor))
@@ -260,8 +260,8 @@ def assignment_of(actor: Actor) -> bytes:
 
 def described(port: int, group: str) -> DescribedGroup:
     with Client(port) as client:
-        found: DescribedGroup = client.ask(DescribeGroupsRequest([group]), DESCRIBE).groups[0]
-        return found
+        group_description: DescribedGroup = client.ask(DescribeGroupsRequest([group]), DESCRIBE).groups[0]
+        return group_description
 
 
 def stored_offsets(port: int, group: str) -> dict[tuple[str, int], tuple[int, str | None]]:

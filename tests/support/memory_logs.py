@@ -39,8 +39,8 @@ class MemoryRecords:
         return offset
 
     def drop_first(self) -> None:
-        behind, _ = self._batches.pop(0)
-        self.start_offset = max(self.start_offset, behind)
+        next_offset, _ = self._batches.pop(0)
+        self.start_offset = max(self.start_offset, next_offset)
 
     @property
     def batches(self) -> int:

@@ -52,10 +52,10 @@ class Member:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        found = binary()
-        assert found is not None
+        executable = binary()
+        assert executable is not None
         with self._log.open("ab") as output:
-            self.process = subprocess.Popen([found, "-c", str(self._config)], stdout=output, stderr=output)
+            self.process = subprocess.Popen([executable, "-c", str(self._config)], stdout=output, stderr=output)
 
     def wait(self) -> None:
         deadline = time.monotonic() + START_SECONDS
@@ -80,8 +80,8 @@ class Member:
     def streams(self) -> dict[str, Any]:
         """What the server tells of JetStream (`/jsz`)."""
         with urlopen(f"http://127.0.0.1:{self._http_port}/jsz?acc=$G&streams=true", timeout=5) as answer:
-            told: dict[str, Any] = json.load(answer)
-        return told
+            report: dict[str, Any] = json.load(answer)
+        return report
 
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None

@@ -143,8 +143,8 @@ def refused(port: int) -> bool:
 
 def entries(broker: Broker, event: str = "") -> list[dict[str, Any]]:
     """The broker's log lines so far, oldest first; of one event, or all."""
-    found = [json.loads(line) for line in list(broker.lines) if line.startswith("{")]
-    return [entry for entry in found if not event or entry["event"] == event]
+    entries_read = [json.loads(line) for line in list(broker.lines) if line.startswith("{")]
+    return [entry for entry in entries_read if not event or entry["event"] == event]
 
 
 def reasons(broker: Broker) -> list[str]:

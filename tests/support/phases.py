@@ -22,9 +22,9 @@ class Phase(ABC):
         self._actors: list[Actor] = []
 
     def actor(self, instance: str | None = None, **more: int) -> Actor:
-        made = Actor(self.port, self.group, instance, **more)  # type: ignore[arg-type]
-        self._actors.append(made)
-        return made
+        actor = Actor(self.port, self.group, instance, **more)  # type: ignore[arg-type]
+        self._actors.append(actor)
+        return actor
 
     def reconnect(self) -> None:
         for actor in self._actors:
@@ -133,8 +133,8 @@ class Assigned(Phase):
     def begin(self) -> None:
         self.leader, self.member = self.actor("a"), self.actor()
         gather(self.leader, self.member)
-        given = {actor.member_id: assignment_of(actor) for actor in (self.leader, self.member)}
-        assert self.leader.sync(given).error_code == NONE
+        assignments = {actor.member_id: assignment_of(actor) for actor in (self.leader, self.member)}
+        assert self.leader.sync(assignments).error_code == NONE
 
     def end(self) -> None:
         reply = self.member.sync()
@@ -157,8 +157,8 @@ class Stable(Phase):
         assert [actor.beat() for actor in members] == [NONE] * 3
         assert self.dynamic.commit("topic", 0, 18, "where") == NONE
         generation, old = self.static.generation, self.static.member_id
-        again = self.static.join("")
-        assert (again.error_code, again.generation_id, again.members) == (NONE, generation, [])
+        rejoined = self.static.join("")
+        assert (rejoined.error_code, rejoined.generation_id, rejoined.members) == (NONE, generation, [])
         assert self.static.sync().assignment == assignment_of(self.static)
         assert self.static.beat(member_id=old) == FENCED
         assert [actor.beat() for actor in members] == [NONE] * 3

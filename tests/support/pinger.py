@@ -63,8 +63,8 @@ def pinging(port: int, pid: int) -> Iterator[subprocess.Popen[str]]:
 
 def result_of(pinger: subprocess.Popen[str]) -> dict[str, Any]:
     output, _ = pinger.communicate("that will do\n", timeout=10)
-    found: dict[str, Any] = json.loads(output)
-    return found
+    result: dict[str, Any] = json.loads(output)
+    return result
 
 
 PAUSE_SECONDS_MAX = 0.050

@@ -70,10 +70,10 @@ def batch(*parts: bytes, codec: int = 0, raw: Any = None, **fields: int) -> byte
         "last_offset_delta": count - 1, "base_timestamp": THEN, "max_timestamp": newest, "producer_id": -1, "producer_epoch": -1,
         "base_sequence": -1, "record_count": count,
     } | fields  # fmt: skip
-    whole = HEADER.pack(*values.values()) + body
+    data = HEADER.pack(*values.values()) + body
     if "crc" not in fields:
-        whole = whole[:17] + pack(">I", google_crc32c.value(whole[21:])) + whole[21:]
-    return whole
+        data = data[:17] + pack(">I", google_crc32c.value(data[21:])) + data[21:]
+    return data
 
 
 def old_message(magic: int, key: bytes | None = b"key", value: bytes | None = b"value") -> bytes:
@@ -95,12 +95,12 @@ def three(**fields: int) -> bytes:
 def of_size(size: int, **fields: int) -> bytes:
     """A batch of so many bytes."""
     value = bytes(size - 80)
-    whole = batch(record(value=value), **fields)
-    while len(whole) != size:
-        value = bytes(len(value) + size - len(whole))
-        whole = batch(record(value=value), **fields)
-    return whole
+    data = batch(record(value=value), **fields)
+    while len(data) != size:
+        value = bytes(len(value) + size - len(data))
+        data = batch(record(value=value), **fields)
+    return data
 
 
 def of_producer(sequence: int, count: int = 1, epoch: int = 0, id: int = 7, **fields: int) -> bytes:
-    return batch(*[record(one) for one in range(count)], producer_id=id, producer_epoch=epoch, base_sequence=sequence, **fields)
+    return batch(*[record(number) for number in range(count)], producer_id=id, producer_epoch=epoch, base_sequence=sequence, **fields)

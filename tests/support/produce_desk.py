@@ -113,13 +113,13 @@ class Registry:
 
     def release(self) -> None:
         held, self.held = self.held, []
-        for one in held:
-            one.release()
+        for reply in held:
+            reply.release()
 
     def fail(self, error: int = 56) -> None:
         held, self.held = self.held, []
-        for one in held:
-            one.fail(error)
+        for reply in held:
+            reply.fail(error)
 
 
 class MemoryChecker:
@@ -229,12 +229,12 @@ class Caller:
         """The frames since the last call."""
         data = bytes(self.wire.written)
         self.wire.written.clear()
-        found = []
+        frames = []
         while data:
             (size,) = unpack(">i", data[:4])
-            found.append(data[4 : 4 + size])
+            frames.append(data[4 : 4 + size])
             data = data[4 + size :]
-        return found
+        return frames
 
     def frame(self, request: Any, version: int, client_id: str | None = "client") -> bytes:
         self._correlation_id += 1
@@ -244,9 +244,9 @@ class Caller:
         """The reply; None if there is none."""
         self.send(self.frame(request, version, client_id))
         self.desk.settle()
-        found = self.replies()
-        assert len(found) <= 1
-        return self.read(request, version, found[0]) if found else None
+        replies = self.replies()
+        assert len(replies) <= 1
+        return self.read(request, version, replies[0]) if replies else None
 
     def read(self, request: Any, version: int, frame: bytes) -> Any:
         assert unpack(">i", frame[:4])[0] <= self._correlation_id

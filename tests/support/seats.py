@@ -37,8 +37,8 @@ def producing(batch: bytes, topic: str = TOPIC, acks: int = 1) -> ProduceRequest
 
 
 def fetching(topic: str, **more: Any) -> FetchRequest:
-    wanted = FetchTopic(topic=topic, partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)])
-    return FetchRequest(replica_id=-1, max_bytes=1 << 20, session_epoch=-1, topics=[wanted], **more)
+    requested = FetchTopic(topic=topic, partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)])
+    return FetchRequest(replica_id=-1, max_bytes=1 << 20, session_epoch=-1, topics=[requested], **more)
 
 
 class Seat:

@@ -76,10 +76,10 @@ class TopicBroker:
         """After an orderly stop, or after a kill of the process alone."""
         if clean:
             self.partitions.stop()
-            said: list[str] = []
-            self.store.finish(True, said.append)
+            problems: list[str] = []
+            self.store.finish(True, problems.append)
             self.threads.run_all()
-            assert said == [""]
+            assert problems == [""]
         self.store.close()
         self.start()
 
@@ -89,8 +89,8 @@ class TopicBroker:
         self.threads.run_all()
 
     def topic(self, name: str, partitions: int = 1, **settings: str) -> Topic:
-        given = {name.replace("_", "."): value for name, value in settings.items()}
-        topic = self.topics.create(name, partitions, SETTINGS | given, 0)
+        topic_settings = {name.replace("_", "."): value for name, value in settings.items()}
+        topic = self.topics.create(name, partitions, SETTINGS | topic_settings, 0)
         self.partitions.created(topic)
         self.registry.turn.schedule_append(self.registry)
         return topic
@@ -110,15 +110,15 @@ class TopicBroker:
         return topic
 
     def find(self, name: str, index: int = 0) -> Partition:
-        found = self.partitions.find(name, index)
-        assert found is not None
-        return found
+        partition = self.partitions.find(name, index)
+        assert partition is not None
+        return partition
 
     def folders(self, name: str = "") -> list[str]:
-        return [one for one in self.disk.list(self.path) if one.startswith(name) and one[-1].isdigit() and not one.startswith("__")]
+        return [folder for folder in self.disk.list(self.path) if folder.startswith(name) and folder[-1].isdigit() and not folder.startswith("__")]
 
     def set_aside(self, ending: str = "delete") -> list[str]:
-        return [one for one in self.disk.list(self.path) if one.endswith(f"-{ending}")]
+        return [folder for folder in self.disk.list(self.path) if folder.endswith(f"-{ending}")]
 
 
 class DeleteRecordsCall:

@@ -14,13 +14,13 @@ NOT_ASKED, ALL_OPERATIONS = -(1 << 31), 3400
 
 
 @pytest.mark.parametrize("version", range(7))
-@pytest.mark.parametrize("asked", [False, True])
-def test_a_stable_group_is_described_in_every_version(desk: Desk, peer: Peer, version: int, asked: bool) -> None:
+@pytest.mark.parametrize("with_operations", [False, True])
+def test_a_stable_group_is_described_in_every_version(desk: Desk, peer: Peer, version: int, with_operations: bool) -> None:
     id = stable(desk, peer, "i")
-    (group,) = peer.ask(DescribeGroupsRequest(["g"], asked and version >= 3), version).groups
+    (group,) = peer.ask(DescribeGroupsRequest(["g"], with_operations and version >= 3), version).groups
     assert (group.error_code, group.error_message, group.group_id, group.group_state) == (0, None, "g", "Stable")
     assert (group.protocol_type, group.protocol_data) == ("consumer", "range")
-    assert group.authorized_operations == (ALL_OPERATIONS if asked and version >= 3 else NOT_ASKED)
+    assert group.authorized_operations == (ALL_OPERATIONS if with_operations and version >= 3 else NOT_ASKED)
     (member,) = group.members
     assert (member.member_id, member.group_instance_id) == (id, "i" if version >= 4 else None)
     assert (member.client_id, member.client_host, member.member_metadata, member.member_assignment) == ("client", "/127.0.0.1", b"topics", b"mine")

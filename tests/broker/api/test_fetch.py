@@ -38,10 +38,10 @@ def test_fetch_returns_the_records_in_every_version(desk: FetchDesk, version: in
     assert full.records == desk.partition("t").read(2, 1 << 20)
     assert offsets_in(full.records) == [2, 3, 4]
     assert (empty.partition_index, empty.error_code, empty.high_watermark, empty.records) == (1, 0, 0, b"")
-    for one in (full, empty):
-        assert one.aborted_transactions is None
-        assert one.preferred_read_replica == -1
-        assert (one.diverging_epoch, one.current_leader, one.snapshot_id) == (None, None, None)
+    for partition in (full, empty):
+        assert partition.aborted_transactions is None
+        assert partition.preferred_read_replica == -1
+        assert (partition.diverging_epoch, partition.current_leader, partition.snapshot_id) == (None, None, None)
 
 
 @pytest.mark.parametrize("version", EVERY_VERSION)
@@ -54,9 +54,9 @@ def test_fetch_errors_are_answered_in_every_version(desk: FetchDesk, version: in
     assert [partition.error_code for partition in second.partitions] == [
         ErrorCode.UNKNOWN_TOPIC_ID if ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     ]
-    for one, transactions in ((first.partitions[0], None), (second.partitions[0], [])):
-        assert (one.high_watermark, one.last_stable_offset, one.log_start_offset, one.records) == (-1, -1, -1, b"")
-        assert one.aborted_transactions == transactions
+    for result, transactions in ((first.partitions[0], None), (second.partitions[0], [])):
+        assert (result.high_watermark, result.last_stable_offset, result.log_start_offset, result.records) == (-1, -1, -1, b"")
+        assert result.aborted_transactions == transactions
 
 
 def test_no_fetch_session_is_opened(desk: FetchDesk) -> None:
@@ -91,10 +91,10 @@ def test_only_a_first_batch_may_exceed_the_partition_limit(desk: FetchDesk, most
 def test_only_the_first_nonempty_partition_may_exceed_the_fetch_limit(desk: FetchDesk) -> None:
     desk.append("t", 1)
     desk.make("empty")
-    wanted = of("empty", from_(0)), of("t", from_(0), from_(0, 1))
-    assert partition_replies(desk.ask(fetch(*wanted, most=1), 12)) == [(0, 0, 0, 0), (0, 0, 5, SIZE), (1, 0, 1, 0)]
-    assert partition_replies(desk.ask(fetch(*wanted, most=5 * SIZE), 12)) == [(0, 0, 0, 0), (0, 0, 5, 5 * SIZE), (1, 0, 1, 0)]
-    assert partition_replies(desk.ask(fetch(*wanted, most=6 * SIZE), 12)) == [(0, 0, 0, 0), (0, 0, 5, 5 * SIZE), (1, 0, 1, SIZE)]
+    topics = of("empty", from_(0)), of("t", from_(0), from_(0, 1))
+    assert partition_replies(desk.ask(fetch(*topics, most=1), 12)) == [(0, 0, 0, 0), (0, 0, 5, SIZE), (1, 0, 1, 0)]
+    assert partition_replies(desk.ask(fetch(*topics, most=5 * SIZE), 12)) == [(0, 0, 0, 0), (0, 0, 5, 5 * SIZE), (1, 0, 1, 0)]
+    assert partition_replies(desk.ask(fetch(*topics, most=6 * SIZE), 12)) == [(0, 0, 0, 0), (0, 0, 5, 5 * SIZE), (1, 0, 1, SIZE)]
 
 
 def test_the_brokers_fetch_limit_overrides_the_requests() -> None:
@@ -102,10 +102,10 @@ def test_the_brokers_fetch_limit_overrides_the_requests() -> None:
     desk.make("t", 2)
     for index in range(2):
         desk.append("t", index, *[records_batch()] * 5)
-    wanted = of("t", from_(0), from_(0, 1))
-    assert partition_replies(desk.ask(fetch(wanted, most=1 << 30), 12)) == [(0, 0, 5, 5 * SIZE), (1, 0, 5, 2 * SIZE)]
+    topic = of("t", from_(0), from_(0, 1))
+    assert partition_replies(desk.ask(fetch(topic, most=1 << 30), 12)) == [(0, 0, 5, 5 * SIZE), (1, 0, 5, 2 * SIZE)]
     # Records beyond the fetch limit need not be waited for.
-    assert partition_replies(desk.ask(fetch(wanted, most=1 << 30, least=1 << 30, wait=500), 12)) == [(0, 0, 5, 5 * SIZE), (1, 0, 5, 2 * SIZE)]
+    assert partition_replies(desk.ask(fetch(topic, most=1 << 30, least=1 << 30, wait=500), 12)) == [(0, 0, 5, 5 * SIZE), (1, 0, 5, 2 * SIZE)]
 
 
 def test_a_negative_limit_is_an_error_for_a_nonempty_partition(desk: FetchDesk) -> None:
@@ -122,8 +122,8 @@ def test_offsets_before_the_log_start_and_past_the_end_are_out_of_range(desk: Fe
     disk_log(desk.partition("t")).delete_before(2)
     for offset, error in ((-1, 1), (0, 1), (1, 1), (2, 0), (4, 0), (5, 0), (6, 1), (1 << 62, 1)):
         assert [partition_reply[1] for partition_reply in partition_replies(desk.ask(fetch(of("t", from_(offset))), 12))] == [error], offset
-    (one,) = desk.ask(fetch(of("t", from_(3))), 12).responses[0].partitions
-    assert (one.log_start_offset, one.high_watermark, offsets_in(one.records)) == (2, 5, [3, 4])
+    (partition,) = desk.ask(fetch(of("t", from_(3))), 12).responses[0].partitions
+    assert (partition.log_start_offset, partition.high_watermark, offsets_in(partition.records)) == (2, 5, [3, 4])
 
 
 def test_a_wrong_current_epoch_is_reported(desk: FetchDesk) -> None:
@@ -153,10 +153,10 @@ def test_a_diverging_fetched_epoch_is_reported(desk: FetchDesk) -> None:
         (6, third, None),
         (2, third, None),
     ):
-        (one,) = desk.ask(fetch(of("t", from_(offset, fetched=fetched))), 12).responses[0].partitions
-        assert one.diverging_epoch == (None if expected is None else EpochEndOffset(*expected)), (offset, fetched)
-        assert bool(one.records) == (expected is None and offset < 6)
-        assert (one.error_code, one.high_watermark) == (0, 6)
+        (partition,) = desk.ask(fetch(of("t", from_(offset, fetched=fetched))), 12).responses[0].partitions
+        assert partition.diverging_epoch == (None if expected is None else EpochEndOffset(*expected)), (offset, fetched)
+        assert bool(partition.records) == (expected is None and offset < 6)
+        assert (partition.error_code, partition.high_watermark) == (0, 6)
     assert partition_replies(desk.ask(fetch(of("t", from_(2, fetched=third + 1))), 12)) == [(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1, 0)]
     disk_log(desk.partition("t")).delete_before(3)
     assert partition_replies(desk.ask(fetch(of("t", from_(2, fetched=first))), 12)) == [(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1, 0)]

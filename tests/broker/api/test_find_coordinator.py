@@ -25,9 +25,9 @@ def test_the_coordinator_address_belongs_to_the_dialled_listener(version: int) -
         for group, expected in (("theirs", (7, *address)), ("ours", (1, dialled.host, dialled.port))):
             assert (partition(desk, group) in desk.cluster.owners) == (group == "theirs")
             reply = peer.ask(FindCoordinatorRequest(group, 0, [group]), version)
-            one = reply.coordinators[0] if version >= 4 else reply
-            assert (one.error_code, one.node_id, one.host, one.port) == (0, *expected)
-            assert one.error_message == ("" if version in (0, 4, 5, 6) else "NONE")
+            coordinator = reply.coordinators[0] if version >= 4 else reply
+            assert (coordinator.error_code, coordinator.node_id, coordinator.host, coordinator.port) == (0, *expected)
+            assert coordinator.error_message == ("" if version in (0, 4, 5, 6) else "NONE")
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -45,12 +45,12 @@ def test_coordinators_come_in_the_order_of_their_keys() -> None:
     desk = Desk()
     desk.cluster.owners = {partition(desk, "theirs"): OTHER}
     keys = ["theirs", "ours", "", "theirs"]
-    found = Peer(desk).ask(FindCoordinatorRequest("", 0, keys), 4).coordinators
-    assert [(one.key, one.node_id) for one in found] == [("theirs", 7), ("ours", 1), ("", 1), ("theirs", 7)]
+    coordinators = Peer(desk).ask(FindCoordinatorRequest("", 0, keys), 4).coordinators
+    assert [(coordinator.key, coordinator.node_id) for coordinator in coordinators] == [("theirs", 7), ("ours", 1), ("", 1), ("theirs", 7)]
 
 
 def test_without_a_registry_no_coordinator_is_available() -> None:
     desk = Desk()
     desk.topics.clear()
-    (one,) = Peer(desk).ask(FindCoordinatorRequest("", 0, ["g"]), 4).coordinators
-    assert (one.error_code, one.node_id) == (15, -1)
+    (coordinator,) = Peer(desk).ask(FindCoordinatorRequest("", 0, ["g"]), 4).coordinators
+    assert (coordinator.error_code, coordinator.node_id) == (15, -1)

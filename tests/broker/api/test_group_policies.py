@@ -158,7 +158,7 @@ def test_replies_to_changes_and_reads_wait_until_policies_are_durable(desk: Topi
     looker.send(describing("g"), 4)
     lister.send(ListConfigResourcesRequest([GROUP]), 1)
     desk.loop.run()
-    assert [one.reply() for one in (peer, looker, lister)] == [None] * 3
+    assert [client.reply() for client in (peer, looker, lister)] == [None] * 3
     log.succeed()
     desk.loop.run()
     assert peer.reply().responses[0].error_code == 0

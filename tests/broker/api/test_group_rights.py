@@ -91,10 +91,10 @@ def test_topics_without_describe_right_are_listed_last_or_omitted() -> None:
     committed = OffsetCommitRequest("g", -1, topics=[OffsetCommitRequestTopic("t", partition), OffsetCommitRequestTopic("u", partition)])
     assert set(codes_of_commit(peer.ask(committed, 9)).values()) == {0}
     for version in (1, 5, 7):
-        wanted = [OffsetFetchRequestTopic("t", [0]), OffsetFetchRequestTopic("u", [0])]
+        topics = [OffsetFetchRequestTopic("t", [0]), OffsetFetchRequestTopic("u", [0])]
         codes = [
             (topic.name, partition.committed_offset, partition.committed_leader_epoch, partition.metadata, partition.error_code)
-            for topic in peer.ask(OffsetFetchRequest(None, "g", wanted), version).topics
+            for topic in peer.ask(OffsetFetchRequest(None, "g", topics), version).topics
             for partition in topic.partitions
         ]
         assert codes == [("u", 5, -1, "meta", 0), ("t", -1, -1, "", TOPIC_REFUSED)]
@@ -121,8 +121,8 @@ def test_groups_without_describe_right_are_answered_first() -> None:
     for version in range(7):
         groups = peer.ask(DescribeGroupsRequest(["x", "y", "z", "y"], version >= 3), version).groups
         assert [group.group_id for group in groups] == ["y", "y", "x", "z"]
-        shown = [(group.error_code, group.group_state, group.protocol_type, group.authorized_operations, group.error_message) for group in groups[:2]]
-        assert shown == [(GROUP_REFUSED, "", "", -(1 << 31), None)] * 2
+        refused = [(group.error_code, group.group_state, group.protocol_type, group.authorized_operations, group.error_message) for group in groups[:2]]
+        assert refused == [(GROUP_REFUSED, "", "", -(1 << 31), None)] * 2
 
 
 def test_the_authorized_operations_of_a_group_are_sent_on_request() -> None:
@@ -160,8 +160,8 @@ def test_without_the_right_to_describe_a_group_its_coordinator_is_not_found(vers
     authorizer, peer = refusing((DESCRIBE, GROUP, "g"), (DESCRIBE, Resource.TRANSACTIONAL_ID, "t"))
     for key, kind, error in (("g", 0, GROUP_REFUSED), ("t", 1, 53)) if version >= 1 else (("g", 0, GROUP_REFUSED),):
         reply: Any = peer.ask(FindCoordinatorRequest(key, kind, [key]), version)
-        one = reply.coordinators[0] if version >= 4 else reply
-        assert (one.error_code, one.node_id, one.host, one.port) == (error, -1, "", -1)
+        coordinator = reply.coordinators[0] if version >= 4 else reply
+        assert (coordinator.error_code, coordinator.node_id, coordinator.host, coordinator.port) == (error, -1, "", -1)
         if version >= 1:
-            assert one.error_message
+            assert coordinator.error_message
     assert authorizer.asked[0] == (DESCRIBE, GROUP, "g")

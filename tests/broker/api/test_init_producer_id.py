@@ -30,8 +30,8 @@ def producer_ids(caller: Caller, version: int = 5) -> list[tuple[int, int, int]]
     return [(reply.error_code, reply.producer_id, reply.producer_epoch) for reply in replies]
 
 
-def ask(caller: Caller, asked: InitProducerIdRequest = ASKED, version: int = 5) -> None:
-    caller.send(caller.frame(asked, version))
+def ask(caller: Caller, request: InitProducerIdRequest = ASKED, version: int = 5) -> None:
+    caller.send(caller.frame(request, version))
 
 
 def end_turn(*callers: Caller) -> None:
@@ -80,16 +80,16 @@ def test_a_connection_closed_while_waiting_costs_one_producer_id(desk: Desk) -> 
 
 
 def test_no_producer_id_is_given_from_a_block_of_unknown_durability(desk: Desk) -> None:
-    one, other = desk.caller(), desk.caller()
-    ask(one)
-    ask(other)
+    first, second = desk.caller(), desk.caller()
+    ask(first)
+    ask(second)
     desk.registry.fail()
-    end_turn(one, other)
-    assert (producer_ids(one), producer_ids(other)) == ([NOT_YET], [NOT_YET])
-    ask(one)
+    end_turn(first, second)
+    assert (producer_ids(first), producer_ids(second)) == ([NOT_YET], [NOT_YET])
+    ask(first)
     desk.registry.release()
-    end_turn(one)
-    assert producer_ids(one) == [(0, PRODUCER_IDS_PER_BLOCK, 0)]
+    end_turn(first)
+    assert producer_ids(first) == [(0, PRODUCER_IDS_PER_BLOCK, 0)]
 
 
 def test_init_producer_id_is_retriable_while_the_registry_is_suspended(desk: Desk) -> None:
@@ -133,19 +133,19 @@ def test_without_any_right_to_write_no_producer_id_is_given() -> None:
 
 @pytest.mark.once  # starts processes
 def test_producer_ids_stay_unique_over_kills_and_stops(tmp_path: Path) -> None:
-    seen: list[int] = []
+    ids: list[int] = []
     for stop in (False, True, False):
         with broker("--data", str(tmp_path / "data"), "--set", "listeners=PLAINTEXT://127.0.0.1:0") as started:
             with Client(started.port) as client:
                 for _ in range(3):
                     reply = client.ask(ASKED, 4)
                     assert (reply.error_code, reply.producer_epoch) == (0, 0)
-                    seen.append(reply.producer_id)
+                    ids.append(reply.producer_id)
             if stop:
                 assert started.stop() == 0
             else:
                 started.kill()
-    assert len(set(seen)) == len(seen) == 9
+    assert len(set(ids)) == len(ids) == 9
 
 
 @pytest.mark.once

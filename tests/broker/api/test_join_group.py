@@ -60,19 +60,19 @@ def test_a_refused_join_returns_the_sent_member_id_and_no_generation(
 def test_a_missing_protocol_name_is_null_from_version_7(desk: Desk, peer: Peer) -> None:
     reply = joined(desk, peer, joining(protocols=(("", b"x"),)), 9)
     assert (reply.error_code, reply.protocol_name) == (0, None)
-    again = joined(desk, peer, joining(id=reply.member_id, protocols=(("", b"x"),)), 6)
-    assert (again.error_code, again.protocol_name) == (0, "")
+    rejoined = joined(desk, peer, joining(id=reply.member_id, protocols=(("", b"x"),)), 6)
+    assert (rejoined.error_code, rejoined.protocol_name) == (0, "")
 
 
 def test_instance_ids_of_other_members_are_sent_to_versions_that_have_them(desk: Desk) -> None:
-    leader, other = Peer(desk), Peer(desk)
+    leader, follower = Peer(desk), Peer(desk)
     leader.send(joining(instance="a"), 5)
-    other.send(joining(instance="b"), 5)
+    follower.send(joining(instance="b"), 5)
     desk.pass_ms(0)
     assert sorted(member.group_instance_id for member in leader.reply().members) == ["a", "b"]
-    other.reply()
+    follower.reply()
     leader.send(joining(id="a-id-1"), 4)
-    other.send(joining(id="b-id-2"), 4)
+    follower.send(joining(id="b-id-2"), 4)
     assert [member.group_instance_id for member in leader.reply().members] == [None, None]
 
 

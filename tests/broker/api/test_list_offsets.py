@@ -26,8 +26,8 @@ def desk() -> FetchDesk:
     return desk
 
 
-def listing(name: str, *wanted: tuple[int, int], current: int = -1) -> ListOffsetsRequest:
-    return ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, [ListOffsetsPartition(index, current, timestamp) for index, timestamp in wanted])], 500)
+def listing(name: str, *partitions: tuple[int, int], current: int = -1) -> ListOffsetsRequest:
+    return ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, [ListOffsetsPartition(index, current, timestamp) for index, timestamp in partitions])], 500)
 
 
 def offsets_found(reply: Any) -> list[tuple[int, int, int]]:
@@ -43,8 +43,8 @@ def test_list_offsets_finds_ends_and_timestamps_in_every_version(desk: FetchDesk
     for timestamp, expected in ((LATEST, (0, 6, -1)), (EARLIEST, (0, 0, -1)), (1_001, (0, 1, 1_001)), (1_002, (0, 2, 2_000)), (9_000, (0, -1, -1))):
         reply = desk.ask(listing("t", (0, timestamp)), version)
         assert offsets_found(reply) == [expected]
-        known = version >= 4 and expected[1] >= 0
-        assert reply.topics[0].partitions[0].leader_epoch == (desk.partition("t").leader_epoch if known else -1)
+        has_epoch = version >= 4 and expected[1] >= 0
+        assert reply.topics[0].partitions[0].leader_epoch == (desk.partition("t").leader_epoch if has_epoch else -1)
 
 
 def test_a_found_offset_has_the_leader_epoch_of_its_batch(desk: FetchDesk) -> None:
@@ -101,16 +101,16 @@ def slow(desk: FetchDesk) -> FetchDesk:
 
 def test_a_lookup_through_a_whole_segment_does_not_block_other_connections(slow: FetchDesk) -> None:
     asking = [Consumer(slow) for _ in range(5)]
-    for one in asking:
-        one.send(listing("slow", (0, 5_000)), 10)
-        one.send(listing("t", (0, 2_000)), 10)  # which waits for it
+    for consumer in asking:
+        consumer.send(listing("slow", (0, 5_000)), 10)
+        consumer.send(listing("t", (0, 2_000)), 10)  # which waits for it
     turns = 0
     answered: list[Any] = []
     while len(answered) < 10:
         assert offsets_found(Consumer(slow).ask_at_once(listing("t", (0, LATEST)), 10)) == [(0, 6, -1)]
         slow.turn_ends()
         turns += 1
-        answered += [reply for one in asking for reply in one.replies()]
+        answered += [reply for consumer in asking for reply in consumer.replies()]
     assert turns > 15
     assert sorted(offsets_found(reply) for reply in answered) == [[(0, -1, -1)]] * 5 + [[(0, 2, 2_000)]] * 5
 
@@ -156,15 +156,15 @@ def test_a_failing_lookup_is_answered(desk: FetchDesk, monkeypatch: pytest.Monke
     desk.turn_ends()
     desk.turn_ends()
     (reply,) = desk.consumer.replies()
-    assert {one[0] for one in offsets_found(reply)} == {ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert {answer[0] for answer in offsets_found(reply)} == {ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
 def test_list_offsets_reports_an_unusable_partition(desk: FetchDesk, error: ErrorCode) -> None:
     desk.partition("t", 1).error = error
     assert offsets_found(desk.ask(listing("t", (1, LATEST), (0, LATEST)), 10)) == [(error, -1, -1), (0, 6, -1)]
-    (one,) = desk.ask(asked_epochs(("t", 1, 0)), 4).topics[0].partitions
-    assert (one.error_code, one.leader_epoch, one.end_offset) == (error, -1, -1)
+    (partition,) = desk.ask(asked_epochs(("t", 1, 0)), 4).topics[0].partitions
+    assert (partition.error_code, partition.leader_epoch, partition.end_offset) == (error, -1, -1)
 
 
 def test_a_failing_read_is_reported(desk: FetchDesk) -> None:

@@ -13,16 +13,16 @@ from tests.support.group_requests import COMMITS, FETCHES, codes_of_commit, comm
 def test_committed_offsets_are_fetched_in_every_version(peer: Peer, version: int) -> None:
     assert codes_of_commit(peer.ask(committing_topics(("t", [(0, 7, "seven"), (2, 8, None)]), version=version), version)) == {("t", 0): 0, ("t", 2): 0}
     epoch = 3 if version >= 6 else -1
-    for asked in FETCHES:
-        shown = epoch if asked >= 5 else -1
-        codes = fetched(peer, asked, ("t", [0, 1, 2, 99]), ("nowhere", [-1]))
+    for fetch_version in FETCHES:
+        fetched_epoch = epoch if fetch_version >= 5 else -1
+        codes = fetched(peer, fetch_version, ("t", [0, 1, 2, 99]), ("nowhere", [-1]))
         nothing = (-1, -1, "", 0)
         assert codes == {
-            ("t", 0): (7, shown, "seven", 0), ("t", 1): nothing, ("t", 2): (8, shown, "", 0), ("t", 99): nothing, ("nowhere", -1): nothing,
+            ("t", 0): (7, fetched_epoch, "seven", 0), ("t", 1): nothing, ("t", 2): (8, fetched_epoch, "", 0), ("t", 99): nothing, ("nowhere", -1): nothing,
         }  # fmt: skip
-        if asked >= 2:
-            assert fetched(peer, asked, everything=True) == {("t", 0): (7, shown, "seven", 0), ("t", 2): (8, shown, "", 0)}
-        assert fetched(peer, asked) == {}
+        if fetch_version >= 2:
+            assert fetched(peer, fetch_version, everything=True) == {("t", 0): (7, fetched_epoch, "seven", 0), ("t", 2): (8, fetched_epoch, "", 0)}
+        assert fetched(peer, fetch_version) == {}
 
 
 def test_a_commit_with_a_retention_has_no_leader_epoch_and_expires(desk: Desk, peer: Peer) -> None:

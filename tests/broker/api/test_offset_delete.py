@@ -12,8 +12,8 @@ from tests.support.group_requests import committing_topics, fetched
 
 def test_offsets_are_deleted_unless_members_subscribe_to_them(peer: Peer) -> None:
     def delete(group: str, *topics: tuple[str, list[int]]) -> Any:
-        wanted = [OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(index) for index in some]) for name, some in topics]
-        reply = peer.ask(OffsetDeleteRequest(group, wanted), 0)
+        requested = [OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(index) for index in indexes]) for name, indexes in topics]
+        reply = peer.ask(OffsetDeleteRequest(group, requested), 0)
         codes = [(topic.name, [(partition.partition_index, partition.error_code) for partition in topic.partitions]) for topic in reply.topics]
         return reply.error_code, codes
 

@@ -10,8 +10,8 @@ from tests.support.group_requests import committing
 def test_several_groups_are_answered_in_the_order_of_the_request(peer: Peer) -> None:
     peer.ask(committing("a"), 9)
     peer.ask(committing("b", partitions=(1,)), 9)
-    wanted = [OffsetFetchRequestGroup(name, "member", 5, None) for name in ("b", "nowhere", "a", "b")]
-    groups = peer.ask(OffsetFetchRequest(wanted), 9).groups
+    requested = [OffsetFetchRequestGroup(name, "member", 5, None) for name in ("b", "nowhere", "a", "b")]
+    groups = peer.ask(OffsetFetchRequest(requested), 9).groups
     partitions = [(group.group_id, [partition.partition_index for topic in group.topics for partition in topic.partitions]) for group in groups]
     assert partitions == [("b", [1]), ("nowhere", []), ("a", [0]), ("b", [1])]
     assert peer.ask(OffsetFetchRequest([]), 8).groups == []

@@ -29,9 +29,9 @@ def request(data: bytes = b"", topic: str = "t", partition: int = 0, acks: int =
 
 
 def partition(desk: Desk, topic: str = "t", index: int = 0) -> MemoryPartition:
-    found: MemoryPartition | None = desk.partitions.find(topic, index)
-    assert found is not None
-    return found
+    partition: MemoryPartition | None = desk.partitions.find(topic, index)
+    assert partition is not None
+    return partition
 
 
 def partition_reply(reply: Any) -> tuple[int, int, int, int, int]:
@@ -91,11 +91,11 @@ def test_a_failing_produce_with_acks_0_closes_the_connection(desk: Desk, learned
 def test_a_produce_matching_a_template_is_stored_undecoded_with_the_same_reply(desk: Desk, version: int, acks: int) -> None:
     decoding, caller = desk.caller(), templated(desk.caller(), version, acks=acks)
     batches = [plain_batch(), three(), batch(*[record(number, value=bytes(number)) for number in range(200)])]
-    asked = [request(data, partition=index, acks=acks) for data in batches for index in range(3)]
+    requests = [request(data, partition=index, acks=acks) for data in batches for index in range(3)]
     usual = []
-    for one in asked:
+    for sent in requests:
         decoding.connection.produce_template = None
-        decoding.send(decoding.frame(one, version))
+        decoding.send(decoding.frame(sent, version))
         usual += decoding.replies()
     contents = [partition(desk, index=index).batches for index in range(3)]
     for index in range(3):  # once more from offset 0
@@ -103,7 +103,7 @@ def test_a_produce_matching_a_template_is_stored_undecoded_with_the_same_reply(d
         partition(desk, index=index).end_offset = 2 if index == 0 else 0
     refuse_decoding(desk)
     caller._correlation_id = 0
-    caller.send(*[caller.frame(one, version) for one in asked])
+    caller.send(*[caller.frame(sent, version) for sent in requests])
     assert caller.replies() == usual
     contents[0] = contents[0][2:]
     assert [partition(desk, index=index).batches for index in range(3)] == contents

@@ -60,9 +60,9 @@ def answer(client: Client, topic: str, data: bytes) -> tuple[int, int]:
 def answer_once_open(client: Client, topic: str, data: bytes) -> tuple[int, int]:
     """Logs open in the background after a start; until then producers get a retriable error."""
     until = time.monotonic() + ANSWER_SECONDS
-    while (found := answer(client, topic, data))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER and time.monotonic() < until:
+    while (result := answer(client, topic, data))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER and time.monotonic() < until:
         time.sleep(0.05)
-    return found
+    return result
 
 
 def create_topics(client: Client) -> None:
@@ -86,10 +86,10 @@ def test_checking_a_large_batch_does_not_block_other_clients(tmp_path: Path) -> 
             client.socket.sendall(b"".join(frames))
             for _ in frames:
                 client.frame()
-            found = result_of(pinger)
+            result = result_of(pinger)
     assert set(answers.values()) == {0, 87}
-    print(found)
-    assert found["worked"] < PAUSE_SECONDS_MAX
+    print(result)
+    assert result["worked"] < PAUSE_SECONDS_MAX
 
 
 def irregular() -> bytes:
@@ -98,21 +98,21 @@ def irregular() -> bytes:
 
 
 def framed(data: bytes) -> bytes:
-    asked = request("plain", data)
-    return encode_request(asked.API_KEY, 9, 1, "test", asked.encode(9))
+    produce = request("plain", data)
+    return encode_request(produce.API_KEY, 9, 1, "test", produce.encode(9))
 
 
 def children(pid: int) -> list[int]:
-    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False).stdout
-    return [int(word) for word in found.split()]
+    output = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False).stdout
+    return [int(word) for word in output.split()]
 
 
 def await_children(pid: int) -> list[int]:
     until = time.monotonic() + ANSWER_SECONDS
-    while not (found := children(pid)):
+    while not (pids := children(pid)):
         assert time.monotonic() < until
         time.sleep(0.005)
-    return found
+    return pids
 
 
 @pytest.mark.clients
@@ -132,11 +132,11 @@ def test_a_killed_checker_is_replaced_and_a_stop_ends_all_checkers(tmp_path: Pat
 
         client.send(request("plain", long), 9)
         time.sleep(0.2)
-        left = await_children(lasting.broker.pid)
+        checkers = await_children(lasting.broker.pid)
         begin = time.monotonic()
         lasting.stop()
         assert time.monotonic() - begin < STOP_SECONDS + 1
-        for pid in left:
+        for pid in checkers:
             with pytest.raises(ProcessLookupError):
                 os.kill(pid, 0)
         try:  # the check may be over by then, more often in the compiled build
@@ -145,5 +145,5 @@ def test_a_killed_checker_is_replaced_and_a_stop_ends_all_checkers(tmp_path: Pat
         except ConnectionError:
             stored = LONG
         lasting.start()
-        with Client(lasting.port) as again:
-            assert answer_once_open(again, "plain", plain_batch()) == (0, stored)
+        with Client(lasting.port) as reconnected:
+            assert answer_once_open(reconnected, "plain", plain_batch()) == (0, stored)

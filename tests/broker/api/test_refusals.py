@@ -57,8 +57,8 @@ def test_an_offset_fetch_is_never_answered_coordinator_not_available(desk: Desk,
     refuse_everything(desk, refusal)
     expected = LOADING if refusal == LOADING else NOT_OURS
     (topic,) = peer.ask(fetching("g", 1), 1).topics  # which has no other field for it
-    shown = [(partition.partition_index, partition.committed_offset, partition.metadata, partition.error_code) for partition in topic.partitions]
-    assert shown == [(0, -1, "", expected), (1, -1, "", expected)]
+    partitions = [(partition.partition_index, partition.committed_offset, partition.metadata, partition.error_code) for partition in topic.partitions]
+    assert partitions == [(0, -1, "", expected), (1, -1, "", expected)]
     for version in range(2, 8):
         reply = peer.ask(fetching("g", version), version)
         assert (reply.error_code, reply.topics) == (expected, [])
@@ -102,8 +102,8 @@ def test_list_groups_is_complete_or_an_error(desk: Desk, peer: Peer) -> None:
 
 def test_a_coordinator_is_found_while_it_loads(desk: Desk, peer: Peer) -> None:
     refuse_everything(desk, LOADING)
-    (found,) = peer.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4).coordinators
-    assert (found.error_code, found.node_id) == (0, 1)
+    (coordinator,) = peer.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4).coordinators
+    assert (coordinator.error_code, coordinator.node_id) == (0, 1)
 
 
 # Appends in flight
@@ -130,7 +130,7 @@ def test_an_offset_fetch_waits_for_the_commit_before_it(desk: Desk, peer: Peer) 
         assert peers[name].reply() is None, name
     while log.pending:
         desk.append_succeeds()
-    replies = {name: one.reply() for name, one in peers.items()}
+    replies = {name: client.reply() for name, client in peers.items()}
     assert all(replies.values())
     assert replies["join"].error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert replies["fetches"].groups[0].topics[0].partitions[0].committed_offset == 5
@@ -169,7 +169,7 @@ def test_a_failed_append_fails_held_replies_and_later_requests(desk: Desk, peer:
         peers[name].send(request, version)
     log.refuse()
     desk.loop.run()
-    replies = {name: one.reply() for name, one in peers.items()}
+    replies = {name: client.reply() for name, client in peers.items()}
     assert (replies["join"].error_code, replies["join"].member_id, replies["join"].generation_id) == (NOT_OURS, "", -1)
     assert codes_of_commit(replies["commit"]) == {("t", 0): NOT_OURS}
     assert codes_of_commit(replies["commit of some"]) == {("t", 9): 3, ("t", 0): NOT_OURS}

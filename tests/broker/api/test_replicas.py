@@ -26,9 +26,9 @@ class DenyingCluster:
 
 def in_words_of_ours(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: in_words_of_ours(one) for name, one in value.items()}
+        return {name: in_words_of_ours(item) for name, item in value.items()}
     if isinstance(value, list):
-        return sorted([in_words_of_ours(one) for one in value], key=json.dumps)
+        return sorted([in_words_of_ours(item) for item in value], key=json.dumps)
     return STANDARD[value].message if isinstance(value, str) and value in STANDARD else value
 
 
@@ -40,13 +40,13 @@ def test_reassignment_and_election_replies_equal_kafkas(name: str, who: str) -> 
     ours = plain(Peer(desk).ask(request(os.path.abspath("data")), version))
     for results in ("replica_election_results",):  # Kafka creates its offsets topic with the first group
         if results in ours:
-            ours[results] = [one for one in ours[results] if not one["topic"].startswith("__")]
+            ours[results] = [topic for topic in ours[results] if not topic["topic"].startswith("__")]
     assert json.loads(json.dumps(in_words_of_ours(ours))) == in_words_of_ours(KAFKAS[who][name])
 
 
 def test_the_quorum_is_this_broker_now() -> None:
     desk = TopicDesk(AllowAll(), {})
-    asked = DescribeQuorumRequest([DescribeQuorumRequestTopicData("__cluster_metadata", [DescribeQuorumRequestPartitionData(0)])])
-    found = Peer(desk).ask(asked, 1).topics[0].partitions[0]
-    assert (found.leader_id, found.high_watermark) == (1, 0)
-    assert [voter.last_caught_up_timestamp for voter in found.current_voters] == [desk.clock.wall]
+    request = DescribeQuorumRequest([DescribeQuorumRequestTopicData("__cluster_metadata", [DescribeQuorumRequestPartitionData(0)])])
+    partition = Peer(desk).ask(request, 1).topics[0].partitions[0]
+    assert (partition.leader_id, partition.high_watermark) == (1, 0)
+    assert [voter.last_caught_up_timestamp for voter in partition.current_voters] == [desk.clock.wall]

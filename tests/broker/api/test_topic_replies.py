@@ -78,7 +78,7 @@ def test_topic_changes_and_reads_of_them_are_answered_when_durable(desk: TopicDe
     desk.loop.run()
     assert codes(peer.reply()) == [0]
     assert all(looker.reply() is not None for looker in lookers)
-    assert [what for what, _ in desk.partitions.calls] == [expected_call]
+    assert [call for call, _ in desk.partitions.calls] == [expected_call]
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -135,7 +135,7 @@ def test_describing_many_topic_configs_yields_and_returns_the_final_state(desk: 
         desk.topics._new_id = lambda name=name: name.encode().ljust(16)  # type: ignore[misc]
         desk.topics.create(name, 1, {}, 0)
     request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, ["segment.ms"]) for name in names])
-    whole = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, None) for name in names])
+    describe_all = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, None) for name in names])
     soon: list[object] = []
     plain = desk.loop.call_soon
 
@@ -149,12 +149,12 @@ def test_describing_many_topic_configs_yields_and_returns_the_final_state(desk: 
     lost_at = 0
     assert [(result.resource_name, len(result.configs)) for result in Peer(desk).ask(request, version).results] == [(name, 1) for name in names]
     soon.clear()
-    settings = {len(result.configs) for result in Peer(desk).ask(whole, version).results}
+    settings = {len(result.configs) for result in Peer(desk).ask(describe_all, version).results}
     assert len(settings) == 1
     assert len(soon) > 5
     soon.clear()
     lost_at = 4
-    assert set(codes(Peer(desk).ask(whole, version))) == {3}
+    assert set(codes(Peer(desk).ask(describe_all, version))) == {3}
     assert len(soon) >= lost_at
 
 

@@ -38,8 +38,8 @@ def test_an_unauthorized_request_is_refused_as_by_kafka(desk: TopicDesk, name: s
     request, version = QUESTIONS[name]
     ours = plain(Peer(desk).ask(request(ids), version), ids)
     if "topics" in ours:  # Kafka creates its offsets topic with the first group
-        ours["topics"] = [one for one in ours["topics"] if one["name"] != CONSUMER_OFFSETS]
+        ours["topics"] = [answer for answer in ours["topics"] if answer["name"] != CONSUMER_OFFSETS]
     if name == "create":  # Kafka gives validated topics an id
-        for one in ours["topics"]:
-            one["topic_id"] = "an id" if one["error_code"] == 0 else one["topic_id"]
+        for answer in ours["topics"]:
+            answer["topic_id"] = "an id" if answer["error_code"] == 0 else answer["topic_id"]
     assert json.loads(json.dumps(ours)) == KAFKAS[name]

@@ -43,8 +43,8 @@ def decoded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def commit(id: str, offset: int, partitions: tuple[int, ...] = (0, 2), text: str = "m", topic: str = "t", generation: int = 1) -> OffsetCommitRequest:
-    wanted = [OffsetCommitRequestPartition(index, offset + index, -1, text) for index in partitions]
-    return OffsetCommitRequest("g", generation, id, None, -1, [OffsetCommitRequestTopic(topic, wanted)])
+    requested = [OffsetCommitRequestPartition(index, offset + index, -1, text) for index in partitions]
+    return OffsetCommitRequest("g", generation, id, None, -1, [OffsetCommitRequestTopic(topic, requested)])
 
 
 def learned(desk: Desk, peer: Peer) -> str:
@@ -66,8 +66,8 @@ def test_the_third_equal_commit_takes_the_fast_path(desk: Desk, peer: Peer, deco
 
 def test_a_commit_with_a_new_layout_is_decoded_once(desk: Desk, peer: Peer, decoded: list[int]) -> None:
     id = stable(desk, peer)
-    others = ((0, 1), "m", "t"), ((0, 2), "n", "t"), ((0,), "m", "t"), ((0, 1), "m", "u"), ((0, 2), "longer", "t")
-    for number, (partitions, text, topic) in enumerate(others):
+    layouts = ((0, 1), "m", "t"), ((0, 2), "n", "t"), ((0,), "m", "t"), ((0, 1), "m", "u"), ((0, 2), "longer", "t")
+    for number, (partitions, text, topic) in enumerate(layouts):
         for offset in range(10 * number, 10 * number + 4):
             reply = peer.ask(commit(id, offset, partitions, text, topic), 9)
             assert codes_of_commit(reply) == {(topic, index): 0 for index in partitions}
@@ -140,9 +140,9 @@ def test_a_chunk_of_several_requests_is_split_into_frames(
         patched.setattr(peer, "connection", Recorder(sent))
         for offset in (8, 9):
             peer.send(commit(id, offset), 9)
-    whole = b"".join(sent)
-    end = len(whole) if cut_at is None else len(sent[0]) + cut_at
-    for chunk in filter(None, (whole[:end], whole[end:])):
+    stream = b"".join(sent)
+    end = len(stream) if cut_at is None else len(sent[0]) + cut_at
+    for chunk in filter(None, (stream[:end], stream[end:])):
         peer.connection.data_received(chunk)
     desk.loop.run()
     assert [codes_of_commit(peer.reply()) for _ in range(2)] == [{("t", 0): 0, ("t", 2): 0}] * 2
@@ -208,9 +208,9 @@ def test_a_connection_keeps_few_learned_commits_and_drops_the_oldest(desk: Desk,
     for size in range(connection.FAST_PATHS_MAX + 1):
         for _ in range(2):
             peer.ask(commit(id, 1, text="m" * size), 9)
-    kept = remembered(peer)
-    assert len(kept) == connection.FAST_PATHS_MAX
-    assert desk.host.fast_path_bytes == sum(one.cost for one in kept)
+    fast_paths = remembered(peer)
+    assert len(fast_paths) == connection.FAST_PATHS_MAX
+    assert desk.host.fast_path_bytes == sum(fast_path.cost for fast_path in fast_paths)
 
 
 @pytest.mark.plain
@@ -219,7 +219,7 @@ def test_learned_requests_of_all_connections_share_a_limit(desk: Desk, monkeypat
     id = stable(desk, peers[0])
     for _ in range(2):
         peers[0].ask(commit(id, 1), 9)
-    (one,) = remembered(peers[0])
+    (fast_path,) = remembered(peers[0])
     written: list[int] = []
 
     def counted(*call: Any) -> Any:
@@ -227,7 +227,7 @@ def test_learned_requests_of_all_connections_share_a_limit(desk: Desk, monkeypat
         return commit_layout(*call)
 
     monkeypatch.setattr("broker.api.offset_commit.commit_layout", counted)
-    monkeypatch.setattr(connection, "FAST_PATH_BYTES_MAX", one.cost + one.cost // 2)
+    monkeypatch.setattr(connection, "FAST_PATH_BYTES_MAX", fast_path.cost + fast_path.cost // 2)
     for peer in peers[1:]:
         for offset in range(4):
             assert codes_of_commit(peer.ask(commit(id, offset), 9)) == {("t", 0): 0, ("t", 2): 0}
@@ -249,20 +249,20 @@ def test_learned_requests_of_all_connections_share_a_limit(desk: Desk, monkeypat
 @pytest.mark.parametrize("partitions", [1, 10, 100])
 def test_the_counted_size_of_a_learned_commit_is_its_memory(desk: Desk, peer: Peer, partitions: int) -> None:
     id = stable(desk, peer)
-    many = tuple(range(partitions))
+    indexes = tuple(range(partitions))
     for _ in range(2):  # of a connection of its own, so that shared objects exist
         other = Peer(desk)
         for _ in range(3):
-            other.ask(commit(id, 1, many, "", "v"), 9)
-    peer.ask(commit(id, 1, many, "", "v"), 9)
+            other.ask(commit(id, 1, indexes, "", "v"), 9)
+    peer.ask(commit(id, 1, indexes, "", "v"), 9)
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    peer.ask(commit(id, 1, many, "", "v"), 9)
+    peer.ask(commit(id, 1, indexes, "", "v"), 9)
     gc.collect()
-    taken = tracemalloc.get_traced_memory()[0] - before
+    allocated = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    (one,) = remembered(peer)
-    assert one.cost / 2 < taken < 1.5 * one.cost  # about: other memory of the broker may grow too
+    (fast_path,) = remembered(peer)
+    assert fast_path.cost / 2 < allocated < 1.5 * fast_path.cost  # about: other memory of the broker may grow too
 
 
 def test_pipelined_commits_take_the_fast_path_too(desk: Desk, peer: Peer, decoded: list[int]) -> None:
@@ -289,8 +289,8 @@ def test_fast_commits_write_the_same_records(desk: Desk, peer: Peer) -> None:
     for _ in range(2):
         remembering.ask(commit(id, 5), 9)
     before = len(log.batches)
-    for one in (peer, decoding, remembering):
-        one.connection.data_received(encode_request(OffsetCommitRequest.API_KEY, 9, 7, "client", commit(id, 77).encode(9)))
+    for client in (peer, decoding, remembering):
+        client.connection.data_received(encode_request(OffsetCommitRequest.API_KEY, 9, 7, "client", commit(id, 77).encode(9)))
     desk.loop.run()
     (batch,) = log.batches[before:]
     facts = list(facts_of(batch))
@@ -323,32 +323,32 @@ def framed(request: OffsetCommitRequest, version: int, correlation_id: int = 7) 
 
 @given(REQUESTS, st.sampled_from(COMMITS), st.data())
 def test_offsets_are_found_where_the_codec_writes_them(request_: OffsetCommitRequest, version: int, data: st.DataObject) -> None:
-    before = framed(request_, version)
-    layout = commit_layout(before, request_, version)
+    frame = framed(request_, version)
+    layout = commit_layout(frame, request_, version)
     assert layout is not None
-    assert framed(request_, version) == before
-    same = layout.constant_parts.unpack(before)
+    assert framed(request_, version) == frame
+    constant = layout.constant_parts.unpack(frame)
     for topic in request_.topics:
         for partition in topic.partitions:
             partition.committed_offset = data.draw(OFFSETS)
-    other = framed(request_, version, 8)
-    assert layout.constant_parts.unpack(other) == same
-    assert [int.from_bytes(other[at : at + OFFSET_BYTES], "big", signed=True) for at in layout.offset_positions] == [
+    changed = framed(request_, version, 8)
+    assert layout.constant_parts.unpack(changed) == constant
+    assert [int.from_bytes(changed[at : at + OFFSET_BYTES], "big", signed=True) for at in layout.offset_positions] == [
         partition.committed_offset for topic in request_.topics for partition in topic.partitions
     ]
 
 
 @given(REQUESTS, st.sampled_from(COMMITS), st.data())
 def test_a_commit_with_other_changed_bytes_does_not_match(request_: OffsetCommitRequest, version: int, data: st.DataObject) -> None:
-    before = framed(request_, version)
-    layout = commit_layout(before, request_, version)
+    frame = framed(request_, version)
+    layout = commit_layout(frame, request_, version)
     assert layout is not None
-    at = data.draw(st.integers(0, len(before) - 1))
-    changed = bytearray(before)
+    at = data.draw(st.integers(0, len(frame) - 1))
+    changed = bytearray(frame)
     changed[at] ^= data.draw(st.integers(1, 255))
-    same = layout.constant_parts.unpack(bytes(changed)) == layout.constant_parts.unpack(before)
+    matches = layout.constant_parts.unpack(bytes(changed)) == layout.constant_parts.unpack(frame)
     # Their common beginning is known.
-    assert same == (at < KIND_BYTES + 4 or any(place <= at < place + OFFSET_BYTES for place in layout.offset_positions))
+    assert matches == (at < KIND_BYTES + 4 or any(position <= at < position + OFFSET_BYTES for position in layout.offset_positions))
 
 
 def test_a_commit_in_an_unusual_encoding_is_not_learned() -> None:

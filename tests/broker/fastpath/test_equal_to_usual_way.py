@@ -34,7 +34,7 @@ class Answers:
     """The replies given by learned requests, by class."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.given: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
         for kind in (CommitFastPath, OffsetFetchFastPath, HeartbeatFastPath, JoinFastPath, SyncFastPath):
             self._count(monkeypatch, kind)
 
@@ -42,10 +42,10 @@ class Answers:
         answer = kind.answer
 
         def counted(*arguments: Any) -> Any:
-            given = answer(*arguments)
-            if given is not None:
-                self.given[kind.__name__] = self.given.get(kind.__name__, 0) + 1
-            return given
+            reply = answer(*arguments)
+            if reply is not None:
+                self.counts[kind.__name__] = self.counts.get(kind.__name__, 0) + 1
+            return reply
 
         monkeypatch.setattr(kind, "answer", counted)
 
@@ -93,8 +93,8 @@ class Client:
         self.send(joining(id=self.id, instance=self.instance, protocols=(("range", metadata),)), self.join_version)
 
     def sync(self, members: list[Client], random: Random) -> None:
-        given = {member.id: b"%d" % number for number, member in enumerate(members)} if random.random() < 0.7 else None
-        self.send(syncing(self.id, self.generation, given, self.instance), 5)
+        assignments = {member.id: b"%d" % number for number, member in enumerate(members)} if random.random() < 0.7 else None
+        self.send(syncing(self.id, self.generation, assignments, self.instance), 5)
 
     def beat(self) -> None:
         self.send(HeartbeatRequest("g", self.generation, self.id, self.instance), 4)
@@ -117,7 +117,7 @@ class World:
         self.random = random
         self.nodes = [Desk(Changeable((3, 3, "g"))) for _ in range(2)]
         self.nodes[1].host.trace = lambda direction, call, message: None  # while frames are logged nothing is learned
-        self.members = [Client(self.nodes, *how) for how in ((None, 9, 9), ("ib", 7, 7), (None, 5, 2))]
+        self.members = [Client(self.nodes, *versions) for versions in ((None, 9, 9), ("ib", 7, 7), (None, 5, 2))]
         self.watcher = Client(self.nodes, None, 9, 9)
 
     def do(self, act: Any) -> None:
@@ -129,29 +129,29 @@ class World:
     def step(self) -> None:
         random = self.random
         member = random.choice(self.members)
-        what = random.random()
-        if what < 0.42:
+        action = random.random()
+        if action < 0.42:
             member.commit(random)
-        elif what < 0.56:
+        elif action < 0.56:
             member.beat()
-        elif what < 0.66:
+        elif action < 0.66:
             self.watcher.fetch()
-        elif what < 0.69:
+        elif action < 0.69:
             self.rebalance()
-        elif what < 0.70:
+        elif action < 0.70:
             member.sync(self.members, random)
-        elif what < 0.71:
+        elif action < 0.71:
             member.join(random)
-        elif what < 0.715:
+        elif action < 0.715:
             member.leave()
-        elif what < 0.73:
-            wanted = [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(2)])]
-            self.watcher.send(OffsetDeleteRequest("g", wanted), 0)
-        elif what < 0.77:
+        elif action < 0.73:
+            deleted = [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(2)])]
+            self.watcher.send(OffsetDeleteRequest("g", deleted), 0)
+        elif action < 0.77:
             self.do(lambda node: setattr(node.log_of("g"), "immediate", False))
-        elif what < 0.88:
+        elif action < 0.88:
             self.written()
-        elif what < 0.89:
+        elif action < 0.89:
             is_open = random.random() < 0.9
             self.do(lambda node: setattr(node.authorizer, "open", is_open))
         else:
@@ -194,5 +194,5 @@ def test_a_broker_with_fast_paths_answers_and_writes_like_one_without(seed: int,
     world.watcher.fetch()
     world.check()
     kinds = ("CommitFastPath", "OffsetFetchFastPath", "HeartbeatFastPath", "JoinFastPath", "SyncFastPath")
-    assert compiled() or all(answers.given.get(kind, 0) > 3 for kind in kinds), answers.given  # calls of compiled code are not counted
+    assert compiled() or all(answers.counts.get(kind, 0) > 3 for kind in kinds), answers.counts  # calls of compiled code are not counted
     assert world.watcher.unanswered == []

@@ -40,7 +40,7 @@ def test_a_repeated_heartbeat_is_not_decoded_in_any_version(desk: Desk, peer: Pe
     for _ in range(3):
         assert peer.ask(request, version).error_code == 0  # each with its own correlation id
         route = desk.dispatch.routes[HeartbeatRequest.API_KEY]
-        route.handle = lambda call, asked: called.append(asked)
+        route.handle = lambda call, heartbeat: called.append(heartbeat)
     assert called == []
 
 

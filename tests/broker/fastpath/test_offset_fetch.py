@@ -83,10 +83,10 @@ def test_a_fast_offset_fetch_returns_every_change(desk: Desk, peer: Peer, other:
         before = len(handled)
         answer = peer.ask(fetching(9), 9)
         assert len(handled) == before
-        assert answer == fresh(desk) != seen[-1]
-        seen.append(answer)
+        assert answer == fresh(desk) != replies[-1]
+        replies.append(answer)
 
-    seen = [known(peer)]
+    replies = [known(peer)]
     other.ask(committing(offset=7), 9)
     changed()  # by a repeated commit
     other.ask(committing(offset=8, text="m"), 9)
@@ -107,10 +107,10 @@ def test_a_fast_offset_fetch_of_a_recreated_group_returns_its_new_offsets(desk: 
     other.ask(committing(offset=3), 9)
     answer = known(peer)
     assert other.ask(DeleteGroupsRequest(["g"]), 2).results[0].error_code == 0
-    gone = peer.ask(fetching(9), 9)
-    assert gone == fresh(desk) != answer
+    without_group = peer.ask(fetching(9), 9)
+    assert without_group == fresh(desk) != answer
     other.ask(committing(offset=4), 9)
-    assert peer.ask(fetching(9), 9) == fresh(desk) != gone
+    assert peer.ask(fetching(9), 9) == fresh(desk) != without_group
 
 
 def test_a_fast_offset_fetch_looks_up_a_missing_group_each_time(desk: Desk, peer: Peer, handled: list[Any]) -> None:

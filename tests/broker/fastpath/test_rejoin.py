@@ -32,9 +32,9 @@ NAMED_FROM = 5  # versions of SyncGroup that have the protocol
 class Member:
     """A consumer that joins and syncs in one version of each, with the same fields each time."""
 
-    def __init__(self, desk: Desk, join_version: int = 9, sync_version: int = 5, instance: str | None = None, **how: Any) -> None:
+    def __init__(self, desk: Desk, join_version: int = 9, sync_version: int = 5, instance: str | None = None, **peer_options: Any) -> None:
         self.desk = desk
-        self.peer = Peer(desk, **how)
+        self.peer = Peer(desk, **peer_options)
         self.join_version = join_version
         self.sync_version = sync_version
         self.instance = instance
@@ -64,8 +64,8 @@ class Member:
             self.leads = reply.leader == self.id
         return reply
 
-    def sync(self, given: dict[str, bytes] | None = None, generation: int | None = None) -> None:
-        request = syncing(self.id, self.generation if generation is None else generation, given, self.instance)
+    def sync(self, assignments: dict[str, bytes] | None = None, generation: int | None = None) -> None:
+        request = syncing(self.id, self.generation if generation is None else generation, assignments, self.instance)
         if self.sync_version < NAMED_FROM:
             request.protocol_type = request.protocol_name = None
         self.peer.send(request, self.sync_version)
@@ -74,15 +74,15 @@ class Member:
 class Pair:
     """A leader and a follower that rebalance again and again."""
 
-    def __init__(self, desk: Desk, **how: Any) -> None:
+    def __init__(self, desk: Desk, **member_options: Any) -> None:
         self.desk = desk
-        self.a = Member(desk, **how)
-        self.b = Member(desk, **how)
-        for one in (self.a, self.b):  # the second member makes the first rejoin
-            one.join()
-            one.joined()
+        self.a = Member(desk, **member_options)
+        self.b = Member(desk, **member_options)
+        for member in (self.a, self.b):  # the second member makes the first rejoin
+            member.join()
+            member.joined()
             desk.pass_ms(0)
-            one.joined()
+            member.joined()
         self.a.join()
         self._settle()
         self.rebalance()  # the learned request was sent by a rejoining member
@@ -100,7 +100,7 @@ class Pair:
         assert [reply.error_code for reply in replies] == [0, 0]
         b.sync()
         a.sync({a.id: a.assignment, b.id: b"second"})
-        assert [one.peer.reply().assignment for one in (a, b)] == [a.assignment, b"second"]
+        assert [member.peer.reply().assignment for member in (a, b)] == [a.assignment, b"second"]
         return replies
 
 
@@ -126,9 +126,9 @@ class Unread:
             monkeypatch.setattr(route, "decode", self._noting(key, route.decode))
 
     def _noting(self, key: int, decode: Any) -> Any:
-        def noting(*what: Any) -> Any:
+        def noting(*arguments: Any) -> Any:
             self.keys.append(key)
-            return decode(*what)
+            return decode(*arguments)
 
         return noting
 
@@ -236,11 +236,11 @@ def test_a_full_group_refuses_a_former_member(desk: Desk, pair: Pair, unread: Un
 
 def test_an_earlier_join_is_learned_again_after_a_different_one(desk: Desk, pair: Pair, unread: Unread) -> None:
     a, b = pair.a, pair.b
-    other = b.request()
-    other.protocols[0].metadata = b"others"
+    changed = b.request()
+    changed.protocols[0].metadata = b"others"
     second = Peer(desk)
     a.join()
-    second.send(other, 9)
+    second.send(changed, 9)
     desk.pass_ms(0)
     assert [member.metadata for member in a.joined().members] == [b"topics", b"others"]
     a.sync({a.id: b"first", b.id: b"second"})
@@ -289,14 +289,14 @@ def test_changed_timeouts_of_a_join_take_effect(desk: Desk, pair: Pair, unread: 
 
 def test_other_assignments_are_decoded_and_sent(pair: Pair, unread: Unread) -> None:
     a, b = pair.a, pair.b
-    for given in (b"third", b"fourt", b"fourt", b"fifth"):
+    for assignment in (b"third", b"fourt", b"fourt", b"fifth"):
         a.join()
         b.join()
         pair.desk.pass_ms(0)
         a.joined(), b.joined()
-        a.sync({a.id: given, b.id: given[::-1]})
+        a.sync({a.id: assignment, b.id: assignment[::-1]})
         b.sync()
-        assert [one.peer.reply().assignment for one in (a, b)] == [given, given[::-1]]
+        assert [member.peer.reply().assignment for member in (a, b)] == [assignment, assignment[::-1]]
     assert unread.keys == [SyncGroupRequest.API_KEY] * 3
 
 
@@ -324,8 +324,8 @@ def test_fast_path_replies_follow_the_current_state(desk: Desk, pair: Pair, unre
 def test_the_leader_gets_the_list_of_all_members(desk: Desk, pair: Pair, unread: Unread) -> None:
     pair.b.join()
     pair.b.joined()
-    left = Peer(desk).ask(LeaveGroupRequest("g", [MemberIdentity(pair.a.id)]), 5)
-    assert (left.error_code, left.members[0].error_code) == (0, 0)
+    left_reply = Peer(desk).ask(LeaveGroupRequest("g", [MemberIdentity(pair.a.id)]), 5)
+    assert (left_reply.error_code, left_reply.members[0].error_code) == (0, 0)
     pair.b.join()
     desk.pass_ms(0)
     reply = pair.b.joined()
@@ -334,14 +334,14 @@ def test_the_leader_gets_the_list_of_all_members(desk: Desk, pair: Pair, unread:
 
 
 def test_a_second_request_of_the_same_member_answers_the_first(desk: Desk, pair: Pair, unread: Unread) -> None:
-    a, other = pair.a, Peer(desk)
+    a, second = pair.a, Peer(desk)
     a.join()
-    other.send(a.request(), 9)
+    second.send(a.request(), 9)
     reply = a.joined()
     assert (reply.error_code, reply.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
     pair.b.join()
     desk.pass_ms(0)
-    assert other.reply().error_code == 0
+    assert second.reply().error_code == 0
     a.join()  # the generation is unchanged
     assert [member.member_id for member in a.joined().members] == [a.id, pair.b.id]
     assert unread.keys == [JoinGroupRequest.API_KEY]
@@ -351,8 +351,8 @@ def test_fast_joins_and_syncs_wait_for_appends_in_flight(desk: Desk, pair: Pair,
     a, b = pair.a, pair.b
     desk.hold_appends()
     Peer(desk).send(committing(generation=a.generation, id=a.id), 9)
-    for one in (a, b):
-        one.join()
+    for member in (a, b):
+        member.join()
     desk.pass_ms(0)
     assert (a.joined(), b.joined()) == (None, None)
     desk.append_succeeds()
@@ -361,7 +361,7 @@ def test_fast_joins_and_syncs_wait_for_appends_in_flight(desk: Desk, pair: Pair,
     a.sync({a.id: b"first", b.id: b"second"})
     assert (a.peer.reply(), b.peer.reply()) == (None, None)
     desk.append_succeeds()
-    assert [one.peer.reply().assignment for one in (a, b)] == [b"first", b"second"]
+    assert [member.peer.reply().assignment for member in (a, b)] == [b"first", b"second"]
     assert unread.keys == []
 
 
@@ -377,7 +377,7 @@ def test_when_the_log_refuses_all_waiting_requests_are_answered(desk: Desk, pair
     b.sync()
     log.refuse()
     desk.loop.run()
-    assert [one.peer.reply().error_code for one in (a, b)] == [ErrorCode.NOT_COORDINATOR] * 2
+    assert [member.peer.reply().error_code for member in (a, b)] == [ErrorCode.NOT_COORDINATOR] * 2
     assert unread.keys == []
 
 
@@ -524,10 +524,10 @@ def test_a_first_join_builds_no_fast_path(desk: Desk) -> None:
 def test_only_short_requests_are_learned(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Pair(desk)
     assert kinds(pair.a.peer) == [JoinFastPath, SyncFastPath]
-    for limit, left in (("join_group.JOIN_BYTES_MAX", []), ("sync_group.SYNC_BYTES_MAX", [JoinFastPath])):
+    for limit, expected in (("join_group.JOIN_BYTES_MAX", []), ("sync_group.SYNC_BYTES_MAX", [JoinFastPath])):
         with monkeypatch.context() as patched:
             patched.setattr(f"broker.api.{limit}", 60)
-            assert kinds(Pair(Desk()).a.peer) == left
+            assert kinds(Pair(Desk()).a.peer) == expected
     with monkeypatch.context() as patched:
         patched.setattr("broker.api.join_group.ELEMENTS_MAX", 1)
         patched.setattr("broker.api.sync_group.ELEMENTS_MAX", 1)
@@ -551,8 +551,8 @@ def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
     sizes: list[int] = []
     write = getattr(rejoining, name)
 
-    def counting(*what: Any) -> bytes:
-        end: bytes = write(*what)
+    def counting(*arguments: Any) -> bytes:
+        end: bytes = write(*arguments)
         sizes.append(len(end))
         return end
 
@@ -582,15 +582,15 @@ def test_equal_replies_are_not_encoded_again(pair: Pair, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("spare", [0, -1])
 def test_cached_reply_bytes_are_limited(pair: Pair, monkeypatch: pytest.MonkeyPatch, name: str, spare: int) -> None:
     pair.rebalance()
-    (join, _), (_, sync) = [one.peer.connection.fast_paths.values() for one in (pair.a, pair.b)]
+    (join, _), (_, sync) = [member.peer.connection.fast_paths.values() for member in (pair.a, pair.b)]
     assert isinstance(join, JoinFastPath)
     assert isinstance(sync, SyncFastPath)
     longest = len(join._leader_end) if name == "join_end" else len(sync._size_bytes) + 4 + len(sync._end)
     monkeypatch.setattr(rejoining, "END_BYTES_MAX", longest + spare)
-    same = Pair(Desk())
-    same.rebalance()
+    other_pair = Pair(Desk())
+    other_pair.rebalance()
     sizes = counted(monkeypatch, name)
-    same.rebalance()
+    other_pair.rebalance()
     assert bool(sizes) == (spare < 0)
 
 
@@ -607,9 +607,9 @@ def test_cached_reply_bytes_are_limited(pair: Pair, monkeypatch: pytest.MonkeyPa
 def test_a_join_reply_built_in_parts_equals_the_codecs_output(reply: JoinReply, version: int) -> None:
     header = b"\0" * response_header_version(JoinGroupRequest.API_KEY, version)
     for id in ("", "a", "m" * 300):
-        whole = b"corr" + header + join_response(reply, id, version).encode(version)
+        expected = b"corr" + header + join_response(reply, id, version).encode(version)
         for _ in range(2):
-            assert b"corr" + join_front(reply, version) + join_end(id, reply.members, version) == whole
+            assert b"corr" + join_front(reply, version) + join_end(id, reply.members, version) == expected
 
 
 MEMBERS = [("id", None, b"x"), ("id2", "seat", b"yy")]
@@ -643,8 +643,8 @@ def test_consecutive_fast_replies_equal_the_codecs_output(desk: Desk, version: i
         ):
             repeat.connection, repeat.correlation_id = peer.connection, corr
             repeat.release()
-            whole = corr + b"\0" * response_header_version(key, repeat.version) + body.encode(repeat.version)
-            assert peer._received == len(whole).to_bytes(4, "big") + whole
+            expected = corr + b"\0" * response_header_version(key, repeat.version) + body.encode(repeat.version)
+            assert peer._received == len(expected).to_bytes(4, "big") + expected
             peer._received = b""
 
 
@@ -654,14 +654,14 @@ def test_consecutive_fast_replies_equal_the_codecs_output(desk: Desk, version: i
 def test_the_generation_is_found_where_the_codec_writes_it(version: int, client_id: str | None, group: str) -> None:
     request = SyncGroupRequest(group, 0x01020304, "member", None, None, None, [])
     frame = encode_request(SyncGroupRequest.API_KEY, version, 7, client_id, request.encode(version))
-    rest = frame[REST_AT:]
-    at = generation_position(rest, group, version)
-    assert rest[at : at + 4] == b"\1\2\3\4"
+    data = frame[REST_AT:]
+    at = generation_position(data, group, version)
+    assert data[at : at + 4] == b"\1\2\3\4"
     before = 2 + len(client_id or "")
     if version >= SyncGroupRequest.FLEXIBLE_FROM:
-        tagged = rest[:before] + b"\1\x63\0" + rest[before + 1 :]  # an unknown field of the header
+        tagged = data[:before] + b"\1\x63\0" + data[before + 1 :]  # an unknown field of the header
         assert generation_position(tagged, group, version) == 0
-    assert generation_position(rest, group + "x", version) == 0
+    assert generation_position(data, group + "x", version) == 0
 
 
 def test_learned_joins_are_limited_by_bytes_and_elements(pair: Pair) -> None:
@@ -678,6 +678,6 @@ def test_learned_joins_are_limited_by_bytes_and_elements(pair: Pair) -> None:
 def test_a_sync_reply_built_in_parts_equals_the_codecs_output(reply: SyncReply, version: int) -> None:
     header = b"\0" * response_header_version(SyncGroupRequest.API_KEY, version)
     for assignment in (b"", b"a" * 126, b"a" * 127, b"a" * 20_000):
-        whole = b"corr" + header + sync_response(reply, assignment).encode(version)
+        expected = b"corr" + header + sync_response(reply, assignment).encode(version)
         for _ in range(2):
-            assert b"corr" + sync_front(reply, version) + sync_end(assignment, version) == whole
+            assert b"corr" + sync_front(reply, version) + sync_end(assignment, version) == expected

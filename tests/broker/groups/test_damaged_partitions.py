@@ -37,9 +37,9 @@ FIRST_SEGMENT = "00000000000000000000.log"
 @pytest.fixture
 def lasting(tmp_path: Path) -> Iterator[LastingBroker]:
     """A broker that is not started yet."""
-    made = LastingBroker(tmp_path / "data")
-    yield made
-    made.__exit__()
+    lasting = LastingBroker(tmp_path / "data")
+    yield lasting
+    lasting.__exit__()
 
 
 @pytest.fixture
@@ -71,12 +71,12 @@ def entries(broker: Broker, event: str) -> list[dict[str, Any]]:
 def facts(log: Path) -> list[tuple[int, bytes, bytes | None]]:
     """Offset, key and value of every record of a log."""
     data = b"".join(segment.read_bytes() for segment in sorted(log.glob("*.log")))
-    found = []
+    facts = []
     at = 0
     for header in iterate(data, 0, len(data)):
-        found += [(header.base_offset + number, record.key or b"", record.value) for number, record in enumerate(records(data, at))]
+        facts += [(header.base_offset + number, record.key or b"", record.value) for number, record in enumerate(records(data, at))]
         at += header.size
-    return found
+    return facts
 
 
 def notes(data: Path) -> list[tuple[str, int, NoteHeader, Any]]:
@@ -113,9 +113,9 @@ def test_only_the_damaged_partition_refuses_requests_and_the_log_names_the_remed
     code, line = health(lasting.port)
     assert (code, line.partition(":")[0]) == (2, "is not ready")
     assert line.startswith(f"is not ready: partition 1 (cannot be read: {FIRST_SEGMENT} is damaged at byte 0: ")
-    said = broker.await_line("partition of groups cannot be read")
-    assert f"{file} is damaged at byte 0: " in said
-    assert "restore the file from a backup" in said
+    logged = broker.await_line("partition of groups cannot be read")
+    assert f"{file} is damaged at byte 0: " in logged
+    assert "restore the file from a backup" in logged
     lasting.stop()
     # Not all logs were opened since the kill, so the next start must open them.
     assert not (lasting.data / ".kafka_cleanshutdown").exists()
@@ -204,20 +204,20 @@ def test_notes_name_events_and_offsets_of_their_records(lasting: LastingBroker, 
     lasting.kill()
     partition = partition_of("orders", PARTITIONS)
     log = {offset: read_offsets_key(key) for offset, key, _ in facts(lasting.data / f"__consumer_offsets-{partition}")}
-    found = notes(lasting.data)
-    assert {partition for _, partition, _, _ in found} == {partition}
-    changes = [(header, body) for group, _, header, body in found if header.kind == Kind.STATE_CHANGE]
+    notes_read = notes(lasting.data)
+    assert {partition for _, partition, _, _ in notes_read} == {partition}
+    changes = [(header, body) for group, _, header, body in notes_read if header.kind == Kind.STATE_CHANGE]
     assert [body.to_state for _, body in changes][-2:] == [State.COMPLETING, State.STABLE]
     assert [State(body.from_state).name.lower() for _, body in changes] == [entry["from"] for entry in logged]
     header, body = changes[-1]
     assert (body.reason, body.members) == (Cause.ASSIGNED, 2)
     assert log[header.offsets_log_offset] == GroupMetadataKey("orders")
     assert header.offsets_log_offset == max(log)
-    epochs = {header.coordinator_epoch for _, _, header, _ in found}
+    epochs = {header.coordinator_epoch for _, _, header, _ in notes_read}
     for epoch in epochs:
-        numbers = [header.seq for _, _, header, _ in found if header.coordinator_epoch == epoch]
+        numbers = [header.seq for _, _, header, _ in notes_read if header.coordinator_epoch == epoch]
         assert numbers == list(range(len(numbers)))
-    assert found[-1][0] == ""
+    assert notes_read[-1][0] == ""
 
 
 def test_no_reply_waits_for_the_notes_log(lasting: LastingBroker, actor: Making) -> None:

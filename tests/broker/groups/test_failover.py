@@ -100,12 +100,12 @@ def test_members_that_go_on_after_a_kill_do_not_rebalance(lasting: LastingBroker
 def test_sigterm_changes_no_group(lasting: LastingBroker) -> None:
     settled, alone = Actor(lasting.port, "settled", "a"), Actor(lasting.port, "settled")
     settle(settled, alone)
-    gone = Actor(lasting.port, "empty")
-    settle(gone)
-    assert gone.leave() == 0
+    former = Actor(lasting.port, "empty")
+    settle(former)
+    assert former.leave() == 0
     before = [described(lasting.port, group) for group in ("settled", "empty")]
     lasting.stop()
-    for actor in (settled, alone, gone):
+    for actor in (settled, alone, former):
         actor.close()
     lasting.start()
     assert [described(lasting.port, group) for group in ("settled", "empty")] == before

@@ -54,9 +54,9 @@ def test_a_suspended_partition_serves_again_once_writing_works_with_full_session
 
 
 def test_answered_requests_survive_a_suspension(world: World) -> None:
-    kept = world.commit("g", 41)
+    answered = world.commit("g", 41)
     world.log().succeed()
-    assert kept.error == ErrorCode.NONE
+    assert answered.error == ErrorCode.NONE
     world.commit("g", 42)
     world.log().refuse()
     world.loop.pass_ms(RETRY_MS_MIN)
@@ -204,11 +204,11 @@ def test_unloading_completes_appends_in_flight_and_refuses_parked_requests(world
     member_id = settled(world)
     parked = world.join("g", instance="j")
     held = world.commit("h")
-    left: list[bool] = []
-    world.shards.journals[0].unload(lambda: left.append(True))
-    assert (world.journal.refusal, left, held.error, parked.error) == (NOT_OURS, [], None, None)
+    unloaded: list[bool] = []
+    world.shards.journals[0].unload(lambda: unloaded.append(True))
+    assert (world.journal.refusal, unloaded, held.error, parked.error) == (NOT_OURS, [], None, None)
     world.log().succeed()
-    assert left == [True]
+    assert unloaded == [True]
     assert world.log().released == 1
     assert held.error == ErrorCode.NONE
     assert (parked.error, parked.member_id) == (ErrorCode.NOT_COORDINATOR, "j-id-2")
@@ -246,20 +246,20 @@ def test_a_partition_that_was_unloaded_has_replayed_nothing(world: World) -> Non
 
 def test_an_append_that_fails_while_unloading_ends_it(world: World) -> None:
     held = world.commit()
-    left: list[bool] = []
-    world.shards.journals[0].unload(lambda: left.append(True))
+    unloaded: list[bool] = []
+    world.shards.journals[0].unload(lambda: unloaded.append(True))
     world.log().refuse()
-    assert (left, held.heard, world.journal.refusal) == ([True], [ErrorCode.NOT_COORDINATOR], NOT_OURS)
+    assert (unloaded, held.heard, world.journal.refusal) == ([True], [ErrorCode.NOT_COORDINATOR], NOT_OURS)
     world.loop.pass_ms(60_000)
     assert not world.log().recoveries
 
 
 def test_an_unload_that_does_not_wait_for_the_log_answers_held_requests(world: World) -> None:
     held = world.commit()
-    left: list[bool] = []
-    world.shards.journals[0].unload(lambda: left.append(True))
+    unloaded: list[bool] = []
+    world.shards.journals[0].unload(lambda: unloaded.append(True))
     world.journal.finish_unload()
-    assert (left, held.heard) == ([True], [ErrorCode.NOT_COORDINATOR])
+    assert (unloaded, held.heard) == ([True], [ErrorCode.NOT_COORDINATOR])
     world.load_first()
     world.log().succeed()  # appends in flight no longer count
     hold = world.journal.shard.hold
@@ -269,9 +269,9 @@ def test_an_unload_that_does_not_wait_for_the_log_answers_held_requests(world: W
 def test_a_suspended_partition_can_be_unloaded_and_loaded(world: World) -> None:
     world.commit()
     world.log().refuse()
-    left: list[bool] = []
-    world.shards.journals[0].unload(lambda: left.append(True))
-    assert (left, world.journal.refusal) == ([True], NOT_OURS)
+    unloaded: list[bool] = []
+    world.shards.journals[0].unload(lambda: unloaded.append(True))
+    assert (unloaded, world.journal.refusal) == ([True], NOT_OURS)
     world.load_first()
     assert world.journal.refusal == SERVING
     assert world.commit().error is None
@@ -282,11 +282,11 @@ def test_a_suspended_partition_can_be_unloaded_and_loaded(world: World) -> None:
 def test_unloading_after_a_defect_leaves_no_pending_work(world: World) -> None:
     world.commit("g", 8)
     world.journal.broken()
-    left: list[bool] = []
-    world.shards.journals[0].unload(lambda: left.append(True))
-    assert left == []
+    unloaded: list[bool] = []
+    world.shards.journals[0].unload(lambda: unloaded.append(True))
+    assert unloaded == []
     world.log().succeed()
-    assert left == [True]
+    assert unloaded == [True]
     world.loop.pass_ms(60_000)
     assert (world.journal.refusal, len(world.store.acquired)) == (NOT_OURS, 1)  # it is not reloaded
     world.load_first()
@@ -326,10 +326,10 @@ def test_a_suspension_drops_notes_of_void_facts(world: World) -> None:
 def test_an_append_from_before_a_reload_releases_no_later_reply(world: World, ends: str) -> None:
     """A node that does not wait for a slow log releases the partition, and loads it again before the append ends."""
     before = world.commit("g")
-    left: list[bool] = []
-    world.shards.journals[0].unload(lambda: left.append(True))
+    unloaded: list[bool] = []
+    world.shards.journals[0].unload(lambda: unloaded.append(True))
     world.journal.finish_unload()
-    assert (left, before.heard) == ([True], [ErrorCode.NOT_COORDINATOR])
+    assert (unloaded, before.heard) == ([True], [ErrorCode.NOT_COORDINATOR])
     world.load_first()
     held = world.commit("h")  # its stamp is the same
     assert (len(world.log().pending), held.error) == (2, None)

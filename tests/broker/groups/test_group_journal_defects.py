@@ -175,9 +175,9 @@ def test_a_partition_that_waits_for_its_reload_may_be_unloaded(world: World) -> 
     world.fail_step()
     world.fail_step()
     assert world.journal.refusal == SUSPENDED
-    left: list[bool] = []
-    world.shards.journals[0].unload(lambda: left.append(True))
-    assert left == [True]
+    unloaded: list[bool] = []
+    world.shards.journals[0].unload(lambda: unloaded.append(True))
+    assert unloaded == [True]
     world.loop.pass_ms(60_000)
     assert (world.journal.refusal, world.store.acquired, world.log().released) == (NOT_OURS, world.store.acquired[:1], 1)
 

@@ -34,13 +34,13 @@ class Touched:
 
 
 def test_a_partition_without_a_log_refuses_every_operation_of_a_log() -> None:
-    heard: list[Any] = []
+    failures: list[Any] = []
     assert (NO_LOG.usable(), list(NO_LOG.replay())) == (False, [])
     assert NO_LOG.epoch < 0
-    NO_LOG.append(b"", 1, heard.append)
-    NO_LOG.recover(heard.append)
-    assert [type(one) for one in heard] == [Fenced, Fenced]
-    assert [str(one) for one in heard] == ["this partition is not ours"] * 2
+    NO_LOG.append(b"", 1, failures.append)
+    NO_LOG.recover(failures.append)
+    assert [type(failure) for failure in failures] == [Fenced, Fenced]
+    assert [str(failure) for failure in failures] == ["this partition is not ours"] * 2
 
 
 def test_an_unloaded_partition_is_not_served_and_reports_no_problem() -> None:
@@ -231,15 +231,15 @@ def test_retry_pauses_restart_short_after_a_suspension(world: World) -> None:
 
 
 def test_only_a_suspended_log_is_reported_to_serve_again(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    said = "log serves again"
-    assert said not in capsys.readouterr().out
+    line = "log serves again"
+    assert line not in capsys.readouterr().out
     world.fail_step()
-    assert said not in capsys.readouterr().out
+    assert line not in capsys.readouterr().out
     world.commit()
     world.log().refuse()
     world.loop.pass_ms(RETRY_MS_MIN)
     world.recovery_ends(None)
-    assert capsys.readouterr().out.count(said) == 1
+    assert capsys.readouterr().out.count(line) == 1
 
 
 @pytest.mark.plain
@@ -259,12 +259,12 @@ def test_a_partition_that_does_not_serve_advances_nothing(world: World, monkeypa
 
 
 def test_the_served_callback_runs_before_any_reply_of_the_partition(world: World) -> None:
-    heard: list[tuple[int, int, list[tuple[int, str]]]] = []
-    world.journal.served = lambda journal: heard.append((journal.partition, journal.refusal, list(world.recorded_notes.changes)))
+    calls: list[tuple[int, int, list[tuple[int, str]]]] = []
+    world.journal.served = lambda journal: calls.append((journal.partition, journal.refusal, list(world.recorded_notes.changes)))
     world.journal.broken()
-    assert heard == []
+    assert calls == []
     world.loop.run()
-    assert heard == [(0, SERVING, [(0, "LOADED"), (0, "RESUMED")])]
+    assert calls == [(0, SERVING, [(0, "LOADED"), (0, "RESUMED")])]
 
 
 def test_a_shard_steps_facts_are_appended_and_its_deadline_is_scheduled(world: World) -> None:
@@ -279,9 +279,9 @@ def test_a_shard_steps_facts_are_appended_and_its_deadline_is_scheduled(world: W
     world.log().succeed()
     assert len(world.log().stored) == before + 1
     world.turn.armed_at = NEVER
-    asked = JoinRequest("h", "", None, "consumer", (("range", b""),), SESSION_MS, SESSION_MS, "client", "/here")
+    join = JoinRequest("h", "", None, "consumer", (("range", b""),), SESSION_MS, SESSION_MS, "client", "/here")
     parked = Parked()
-    journal.park(journal.shard.join, asked, parked, clock.tick(), clock.wall)
+    journal.park(journal.shard.join, join, parked, clock.tick(), clock.wall)
     assert world.turn.armed_at <= journal.shard.wake_at < NEVER
     world.loop.run()
     world.log().succeed()

@@ -55,7 +55,7 @@ def test_a_refused_part_of_a_reply_is_replaced_by_its_error(desk: Desk) -> None:
     log = desk.hold_appends()
     other.send(committing(), 9)
     journal = desk.shards.of("g")
-    served = next(one for one in desk.shards.journals if one is not journal)
+    served = next(other_journal for other_journal in desk.shards.journals if other_journal is not journal)
     refused: list[tuple[int, int]] = []
     answer_together(call_of(desk, peer), HeartbeatResponse(0, 0), [served, journal], lambda part, error: refused.append((part, error)))
     assert (refused, peer._received) == ([], b"")

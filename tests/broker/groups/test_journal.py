@@ -52,9 +52,9 @@ def test_facts_emitted_during_an_append_join_the_next_append(machine: JournalBen
 
 def test_a_refused_append_suspends_the_shard_and_reverts_void_facts(machine: JournalBench) -> None:
     refused = machine.append(b"a", b"1")
-    behind = machine.put(b"b", b"2")
+    later = machine.put(b"b", b"2")
     machine.log.refuse()
-    assert (refused.error, behind.error) == (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert (refused.error, later.error) == (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR)
     assert not machine.journal.writable
     assert machine.journal.readable
     assert machine.shard.values == {b"old": b"stored"}
@@ -94,11 +94,11 @@ def test_a_read_after_a_late_append_waits_for_it(machine: JournalBench) -> None:
 def test_a_request_after_a_late_append_times_out(machine: JournalBench) -> None:
     machine.append(b"a", b"1")
     machine.pass_ms(LATE_MS)
-    behind = machine.put(b"b", b"2")
+    later = machine.put(b"b", b"2")
     machine.pass_ms(LATE_MS)
-    assert behind.error is None
+    assert later.error is None
     machine.pass_ms(LATE_MS)
-    assert behind.error == ErrorCode.REQUEST_TIMED_OUT
+    assert later.error == ErrorCode.REQUEST_TIMED_OUT
     machine.log.succeed()
     machine.loop.run()
     machine.log.succeed()
@@ -191,19 +191,19 @@ def test_a_failure_during_an_append_is_handled_at_its_end(machine: JournalBench)
 
 
 def test_a_defect_suspends_and_answers_an_append_in_flight_as_unknown(machine: JournalBench) -> None:
-    known = machine.put(b"a", b"1")
+    unwritten = machine.put(b"a", b"1")
     machine.journal.broken()
-    assert (machine.journal.writable, known.error) == (False, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert (machine.journal.writable, unwritten.error) == (False, ErrorCode.KAFKA_STORAGE_ERROR)
     assert machine.journal.wake_at == machine.clock.now + RETRY_MS_MIN
     alarm = machine.journal.wake_at
     machine.pass_ms(10)
     machine.journal.broken()  # once is enough
     assert machine.journal.wake_at == alarm
     other = JournalBench()
-    unknown = other.put(b"a", b"1")
+    in_flight = other.put(b"a", b"1")
     other.loop.run()
     other.journal.broken()
-    assert (other.journal.writable, unknown.error) == (False, ErrorCode.REQUEST_TIMED_OUT)
+    assert (other.journal.writable, in_flight.error) == (False, ErrorCode.REQUEST_TIMED_OUT)
 
 
 def test_a_defect_during_an_append_waits_for_its_end_before_replaying(machine: JournalBench) -> None:
@@ -308,20 +308,20 @@ def test_each_fact_of_the_last_append_gets_its_offset(machine: JournalBench) -> 
 
 
 def test_the_settled_callback_runs_once_when_no_append_is_pending(machine: JournalBench) -> None:
-    heard: list[str] = []
+    calls: list[str] = []
     machine.append(b"a", b"1")
     machine.put(b"b", b"2")
-    machine.journal.when_settled(lambda: heard.append("settled"))
+    machine.journal.when_settled(lambda: calls.append("settled"))
     machine.log.succeed()
-    assert heard == []  # the second is not written
+    assert calls == []  # the second is not written
     machine.loop.run()
     machine.log.succeed()
-    assert heard == ["settled"]
+    assert calls == ["settled"]
     machine.append(b"c", b"3")
     machine.log.succeed()
-    assert heard == ["settled"]
-    machine.journal.when_settled(lambda: heard.append("at once"))
-    assert heard == ["settled", "at once"]
+    assert calls == ["settled"]
+    machine.journal.when_settled(lambda: calls.append("at once"))
+    assert calls == ["settled", "at once"]
 
 
 def test_a_failing_reply_without_a_waiting_request_affects_no_other(machine: JournalBench) -> None:

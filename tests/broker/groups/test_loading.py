@@ -78,30 +78,30 @@ def test_a_topic_change_during_loading_causes_the_rebalance_after_loading(topic:
     config = CONFIG._replace(default_policies=GroupPolicies(topics_watch=True))
     world = World(config=config)
     settled(world, metadata=T0)
-    again = World(load=False, config=config)
-    again.store.logs = world.store.logs
-    again.store.waiting = True
-    again.shards.load_all()
-    assert again.journal.refusal == LOADING
-    again.shards.topic_changed(topic)
-    again.loop.run()
-    again.store.open()
-    again.loop.run()
-    assert again.journal.refusal == SERVING
-    assert again.journal.shard.groups["g"].state is (State.PREPARING if topic == "t0" else State.STABLE)
+    restarted = World(load=False, config=config)
+    restarted.store.logs = world.store.logs
+    restarted.store.waiting = True
+    restarted.shards.load_all()
+    assert restarted.journal.refusal == LOADING
+    restarted.shards.topic_changed(topic)
+    restarted.loop.run()
+    restarted.store.open()
+    restarted.loop.run()
+    assert restarted.journal.refusal == SERVING
+    assert restarted.journal.shard.groups["g"].state is (State.PREPARING if topic == "t0" else State.STABLE)
 
 
 def test_loaded_members_have_a_full_session() -> None:
     world = World()
     member_id = settled(world)
     world.loop.pass_ms(SESSION_MS - 100)
-    again = World(load=False)
-    again.store.logs = world.store.logs
-    again.shards.load_all()
-    again.loop.pass_ms(SESSION_MS - 100)
-    assert again.journal.shard.heartbeat("g", 1, member_id, "i", again.clock.tick()) == ErrorCode.NONE
-    again.loop.pass_ms(SESSION_MS + 200)
-    assert again.journal.shard.heartbeat("g", 1, member_id, "i", again.clock.tick()) == ErrorCode.UNKNOWN_MEMBER_ID
+    restarted = World(load=False)
+    restarted.store.logs = world.store.logs
+    restarted.shards.load_all()
+    restarted.loop.pass_ms(SESSION_MS - 100)
+    assert restarted.journal.shard.heartbeat("g", 1, member_id, "i", restarted.clock.tick()) == ErrorCode.NONE
+    restarted.loop.pass_ms(SESSION_MS + 200)
+    assert restarted.journal.shard.heartbeat("g", 1, member_id, "i", restarted.clock.tick()) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def group_in(world: World, partition: int) -> str:
@@ -187,11 +187,11 @@ def test_no_partition_is_loaded_after_the_stop() -> None:
 
 
 def test_loading_progress_is_logged_periodically(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     moments: list[float] = []
 
     def say(event: str, **values: object) -> None:
-        said.append(str(values.get("progress", event)))
+        lines.append(str(values.get("progress", event)))
         moments.append(world.loop.time())
 
     monkeypatch.setattr("broker.groups.shards.log.info", say)
@@ -200,9 +200,9 @@ def test_loading_progress_is_logged_periodically(monkeypatch: pytest.MonkeyPatch
         world.log().stored.append(commits(f"group-{number}", 3))
     world.slice_seconds = PROGRESS_SECONDS / 4
     world.load_all()
-    assert said[0] == "0 of 2 partitions loaded"
-    assert said[-1] == "offsets loaded"
-    assert len(said) < 12
+    assert lines[0] == "0 of 2 partitions loaded"
+    assert lines[-1] == "offsets loaded"
+    assert len(lines) < 12
     assert min(later - earlier for earlier, later in pairwise(moments[:-1])) == PROGRESS_SECONDS
 
 
@@ -305,7 +305,7 @@ class LogLines:
 
 
 def test_the_begin_and_end_of_loading_are_logged_with_duration(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = LogLines(monkeypatch)
+    lines = LogLines(monkeypatch)
     world = World(3, load=False)
     world.log(0).stored.append(commits("g", 3))
     world.log(1).stored += [commits("h", 2), commits("i", 1)]
@@ -318,15 +318,15 @@ def test_the_begin_and_end_of_loading_are_logged_with_duration(monkeypatch: pyte
         world.store.open()
     world.loop.run()
     assert (world.begun, world.loaded) == (1, 1)
-    assert said.lines == [("offsets loaded", {"partitions": 3, "groups": 3, "offsets": 6, "ms": 3_000})]
+    assert lines.lines == [("offsets loaded", {"partitions": 3, "groups": 3, "offsets": 6, "ms": 3_000})]
     assert [journal.load_ms for journal in world.shards.journals] == [1_000] * 3
-    said.lines.clear()
+    lines.lines.clear()
     world.shards.journals[2].broken()
     world.loop.run()
-    assert (world.begun, world.loaded, said.lines) == (2, 2, [])  # no record was read
+    assert (world.begun, world.loaded, lines.lines) == (2, 2, [])  # no record was read
     world.shards.journals[1].broken()
     world.loop.run()
-    assert said.lines == [("offsets loaded", {"partitions": 1, "groups": 2, "offsets": 3, "ms": 0})]
+    assert lines.lines == [("offsets loaded", {"partitions": 1, "groups": 2, "offsets": 3, "ms": 0})]
 
 
 @pytest.mark.parametrize(
@@ -340,12 +340,12 @@ def test_the_begin_and_end_of_loading_are_logged_with_duration(monkeypatch: pyte
 def test_a_load_failure_is_logged_with_its_reason_and_retry_time(
     monkeypatch: pytest.MonkeyPatch, result: HeldBy | Unreadable, again: str
 ) -> None:
-    said = LogLines(monkeypatch)
+    lines = LogLines(monkeypatch)
     world = World(1, load=False)
     world.store.results[LogId("__consumer_offsets", 0)] = result
     world.load_all()
     reason = result.reason if isinstance(result, Unreadable) else "it is held by process 7"
-    assert said.lines == [("partition of groups cannot be read", {"log": "__consumer_offsets-0", "reason": reason, "again": again})]
+    assert lines.lines == [("partition of groups cannot be read", {"log": "__consumer_offsets-0", "reason": reason, "again": again})]
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_a_defect_at_the_end_of_a_load_refuses_the_partition_for_a_while(monkeyp
     world = World(2, load=False)
     defects = DEFECTS.count
 
-    def raising(*what: object) -> None:
+    def raising(*arguments: object) -> None:
         monkeypatch.undo()
         raise ZeroDivisionError("planted")
 

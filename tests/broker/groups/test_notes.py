@@ -85,8 +85,8 @@ def test_notes_over_a_groups_budget_are_counted(desk: NoteDesk) -> None:
 
 
 def test_notes_lost_by_a_failed_append_are_counted_and_logged_once(desk: NoteDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr("broker.groups.notes.log.warning", lambda event, **values: said.append(event))
+    lines: list[str] = []
+    monkeypatch.setattr("broker.groups.notes.log.warning", lambda event, **values: lines.append(event))
     desk.tell(change())
     desk.passes()
     for _ in range(2):
@@ -95,7 +95,7 @@ def test_notes_lost_by_a_failed_append_are_counted_and_logged_once(desk: NoteDes
         desk.log().pending.pop()[1](AppendFailed("the disk is full"))
     desk.tell(change(dropped=2))
     desk.passes()
-    assert said == ["notes are lost"]
+    assert lines == ["notes are lost"]
     # Numbers without a gap: lost notes are counted in `dropped`.
     assert [(header.seq, header.dropped) for _, header, _ in desk.written()] == [(0, 0), (1, 4 + 2)]
 
@@ -227,8 +227,8 @@ def test_notes_logs_are_opened_one_at_a_time_after_a_crash(desk: NoteDesk) -> No
 def test_partition_events_are_notes_without_a_group(desk: NoteDesk) -> None:
     partition = loaded_partition()
     partition.shard.groups["g"].notes_dropped = 7  # these are never reported
-    for what in (Coordinator.LOADED, Coordinator.SUSPENDED, Coordinator.RESUMED, Coordinator.UNLOADED):
-        desk.notes.write_change(partition, what)
+    for event in (Coordinator.LOADED, Coordinator.SUSPENDED, Coordinator.RESUMED, Coordinator.UNLOADED):
+        desk.notes.write_change(partition, event)
     desk.passes()
     assert {(group, header.kind, header.offsets_log_offset) for group, header, _ in desk.written()} == {("", Kind.COORDINATOR, -1)}
     assert [header.dropped for _, header, _ in desk.written()] == [0, 7, 0, 7]
@@ -243,8 +243,8 @@ def test_partition_events_are_notes_without_a_group(desk: NoteDesk) -> None:
 
 
 def test_an_always_empty_partition_is_not_reported(desk: NoteDesk) -> None:
-    for what in (Coordinator.LOADED, Coordinator.UNLOADED):
-        desk.notes.write_change(loaded_partition(replayed=0), what)
+    for event in (Coordinator.LOADED, Coordinator.UNLOADED):
+        desk.notes.write_change(loaded_partition(replayed=0), event)
     desk.passes()
     assert desk.store.acquired == []
 

@@ -39,30 +39,30 @@ TOPICS = st.lists(st.tuples(TEXT, st.lists(st.tuples(INDEXES, VALUES), max_size=
 
 @given(TOPICS, TEXT, st.sampled_from([0, 14, 16, 30]))
 def test_a_fetch_reply_has_the_bytes_of_the_generated_message(topics: Any, group: str, error: int) -> None:
-    raw: list[Any] = [(name, [index for index, _ in some], [value[3] if value else None for _, value in some], code) for name, some, code in topics]
+    raw: list[Any] = [(name, [index for index, _ in stored], [value[3] if value else None for _, value in stored], code) for name, stored, code in topics]
     reply = OffsetFetchReply([(group, raw, error)])
     for version in FETCHES:
-        made: list[Any] = []
+        expected_topics: list[Any] = []
         topic_type, partition_type = (
             (OffsetFetchResponseTopics, OffsetFetchResponsePartitions) if version >= 8 else (OffsetFetchResponseTopic, OffsetFetchResponsePartition)
         )
-        for name, some, code in topics:
+        for name, stored, code in topics:
             partitions: list[Any] = []
-            for index, value in some:
+            for index, value in stored:
                 offset, epoch, text = value[:3] if value else (-1, -1, "")
                 partitions.append(partition_type(index, offset, epoch if version >= 5 else -1, text, 0 if value else code))
-            made.append(topic_type(name, partitions))
+            expected_topics.append(topic_type(name, partitions))
         if version >= 8:
-            expected = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group, made, error)])
+            expected = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group, expected_topics, error)])
         else:
-            expected = OffsetFetchResponse(topics=made, error_code=error if version >= 2 else 0)
+            expected = OffsetFetchResponse(topics=expected_topics, error_code=error if version >= 2 else 0)
         assert reply.encode(version) == expected.encode(version)
 
 
 @given(st.lists(st.tuples(TEXT, st.lists(INDEXES, max_size=130)), max_size=3))
 def test_a_commit_reply_has_the_bytes_of_the_generated_message(topics: list[tuple[str, list[int]]]) -> None:
-    reply = AllCommittedReply([(name, [OffsetCommitRequestPartition(index) for index in some]) for name, some in topics])
-    expected = OffsetCommitResponse(0, [OffsetCommitResponseTopic(name, [OffsetCommitResponsePartition(index) for index in some]) for name, some in topics])
+    reply = AllCommittedReply([(name, [OffsetCommitRequestPartition(index) for index in indexes]) for name, indexes in topics])
+    expected = OffsetCommitResponse(0, [OffsetCommitResponseTopic(name, [OffsetCommitResponsePartition(index) for index in indexes]) for name, indexes in topics])
     for version in COMMITS:
         assert reply.encode(version) == expected.encode(version)
 

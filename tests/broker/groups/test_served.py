@@ -43,13 +43,13 @@ def join_together(group: str, members: list[Client]) -> list[JoinGroupResponse]:
 
 def share_out(group: str, members: list[Client], joined: list[JoinGroupResponse]) -> list[SyncGroupResponse]:
     """The leader assigns each member its own id; followers sync first."""
-    leader = next(number for number, one in enumerate(joined) if one.members)
+    leader = next(number for number, reply in enumerate(joined) if reply.members)
     assigned = {member.member_id: member.member_id.encode() for member in joined[leader].members}
     order = sorted(range(len(members)), key=lambda number: number == leader)
     requests = {}
     for number in order:
-        one = joined[number]
-        requests[number] = syncing(one.member_id, one.generation_id, assigned if number == leader else None, f"m{number}")
+        reply = joined[number]
+        requests[number] = syncing(reply.member_id, reply.generation_id, assigned if number == leader else None, f"m{number}")
         requests[number].group_id = group
         members[number].send(requests[number], 5)
     return [members[number].receive(requests[number], 5) for number in range(len(members))]
@@ -59,24 +59,24 @@ def test_the_apis_of_groups_are_offered_in_the_versions_served(running: Broker) 
     with Client(running.port) as client:
         offered = {api_key.api_key: (api_key.min_version, api_key.max_version) for api_key in client.ask(ApiVersionsRequest("tests", "1"), 4).api_keys}
         assert {key: offered.get(key) for key in GROUP_APIS} == GROUP_APIS
-        (found,) = client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4).coordinators
-        assert (found.error_code, found.port) == (0, running.port)
+        (coordinator,) = client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4).coordinators
+        assert (coordinator.error_code, coordinator.port) == (0, running.port)
 
 
 def test_members_of_ten_connections_share_a_group_and_leave_it(running: Broker) -> None:
     with ExitStack() as stack:
         members = [stack.enter_context(Client(running.port)) for _ in range(10)]
         joined = join_together("ten", members)
-        assert {(one.error_code, one.generation_id) for one in joined} == {(0, 1)}
-        assert sorted(len(one.members) for one in joined) == [0] * 9 + [10]
-        assert [one.assignment for one in share_out("ten", members, joined)] == [one.member_id.encode() for one in joined]
-        for member, one in zip(members, joined, strict=True):
+        assert {(reply.error_code, reply.generation_id) for reply in joined} == {(0, 1)}
+        assert sorted(len(reply.members) for reply in joined) == [0] * 9 + [10]
+        assert [reply.assignment for reply in share_out("ten", members, joined)] == [reply.member_id.encode() for reply in joined]
+        for member, reply in zip(members, joined, strict=True):
             for _ in range(3):
-                assert member.ask(HeartbeatRequest("ten", 1, one.member_id), 4).error_code == 0
+                assert member.ask(HeartbeatRequest("ten", 1, reply.member_id), 4).error_code == 0
         (group,) = members[0].ask(DescribeGroupsRequest(["ten"]), 5).groups
         assert (group.group_state, {member.client_host for member in group.members}) == ("Stable", {"/127.0.0.1"})
-        gone = members[0].ask(LeaveGroupRequest("ten", [MemberIdentity("", f"m{number}") for number in range(10)]), 5)
-        assert {member.error_code for member in gone.members} == {0}
+        left = members[0].ask(LeaveGroupRequest("ten", [MemberIdentity("", f"m{number}") for number in range(10)]), 5)
+        assert {member.error_code for member in left.members} == {0}
         assert [group.group_state for group in members[0].ask(ListGroupsRequest(["empty"]), 5).groups if group.group_id == "ten"] == ["Empty"]
 
 
@@ -102,8 +102,8 @@ def test_acknowledged_requests_survive_kill_9(tmp_path: Path, flush: str) -> Non
         replies = client.ask(OffsetFetchRequest([OffsetFetchRequestGroup(group, topics=None) for group in groups]), 8).groups
         assert [(reply.group_id, reply.error_code, reply.topics[0].partitions[0].committed_offset) for reply in replies] == [(group, 0, 5) for group in groups]
         # A restarted process takes its seat without a rebalance.
-        again = client.ask(joining("g0", instance="m0"), 9)
-        assert (again.error_code, again.generation_id, again.skip_assignment) == (0, 1, True)
+        rejoined = client.ask(joining("g0", instance="m0"), 9)
+        assert (rejoined.error_code, rejoined.generation_id, rejoined.skip_assignment) == (0, 1, True)
         assert client.ask(HeartbeatRequest("g0", 1, ids["g0"], "m0"), 4).error_code == ErrorCode.FENCED_INSTANCE_ID
 
 

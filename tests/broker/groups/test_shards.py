@@ -59,25 +59,25 @@ def test_fresh_ids_are_random_uuids() -> None:
     ids = [fresh() for _ in range(3 * IDS_AT_ONCE)]
     assert len(set(ids)) == len(ids)
     for id in ids:
-        known = uuid.UUID(id)
-        assert (known.version, known.variant, str(known)) == (4, uuid.RFC_4122, id)
+        parsed = uuid.UUID(id)
+        assert (parsed.version, parsed.variant, str(parsed)) == (4, uuid.RFC_4122, id)
     assert {id[19] for id in ids} == set("89ab")
 
 
 def test_fresh_ids_take_every_byte_once() -> None:
-    asked: list[int] = []
+    sizes: list[int] = []
 
     def random(size: int) -> bytes:
-        asked.append(size)
+        sizes.append(size)
         return bytes(number % 256 for number in range(size))
 
     fresh = FreshIds(random)
     first = [fresh() for _ in range(IDS_AT_ONCE)]
-    assert asked == [16 * IDS_AT_ONCE]
+    assert sizes == [16 * IDS_AT_ONCE]
     assert first[0] == "00010203-0405-4607-8809-0a0b0c0d0e0f"
     assert first[1] == "10111213-1415-4617-9819-1a1b1c1d1e1f"
     assert fresh() == first[0]
-    assert len(asked) == 2
+    assert len(sizes) == 2
     assert all(re.fullmatch(r"[0-9a-f-]{36}", id) for id in first)
 
 

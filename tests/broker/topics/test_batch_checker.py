@@ -39,12 +39,12 @@ def counted(raw: bytes, count: int, codec: int = 0, **fields: int) -> bytes:
 
 
 def nasty() -> dict[str, tuple[bytes, LogSettings]]:
-    found = {}
+    batches = {}
     for codec in range(5):
         for name, layout in LAYOUTS.items():
-            found[f"{name}, codec {codec}"] = (counted(body(layout, COUNT), COUNT, codec), PLAIN)
+            batches[f"{name}, codec {codec}"] = (counted(body(layout, COUNT), COUNT, codec), PLAIN)
     tiny = body(LAYOUTS["tiny"], COUNT)
-    found |= {
+    batches |= {
         "a count too large": (counted(tiny, COUNT + 1, 4), PLAIN),
         "a count too small": (counted(tiny, COUNT - 1, 4), PLAIN),
         "cut short": (counted(tiny[:-3], COUNT, 4), PLAIN),
@@ -59,7 +59,7 @@ def nasty() -> dict[str, tuple[bytes, LogSettings]]:
         "more zeros than may be": (counted(record(value=bytes(DECOMPRESSED_BYTES_MAX)), 1, 4), PLAIN),
         "empty parts of gzip": (batch(raw=b"".join([counted(b"", 1, 1)[61:]] * 3_000), attributes=1, record_count=1, last_offset_delta=0), PLAIN),
     }
-    return found
+    return batches
 
 
 def shown(outcome: Outcome) -> tuple[Any, ...]:
@@ -78,17 +78,17 @@ def here(data: bytes, own: LogSettings, now: int) -> Outcome:
 class Asked:
     """Jobs and their results, in the order of completion."""
 
-    def __init__(self, made: Checker) -> None:
-        self.checker = made
+    def __init__(self, checker: Checker) -> None:
+        self.checker = checker
         self.ended: list[tuple[str, Outcome]] = []
         self._changed = asyncio.Event()
 
-    def ask(self, data: bytes, name: str = "t-0", own: LogSettings = PLAIN, asker: object = 0, wanted: bool = True) -> None:
+    def ask(self, data: bytes, name: str = "t-0", own: LogSettings = PLAIN, asker: object = 0, is_needed: bool = True) -> None:
         def done(outcome: Outcome) -> None:
             self.ended.append((name, outcome))
             self._changed.set()
 
-        self.checker.submit(Job(asker, data, own, THEN, "t-0", done, lambda: wanted))
+        self.checker.submit(Job(asker, data, own, THEN, "t-0", done, lambda: is_needed))
 
     async def await_ended(self, count: int) -> list[tuple[str, Outcome]]:
         async with asyncio.timeout(WAIT_SECONDS):
@@ -129,8 +129,8 @@ def test_the_checker_process_gives_the_result_of_a_check_in_process() -> None:
 
 
 def test_every_outcome_is_returned_from_the_checker_process() -> None:
-    found = [here(data, own, THEN) for data, own in nasty().values()]
-    for outcome in (*found, TooMuchWork(), CheckFailed("why")):
+    outcomes = [here(data, own, THEN) for data, own in nasty().values()]
+    for outcome in (*outcomes, TooMuchWork(), CheckFailed("why")):
         assert shown(outcome_of(result_bytes(outcome)[8:])) == shown(outcome)
 
 
@@ -161,7 +161,7 @@ def test_batch_checks_alternate_between_connections() -> None:
 
 def test_a_batch_of_a_closed_connection_is_not_checked() -> None:
     async def play(asked: Asked) -> None:
-        asked.ask(SHORT, wanted=False)
+        asked.ask(SHORT, is_needed=False)
         ((_, outcome),) = await asked.await_ended(1)
         assert isinstance(outcome, CheckFailed)
         assert asked.checker.pids == []

@@ -33,9 +33,9 @@ CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4, "uncompressed": 0}
 def prepared(data: bytes, now: int = THEN, **settings: Any) -> tuple[bytes, BatchHeader]:
     """Settings have underscores for dots."""
     own = {name.replace("_", "."): value for name, value in settings.items()}
-    kept = bytes(data)
+    unchanged = bytes(data)
     ready, header = prepare(data, 0, len(data), log_settings(own, {}), now, "t-0")
-    assert data == kept
+    assert data == unchanged
     validate(bytes(ready), 0, len(ready))
     stored = read_header(ready, 0)
     for field in ("size", *(name for name in NAMES if name != "length")):
@@ -65,13 +65,13 @@ def test_a_batch_is_read_from_the_middle_of_a_buffer() -> None:
 def test_the_max_timestamp_is_computed_from_the_records() -> None:
     ready, header = prepared(three(max_timestamp=THEN + 1000))
     assert header.max_timestamp == THEN + 5
-    assert [one.timestamp for one in records(ready, 0)] == [THEN, THEN + 5, THEN + 3]
+    assert [record.timestamp for record in records(ready, 0)] == [THEN, THEN + 5, THEN + 3]
 
 
 def test_with_log_append_time_every_record_has_the_append_time() -> None:
     ready, header = prepared(three(), THEN + 77, message_timestamp_type="LogAppendTime")
     assert header.attributes == LOG_APPEND_TIME
-    assert {one.timestamp for one in records(ready, 0)} == {THEN + 77}
+    assert {record.timestamp for record in records(ready, 0)} == {THEN + 77}
 
 
 @pytest.mark.parametrize("to", CODECS)
@@ -112,7 +112,7 @@ def test_each_refused_record_is_listed_and_the_first_is_in_the_message() -> None
     data = batch(*[record(number, key=None if number % 2 else b"k") for number in range(20)])
     with pytest.raises(Refusal) as refusal:
         prepared(data, cleanup_policy="compact")
-    assert [one.record for one in refusal.value.records] == list(range(1, 20, 2))
+    assert [error.record for error in refusal.value.records] == list(range(1, 20, 2))
     assert refusal.value.message is not None
     assert "10 record errors" in refusal.value.message
     assert refusal.value.message.count("RecordError(") == 3
@@ -122,7 +122,7 @@ def test_a_reply_lists_a_limited_number_of_refused_records() -> None:
     data = batch(*[record(number, key=None) for number in range(RECORD_ERRORS_MAX + 5)])
     with pytest.raises(Refusal) as refusal:
         prepared(data, cleanup_policy="compact")
-    assert [one.record for one in refusal.value.records] == list(range(RECORD_ERRORS_MAX))
+    assert [error.record for error in refusal.value.records] == list(range(RECORD_ERRORS_MAX))
     assert f"{RECORD_ERRORS_MAX + 5} record errors in total" in (refusal.value.message or "")
 
 

@@ -55,9 +55,9 @@ class Directory:
 
     def create(self, name: str, partitions: int = 2, **settings: str) -> bytes:
         configs = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in settings.items()]
-        (made,) = self.ask(CreateTopicsRequest([CreatableTopic(name, partitions, 1, [], configs)], 5000), 7).topics
-        assert made.error_code == 0
-        return bytes(made.topic_id)
+        (created,) = self.ask(CreateTopicsRequest([CreatableTopic(name, partitions, 1, [], configs)], 5000), 7).topics
+        assert created.error_code == 0
+        return bytes(created.topic_id)
 
     def delete(self, name: str) -> int:
         return int(self.ask(DeleteTopicsRequest([DeleteTopicState(name, bytes(16))], [], 5000), 6).responses[0].error_code)
@@ -86,8 +86,8 @@ class Directory:
         return len(self.ask(MetadataRequest([MetadataRequestTopic(name=name)], False), 12).topics[0].partitions)
 
     def commit(self, group: str, name: str) -> None:
-        wanted = [OffsetCommitRequestTopic(name, [OffsetCommitRequestPartition(0, 5)])]
-        request = OffsetCommitRequest(group, -1, "", None, -1, wanted)
+        topics = [OffsetCommitRequestTopic(name, [OffsetCommitRequestPartition(0, 5)])]
+        request = OffsetCommitRequest(group, -1, "", None, -1, topics)
         self.until_served(lambda: self.ask(request, 8).topics[0].partitions[0])
 
     def committed(self, group: str) -> list[str]:
@@ -108,8 +108,8 @@ def test_acknowledged_changes_survive_a_kill(directory: Directory) -> None:
         assert directory.produce(name, 6) == 0
     for name in ("gone", "again", "kept"):
         directory.commit("group", name)
-    asked = [DeleteRecordsTopic("emptied", [DeleteRecordsPartition(0, 4)])]
-    assert directory.ask(DeleteRecordsRequest(asked, 5000), 2).topics[0].partitions[0].low_watermark == 4
+    deleted = [DeleteRecordsTopic("emptied", [DeleteRecordsPartition(0, 4)])]
+    assert directory.ask(DeleteRecordsRequest(deleted, 5000), 2).topics[0].partitions[0].low_watermark == 4
     assert directory.ask(CreatePartitionsRequest([CreatePartitionsTopic("kept", 3, None)], 5000), 3).results[0].error_code == 0
     settings = [incremental_alter_configs.AlterableConfig("retention.ms", 0, "7200000")]
     request = IncrementalAlterConfigsRequest([incremental_alter_configs.AlterConfigsResource(TOPIC, "kept", settings)], False)
@@ -125,12 +125,12 @@ def test_acknowledged_changes_survive_a_kill(directory: Directory) -> None:
         assert directory.ends("again") == (0, 2)
         assert [directory.partitions(name) for name in ("kept", "gone", "again")] == [3, 0, 1]
         assert directory.committed("group") == ["kept"]
-        (found,) = directory.ask(DescribeConfigsRequest([DescribeConfigsResource(TOPIC, "kept", ["retention.ms"])], True), 4).results
-        (retention,) = found.configs
+        (described,) = directory.ask(DescribeConfigsRequest([DescribeConfigsResource(TOPIC, "kept", ["retention.ms"])], True), 4).results
+        (retention,) = described.configs
         assert (retention.value, retention.config_source) == ("7200000", 1)
         assert [(synonym.name, synonym.value, synonym.source) for synonym in retention.synonyms] == [
             ("retention.ms", "7200000", 1),
             ("log.retention.minutes", "600", 4),
         ]
-        (found,) = directory.ask(DescribeConfigsRequest([DescribeConfigsResource(TOPIC, "again", ["retention.ms"])], True), 4).results
-        assert (found.configs[0].value, found.configs[0].config_source) == ("36000000", 4)
+        (described,) = directory.ask(DescribeConfigsRequest([DescribeConfigsResource(TOPIC, "again", ["retention.ms"])], True), 4).results
+        assert (described.configs[0].value, described.configs[0].config_source) == ("36000000", 4)

@@ -44,8 +44,8 @@ class Place:
             self.desk.loop,  # type: ignore[arg-type]
             lambda: 0.0,
         )
-        for one in deleted:
-            self.topics.deleted[one.id] = one
+        for topic in deleted:
+            self.topics.deleted[topic.id] = topic
         self.deletions.resume(deleted)
         if load:
             self.desk.shards.load_all()
@@ -57,8 +57,8 @@ class Place:
 
     def commit(self, group: str, *topics: str) -> None:
         self.desk.pass_ms(1)
-        wanted = [OffsetCommitRequestTopic(name, [OffsetCommitRequestPartition(0, 5), OffsetCommitRequestPartition(1, 6)]) for name in topics]
-        reply = self.peer.ask(OffsetCommitRequest(group, -1, "", None, -1, wanted), 8)
+        requested = [OffsetCommitRequestTopic(name, [OffsetCommitRequestPartition(0, 5), OffsetCommitRequestPartition(1, 6)]) for name in topics]
+        reply = self.peer.ask(OffsetCommitRequest(group, -1, "", None, -1, requested), 8)
         assert {partition.error_code for topic in reply.topics for partition in topic.partitions} == {0}
 
     def delete(self, *names: str) -> None:
@@ -72,7 +72,7 @@ class Place:
 
     @property
     def remembered(self) -> set[str]:
-        return {one.name for one in self.topics.deleted.values()}
+        return {topic.name for topic in self.topics.deleted.values()}
 
 
 GROUPS = [f"group-{number}" for number in range(20)]  # some in every partition

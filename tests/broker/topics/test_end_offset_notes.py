@@ -82,8 +82,8 @@ class Served:
     def has_nothing(self, part: Part) -> bool:
         return part.error == -1
 
-    def tell(self, place: GroupJournal, ends: EndOffsets) -> bool:
-        assert cast(str, place) == ends.topic
+    def tell(self, journal: GroupJournal, ends: EndOffsets) -> bool:
+        assert cast(str, journal) == ends.topic
         if self.refuses or self.refuses_first:
             self.refuses_first = False
             return False

@@ -37,25 +37,25 @@ def request(*parts: tuple[int, bytes], acks: int = -1, topic: str = "t") -> Prod
 
 def sent(desk: Desk, caller: Caller, *parts: tuple[int, bytes], acks: int = -1, topic: str = "t") -> ProduceRequest:
     """A request in flight; only the loop has processed it."""
-    asked = request(*parts, acks=acks, topic=topic)
-    caller.send(caller.frame(asked, 9))
+    produce_request = request(*parts, acks=acks, topic=topic)
+    caller.send(caller.frame(produce_request, 9))
     desk.loop.pass_once()
-    return asked
+    return produce_request
 
 
 def errors_and_offsets(caller: Caller) -> list[tuple[int, int]]:
     """Error and offset of every partition in the replies so far."""
-    found = []
+    results = []
     for frame in caller.replies():
         reply = caller.read(request(), 9, frame)
-        found += [(part.error_code, part.base_offset) for topic in reply.responses for part in topic.partition_responses]
-    return found
+        results += [(part.error_code, part.base_offset) for topic in reply.responses for part in topic.partition_responses]
+    return results
 
 
 def partition(desk: Desk, index: int = 0, topic: str = "t") -> MemoryPartition:
-    found: MemoryPartition | None = desk.partitions.find(topic, index)
-    assert found is not None
-    return found
+    partition: MemoryPartition | None = desk.partitions.find(topic, index)
+    assert partition is not None
+    return partition
 
 
 @pytest.fixture
@@ -73,14 +73,14 @@ def test_an_expensive_batch_is_checked_in_another_process_and_stored_unchanged(d
 
 
 def test_later_batches_of_the_partition_wait_for_a_batch_under_check(desk: Desk) -> None:
-    slow, same, other = desk.caller(), desk.caller(), desk.caller()
+    slow, same_partition, other_partition = desk.caller(), desk.caller(), desk.caller()
     sent(desk, slow, (0, heavy()), (1, plain_batch()))
-    sent(desk, same, (0, plain_batch()))
-    sent(desk, other, (2, plain_batch()))
-    assert (errors_and_offsets(slow), errors_and_offsets(same), errors_and_offsets(other)) == ([], [], [(0, 0)])
+    sent(desk, same_partition, (0, plain_batch()))
+    sent(desk, other_partition, (2, plain_batch()))
+    assert (errors_and_offsets(slow), errors_and_offsets(same_partition), errors_and_offsets(other_partition)) == ([], [], [(0, 0)])
     assert partition(desk, 1).end_offset == 1
     desk.settle()
-    assert (errors_and_offsets(slow), errors_and_offsets(same)) == ([(0, 0), (0, 0)], [(0, COUNT)])
+    assert (errors_and_offsets(slow), errors_and_offsets(same_partition)) == ([(0, 0), (0, 0)], [(0, COUNT)])
 
 
 def test_later_requests_of_the_connection_wait_for_a_batch_under_check(desk: Desk) -> None:
@@ -94,13 +94,13 @@ def test_later_requests_of_the_connection_wait_for_a_batch_under_check(desk: Des
 
 
 def test_sequences_of_an_idempotent_producer_are_checked_in_the_order_of_the_appends(desk: Desk) -> None:
-    first, second, again = desk.caller(), desk.caller(), desk.caller()
+    first, second, duplicate = desk.caller(), desk.caller(), desk.caller()
     big = heavy(producer_id=7, producer_epoch=0, base_sequence=0)
     sent(desk, first, (0, big))
     sent(desk, second, (0, of_producer(COUNT)))
-    sent(desk, again, (0, big))
+    sent(desk, duplicate, (0, big))
     desk.settle()
-    assert (errors_and_offsets(first), errors_and_offsets(second), errors_and_offsets(again)) == ([(0, 0)], [(0, COUNT)], [(0, 0)])
+    assert (errors_and_offsets(first), errors_and_offsets(second), errors_and_offsets(duplicate)) == ([(0, 0)], [(0, COUNT)], [(0, 0)])
     assert partition(desk).end_offset == COUNT + 1
 
 
@@ -126,24 +126,24 @@ def test_with_acks_0_a_late_check_continues_or_closes_the_connection(desk: Desk)
 
 def test_a_deleted_or_suspended_partition_gets_no_late_batch(desk: Desk) -> None:
     for index, error in enumerate((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR)):
-        slow, behind = desk.caller(), desk.caller()
+        slow, later = desk.caller(), desk.caller()
         sent(desk, slow, (index, heavy()))
-        sent(desk, behind, (index, plain_batch()))
+        sent(desk, later, (index, plain_batch()))
         partition(desk, index).error = error
         desk.settle()
-        assert (errors_and_offsets(slow), errors_and_offsets(behind)) == ([(error, -1)], [(error, -1)])
+        assert (errors_and_offsets(slow), errors_and_offsets(later)) == ([(error, -1)], [(error, -1)])
         assert partition(desk, index).end_offset == 0
 
 
 def test_a_disk_error_fails_only_its_late_batch(desk: Desk) -> None:
-    slow, behind = desk.caller(), desk.caller()
+    slow, later = desk.caller(), desk.caller()
     sent(desk, slow, (0, heavy()))
-    sent(desk, behind, (0, plain_batch()))
+    sent(desk, later, (0, plain_batch()))
     partition(desk).refuses = True
     desk.checker.check()
     partition(desk).refuses = False
     desk.settle()
-    assert (errors_and_offsets(slow), errors_and_offsets(behind)) == ([(ErrorCode.KAFKA_STORAGE_ERROR, -1)], [(0, 0)])
+    assert (errors_and_offsets(slow), errors_and_offsets(later)) == ([(ErrorCode.KAFKA_STORAGE_ERROR, -1)], [(0, 0)])
 
 
 def test_a_failed_check_gets_a_retriable_error_and_the_next_is_checked(desk: Desk) -> None:
@@ -165,12 +165,12 @@ def test_a_defect_in_a_check_fails_only_its_batch(desk: Desk, monkeypatch: pytes
 
 
 def test_no_reply_is_made_for_a_closed_connection(desk: Desk) -> None:
-    for acks, wanted in ((1, False), (0, True)):
+    for acks, is_needed in ((1, False), (0, True)):
         caller = desk.caller()
         sent(desk, caller, (0, heavy()), acks=acks)
         caller.connection.connection_lost(None)
         (job,) = desk.checker.jobs
-        assert job.wanted() is wanted
+        assert job.is_needed() is is_needed
         desk.settle()
 
 
@@ -191,19 +191,19 @@ def test_batches_over_the_waiting_limit_get_a_retriable_error(desk: Desk, monkey
 
 
 def test_a_stop_answers_waiting_batches_without_appending(desk: Desk) -> None:
-    slow, behind, refused = desk.caller(), desk.caller(), desk.caller()
+    slow, later, refused = desk.caller(), desk.caller(), desk.caller()
     sent(desk, slow, (0, heavy()))
-    sent(desk, behind, (0, plain_batch()))
+    sent(desk, later, (0, plain_batch()))
     (job,) = desk.checker.jobs
     desk.late.stop()
     desk.loop.pass_once()
-    wanted = [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
-    assert (errors_and_offsets(slow), errors_and_offsets(behind)) == (wanted, wanted)
+    expected = [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
+    assert (errors_and_offsets(slow), errors_and_offsets(later)) == (expected, expected)
     desk.settle()
     assert partition(desk).end_offset == 0
     sent(desk, refused, (1, heavy()))
     assert errors_and_offsets(refused) == [(ErrorCode.REQUEST_TIMED_OUT, -1)]
-    assert job.wanted()
+    assert job.is_needed()
 
 
 def test_a_request_with_many_batches_is_processed_in_several_turns(desk: Desk) -> None:
@@ -244,8 +244,8 @@ class Turns:
     def __init__(self) -> None:
         self.noted: list[Any] = []
 
-    def schedule_end_turn(self, one: Any) -> None:
-        self.noted.append(one)
+    def schedule_end_turn(self, actor: Any) -> None:
+        self.noted.append(actor)
 
 
 def test_checks_of_one_pass_share_a_time_limit(desk: Desk) -> None:
@@ -309,9 +309,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch, topics: dict[str, tuple[int, dict[s
 
 
 def choices(seed: int) -> Iterator[tuple[int, str, int, str]]:
-    of = random.Random(seed)
+    chance = random.Random(seed)
     for _ in range(120):
-        yield of.randrange(4), of.choice(["t", "t", "gzip"]), of.randrange(2), of.choice(list(BODIES))
+        yield chance.randrange(4), chance.choice(["t", "t", "gzip"]), chance.randrange(2), chance.choice(list(BODIES))
 
 
 @pytest.mark.once
@@ -321,39 +321,39 @@ def test_late_and_immediate_checks_give_the_same_logs_and_replies(seed: int, mon
     topics: dict[str, tuple[int, dict[str, str]]] = {"t": (2, {}), "gzip": (2, {"compression.type": "gzip"})}
     late = Desk(topics, ms=MS)
     plain = at_once(monkeypatch, topics)
-    of = random.Random(seed)
+    chance = random.Random(seed)
     callers = [late.caller() for _ in range(4)]
-    others = [plain.caller() for _ in range(4)]
+    immediate_callers = [plain.caller() for _ in range(4)]
     expected: list[list[tuple[int, int]]] = [[] for _ in callers]
-    found: list[list[tuple[int, int]]] = [[] for _ in callers]
+    results: list[list[tuple[int, int]]] = [[] for _ in callers]
     sequences: dict[tuple[str, int], int] = {}
     checked = 0
-    for who, topic, index, kind in choices(seed):
-        while callers[who].connection.busy:  # each producer has one request in flight here, so the order of arrival is known
+    for producer, topic, index, kind in choices(seed):
+        while callers[producer].connection.busy:  # each producer has one request in flight here, so the order of arrival is known
             late.loop.pass_once()
             if late.checker.jobs:
                 late.checker.check()
         data = BODIES[kind]()
-        if of.random() < 0.3 and kind == "heavy":
+        if chance.random() < 0.3 and kind == "heavy":
             sequence = sequences.get((topic, index), 0)
             data = heavy(producer_id=9, producer_epoch=0, base_sequence=sequence)
             sequences[topic, index] = sequence + COUNT
-        callers[who].send(callers[who].frame(request((index, data), topic=topic), 9))
-        others[who].send(others[who].frame(request((index, data), topic=topic), 9))
-        for _ in range(of.randrange(3)):
+        callers[producer].send(callers[producer].frame(request((index, data), topic=topic), 9))
+        immediate_callers[producer].send(immediate_callers[producer].frame(request((index, data), topic=topic), 9))
+        for _ in range(chance.randrange(3)):
             late.loop.pass_once()
-            if late.checker.jobs and of.random() < 0.5:
+            if late.checker.jobs and chance.random() < 0.5:
                 late.checker.check()
         plain.loop.pass_once()
-        expected[who] += errors_and_offsets(others[who])
-        found[who] += errors_and_offsets(callers[who])
+        expected[producer] += errors_and_offsets(immediate_callers[producer])
+        results[producer] += errors_and_offsets(callers[producer])
         checked = late.checker.checked
     late.settle()
     plain.settle()
-    for who, caller in enumerate(callers):
-        found[who] += errors_and_offsets(caller)
-        expected[who] += errors_and_offsets(others[who])
-    assert found == expected
+    for producer, caller in enumerate(callers):
+        results[producer] += errors_and_offsets(caller)
+        expected[producer] += errors_and_offsets(immediate_callers[producer])
+    assert results == expected
     for topic in topics:
         for index in range(2):
             assert partition(late, index, topic).data == partition(plain, index, topic).data

@@ -114,11 +114,11 @@ def test_acknowledged_log_starts_survive_power_failures_at_any_step(monkeypatch:
     broker.disk.crash_at = chance.randint(0, 60)
     try:
         for _ in range(60):
-            deed = chance.randint(0, 3)
-            if deed == 0:
+            action = chance.randint(0, 3)
+            if action == 0:
                 name = chance.choice(NAMES)
                 waiting.append((name, delete(broker, name, chance.randint(0, 30))))
-            elif deed == 1 and broker.threads.jobs:
+            elif action == 1 and broker.threads.jobs:
                 broker.threads.run()
             else:
                 broker.now += 1

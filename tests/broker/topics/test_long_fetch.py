@@ -100,10 +100,10 @@ def test_a_full_socket_skips_no_bytes(tmp_path: Path, pair: tuple[socket.socket,
     sent = 0
     while taken := reply.send(ours.fileno(), 1 << 20):
         sent += taken
-    left = 0
+    unsent = 0
     while not reply.ended:
-        left += sum(map(len, reply.piece(1 << 20)))
-    assert sent + left == (1 << 22) + 4
+        unsent += sum(map(len, reply.piece(1 << 20)))
+    assert sent + unsent == (1 << 22) + 4
     assert 0 < sent < 1 << 22
     reply.close()
 

@@ -39,15 +39,15 @@ class Folders:
     """Folders of deleted topics: none exists, or all that the test names."""
 
     def __init__(self) -> None:
-        self.there: set[LogId] = set()
+        self.existing: set[LogId] = set()
 
     def existing_logs(self, delete_delay_ms: int) -> set[LogId]:
-        return self.there
+        return self.existing
 
     def finish_deletion(self, deleted: Any, delete_delay_ms: int) -> list[LogId]:
         return [LogId(deleted.name, index) for index in range(deleted.partitions)]
 
-    def set_aside(self, *what: Any) -> None: ...
+    def set_aside(self, *arguments: Any) -> None: ...
 
     def forget(self, topic_id: bytes, ids: Any, done: Any) -> None:
         done()
@@ -86,10 +86,10 @@ class Opened(TopicDesk):
         loop: Any = SimpleNamespace(
             call_soon=self.loop.call_soon, call_later=lambda seconds, call, *more: self.later.append((call, more)), time=lambda: 0.0
         )
-        made = Partitions(self.topics, self.registry, store, loop, {})
+        partitions = Partitions(self.topics, self.registry, store, loop, {})
         folders: Any = self.folders
-        made._folders = folders
-        return made
+        partitions._folders = folders
+        return partitions
 
     def expected_entries(self, request: MetadataRequest, version: int, listener: Address, allowed: Authorizer) -> MetadataResponse:
         """The current state of registry and partitions, for existing topics."""
@@ -97,11 +97,11 @@ class Opened(TopicDesk):
         topics: list[Topic | None]
         if request.topics is None or (version == 0 and not request.topics):
             topics = [topic for topic in self.topics.listed() if may(allowed, call, Operation.DESCRIBE, Resource.TOPIC, topic.name)]
-        elif any(asked.topic_id != NO_ID for asked in request.topics):
-            topics = [self.topics.by_id[asked.topic_id] for asked in request.topics]
+        elif any(requested.topic_id != NO_ID for requested in request.topics):
+            topics = [self.topics.by_id[requested.topic_id] for requested in request.topics]
         else:
-            topics = [self.topics.by_name[asked.name or ""] for asked in request.topics]
-        whole = MetadataResponse(
+            topics = [self.topics.by_name[requested.name or ""] for requested in request.topics]
+        response = MetadataResponse(
             brokers=[MetadataResponseBroker(1, listener.host, listener.port)],
             cluster_id="cluster",
             controller_id=1,
@@ -124,7 +124,7 @@ class Opened(TopicDesk):
             ],
         )
         decoded: MetadataResponse
-        decoded, _ = MetadataResponse.decode(whole.encode(version), 0, version)
+        decoded, _ = MetadataResponse.decode(response.encode(version), 0, version)
         return decoded
 
 
@@ -175,7 +175,7 @@ class Play:
         if desk.registry_log.pending and chance.random() < 0.3:
             desk.registry_log.succeed()
         if chance.random() < 0.02:
-            desk.folders.there = {LogId(topic.name, index) for topic in desk.topics.by_name.values() for index in range(topic.partitions)}
+            desk.folders.existing = {LogId(topic.name, index) for topic in desk.topics.by_name.values() for index in range(topic.partitions)}
             desk.partitions.open_all()
         desk.loop.run()
 
@@ -186,17 +186,17 @@ class Play:
         connection = Peer(self.desk, listener=LISTENERS[listener]).connection
         call = Call(connection, self.desk.dispatch.routes[MetadataRequest.API_KEY], version, 0, None, b"", 0)
         describe = (self.authorizer, call, Operation.DESCRIBE, Resource.TOPIC)
-        there = [topic for topic in self.desk.topics.by_name.values() if may(*describe, topic.name)]
-        some = chance.sample(there, chance.randrange(1, len(there) + 1))
-        wanted: list[MetadataRequestTopic] | None
+        visible = [topic for topic in self.desk.topics.by_name.values() if may(*describe, topic.name)]
+        chosen = chance.sample(visible, chance.randrange(1, len(visible) + 1))
+        requested: list[MetadataRequestTopic] | None
         match chance.randrange(4):
             case 0 if version >= 12:
-                wanted = [MetadataRequestTopic(topic.id, None) for topic in some]
+                requested = [MetadataRequestTopic(topic.id, None) for topic in chosen]
             case 1:
-                wanted = [MetadataRequestTopic(name=topic.name) for topic in some]
+                requested = [MetadataRequestTopic(name=topic.name) for topic in chosen]
             case _:
-                wanted = None if version else []
-        request = MetadataRequest(wanted, chance.random() < 0.5, False, chance.random() < 0.5 and version >= 8)
+                requested = None if version else []
+        request = MetadataRequest(requested, chance.random() < 0.5, False, chance.random() < 0.5 and version >= 8)
         assert self.desk.metadata(call, request) is None
         assert call.reply is not None
         decoded, end = MetadataResponse.decode(call.reply.encode(version), 0, version)
@@ -258,8 +258,8 @@ def epochs(desk: TopicDesk, name: str) -> list[int]:
 
 def test_a_topic_whose_deletion_was_refused_is_listed_again() -> None:
     desk = Opened(topics={"t": 2})
-    kept = _fact(desk.topics.by_name["t"])
-    desk.registry_log.replay = lambda: iter([[kept]])  # type: ignore[method-assign]
+    fact = _fact(desk.topics.by_name["t"])
+    desk.registry_log.replay = lambda: iter([[fact]])  # type: ignore[method-assign]
     desk.partitions.find("t", 0)
     desk.registry_log.immediate = False
     desk.partitions.deleted(desk.topics.delete("t", 0))

@@ -32,10 +32,10 @@ def broker() -> TopicBroker:
 
 class Listener:
     def __init__(self) -> None:
-        self.heard = 0
+        self.calls = 0
 
     def grown(self, partition: Partition) -> None:
-        self.heard += 1
+        self.calls += 1
 
 
 def test_a_new_topic_serves_at_once_and_touches_no_disk_before_its_first_append(broker: TopicBroker) -> None:
@@ -62,7 +62,7 @@ def test_an_append_wakes_its_waiters(broker: TopicBroker) -> None:
     listener = Listener()
     partition.waiters[listener] = None
     put(partition, "a")
-    assert listener.heard == 1
+    assert listener.calls == 1
 
 
 def test_a_requested_partition_is_opened_first(broker: TopicBroker) -> None:
@@ -89,7 +89,7 @@ def test_a_failed_flush_suspends_only_its_partition_until_writes_work(broker: To
     assert len(broker.threads.jobs) == 1
     broker.disk.fail_syncs = 100
     broker.threads.run_all()
-    assert (partition.error, other.error, listener.heard) == (FAILED, 0, 2)
+    assert (partition.error, other.error, listener.calls) == (FAILED, 0, 2)
     with pytest.raises(AppendFailed):
         put(partition, "c")
     put(other, "b")
@@ -97,7 +97,7 @@ def test_a_failed_flush_suspends_only_its_partition_until_writes_work(broker: To
     assert partition.error == FAILED
     broker.disk.fail_syncs = 0
     broker.pass_seconds(60)
-    assert (partition.error, partition.end_offset, listener.heard) == (0, 2, 3)
+    assert (partition.error, partition.end_offset, listener.calls) == (0, 2, 3)
     assert put(partition, "c") == 2
 
 
@@ -169,11 +169,11 @@ def test_a_deletion_the_registry_could_not_write_is_reverted(broker: TopicBroker
     assert put(broker.find("orders"), "b") == 1
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_an_interrupted_deletion_continues_at_the_next_start(broker: TopicBroker, again: bool) -> None:
+@pytest.mark.parametrize("recreated", [False, True])
+def test_an_interrupted_deletion_continues_at_the_next_start(broker: TopicBroker, recreated: bool) -> None:
     old = broker.written_topic(2)
     broker.topics.delete("orders", 0)
-    if again:
+    if recreated:
         broker.topic("orders", 2)
     broker.registry.end_turn()
     broker.restart()
@@ -185,7 +185,7 @@ def test_an_interrupted_deletion_continues_at_the_next_start(broker: TopicBroker
     broker.settle()
     broker.topics.offsets_gone(old.id)
     assert not broker.topics.deleted
-    if again:
+    if recreated:
         assert put(broker.find("orders", 1), "b") == 0
     broker.pass_seconds(60)
     assert not broker.set_aside()
@@ -247,7 +247,7 @@ def test_the_partitions_of_a_deleted_topic_wake_their_waiters(broker: TopicBroke
     listener = Listener()
     partition.waiters[listener] = None
     broker.partitions.deleted(topic)
-    assert (partition.error, listener.heard) == (GONE, 1)
+    assert (partition.error, listener.calls) == (GONE, 1)
 
 
 def test_the_offsets_topic_is_readable_up_to_its_durable_offset(broker: TopicBroker) -> None:
@@ -266,9 +266,9 @@ def test_the_offsets_topic_is_readable_up_to_its_durable_offset(broker: TopicBro
     listener = Listener()
     partition.waiters[listener] = None
     owned.append(batch("a"), 1, lambda result: None)
-    assert (partition.error, partition.end_offset, partition.read(0, 1000), listener.heard) == (0, 0, b"", 0)
+    assert (partition.error, partition.end_offset, partition.read(0, 1000), listener.calls) == (0, 0, b"", 0)
     broker.pass_seconds(0)
-    assert (partition.end_offset, listener.heard) == (1, 1)
+    assert (partition.end_offset, listener.calls) == (1, 1)
     assert partition.read(0, 1000)
     with pytest.raises(AssertionError):
         put(partition, "b")
@@ -359,12 +359,12 @@ def test_a_flipped_bit_in_a_topic_id_does_not_lose_the_log(broker: TopicBroker, 
 def test_a_topic_id_that_was_torn_belongs_to_no_other_topic(broker: TopicBroker) -> None:
     broker.written_topic()
     path = "/data/orders-0/partition.metadata"
-    whole = read(broker.disk, path)
-    for size in (0, len(whole) - 5):
-        overwrite(broker.disk, path, whole[:size])
+    sound = read(broker.disk, path)
+    for size in (0, len(sound) - 5):
+        overwrite(broker.disk, path, sound[:size])
         broker.restart_and_open()
         assert broker.find("orders").end_offset == 1
-        assert read(broker.disk, path) == whole
+        assert read(broker.disk, path) == sound
 
 
 def test_settings_that_change_while_a_log_is_opened_apply_to_it(broker: TopicBroker) -> None:
@@ -387,10 +387,10 @@ def test_requested_partitions_open_first_among_two_thousand(broker: TopicBroker)
     defects = DEFECTS.count
     broker.restart()
     broker.partitions.open_all()
-    wanted = [broker.find("orders", index) for index in range(2_000)]
-    assert wanted[-1].error == OPENING
+    partitions = [broker.find("orders", index) for index in range(2_000)]
+    assert partitions[-1].error == OPENING
     broker.settle()
     for _ in range(100):
         broker.loop.jump(0)
     assert DEFECTS.count == defects
-    assert {partition.error for partition in wanted} == {0}
+    assert {partition.error for partition in partitions} == {0}

@@ -75,8 +75,8 @@ class Place:
     async def served(self, name: str) -> Partition:
         def find() -> bool:
             self.registry.end_turn()
-            found = self.partitions.find(name, 0)
-            return found is not None and not found.error
+            partition = self.partitions.find(name, 0)
+            return partition is not None and not partition.error
 
         await until(find)
         found = self.partitions.find(name, 0)

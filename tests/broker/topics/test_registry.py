@@ -58,9 +58,9 @@ def state(registry: Topics) -> object:
 def check(registry: Registry) -> None:
     """A restart makes no difference."""
     registry.flush()
-    again = Registry()
-    again.replay(registry.log)
-    assert state(again) == state(registry)
+    replayed = Registry()
+    replayed.replay(registry.log)
+    assert state(replayed) == state(registry)
 
 
 def test_a_topic_grows(registry: Registry) -> None:
@@ -95,8 +95,8 @@ def test_a_deleted_topic_is_remembered_until_folders_and_offsets_are_removed(reg
     getattr(registry, order[1])(topic.id)
     assert not registry.deleted
     check(registry)
-    for gone in order:
-        getattr(registry, gone)(topic.id)
+    for part in order:
+        getattr(registry, part)(topic.id)
     assert not registry.hold.untaken
 
 

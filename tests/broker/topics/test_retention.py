@@ -96,12 +96,12 @@ def test_no_segment_expires_while_the_clock_is_untrusted(broker: RetainingBroker
     broker.topic("orders", retention_ms=str(10 * MINUTE), segment_ms=str(MINUTE))
     partition = broker.find("orders")
     write(broker, partition, 9)
-    there = files(broker)
+    segments = files(broker)
     broker.now = -1
     broker.retention._now = lambda: -1
     for _ in range(20):
         broker.pass_time(MINUTE)
-    assert set(there) <= set(files(broker))
+    assert set(segments) <= set(files(broker))
     assert partition.start_offset == 0
     broker.retention._now = lambda: 11 * MINUTE
     broker.pass_time(MINUTE)

@@ -65,9 +65,9 @@ class SecondDesk(Desk):
         return self.store.logs[LogId(name, index)]
 
     def find(self, name: str, index: int = 0) -> Partition:
-        found = self.partitions.find(name, index)
-        assert found is not None
-        return found
+        partition = self.partitions.find(name, index)
+        assert partition is not None
+        return partition
 
 
 def batch(*values: str, producer: int = -1, sequence: int = -1) -> bytes:
@@ -119,8 +119,8 @@ def test_a_slow_log_that_refuses_one_batch_takes_the_next() -> None:
     desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
     caller, other = desk.caller(), desk.caller()
     request = produce("t", (0, batch("a")))
-    for one in (caller, other):
-        one.send(one.frame(request, VERSION))
+    for client in (caller, other):
+        client.send(client.frame(request, VERSION))
     desk.settle()
     desk.log("t").refuses = "no quorum"
     desk.log("t").write_next()
@@ -174,12 +174,12 @@ def test_a_stop_answers_appends_in_flight_and_ignores_their_later_outcome() -> N
     desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
     caller, other = desk.caller(), desk.caller()
     request = produce("t", (0, batch("a")))
-    for one in (caller, other):
-        one.send(one.frame(request, VERSION))
+    for client in (caller, other):
+        client.send(client.frame(request, VERSION))
     desk.settle()
     desk.late.stop()
     refused = [[(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]]
-    assert [answers(one, request, one.replies()) for one in (caller, other)] == [refused, refused]
+    assert [answers(client, request, client.replies()) for client in (caller, other)] == [refused, refused]
     desk.log("t").write_next()
     desk.settle()
     assert caller.replies() == other.replies() == []
@@ -213,8 +213,8 @@ def test_a_defect_in_an_append_answers_only_its_batch(monkeypatch: pytest.Monkey
 def test_fetches_wait_for_the_high_watermark_of_a_slow_log() -> None:
     desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
     writer, reader = desk.caller(), desk.caller()
-    wanted = FetchTopic(topic="t", partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)])
-    request = FetchRequest(max_wait_ms=10_000, min_bytes=1, max_bytes=1 << 20, topics=[wanted])
+    topic = FetchTopic(topic="t", partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)])
+    request = FetchRequest(max_wait_ms=10_000, min_bytes=1, max_bytes=1 << 20, topics=[topic])
     reader.send(reader.frame(request, 11))
     writer.send(writer.frame(produce("t", (0, batch("a", "b"))), VERSION))
     desk.settle()
@@ -245,8 +245,8 @@ def test_offsets_are_found_and_records_deleted_in_any_store() -> None:
         assert caller.ask(produce("t", (0, batch(value, value))), VERSION).responses[0].partition_responses[0].error_code == 0
 
     def offset(timestamp: int) -> tuple[int, int]:
-        asked = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, timestamp)])])
-        (part,) = caller.ask(asked, 7).topics[0].partitions
+        request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, timestamp)])])
+        (part,) = caller.ask(request, 7).topics[0].partitions
         return part.error_code, part.offset
 
     assert [offset(timestamp) for timestamp in (-2, -1, 0, 5_000)] == [(0, 0), (0, 6), (0, 0), (0, -1)]
@@ -280,7 +280,7 @@ def test_retention_and_checkpoints_work_in_any_store() -> None:
     desk.topics.alter("t", {"retention.bytes": str(2 * desk.log("t").records.size // 5)})
     desk.partitions.altered(desk.topics.by_name["t"])
     config = load_config(settings=["log.retention.check.interval.ms=1000"], environ={})
-    retention = Retention(config, desk.partitions, store, cast(Any, desk.loop), lambda: 2_000)
+    retention = Retention(config, desk.partitions, store, cast(Any, desk.loop), lambda: 2_000, lambda: 0.0)  # a round is one slice
     desk.loop.jump(1)
     assert (partition.start_offset, partition.end_offset) == (3, 5)
     desk.loop.jump(60)
@@ -311,28 +311,28 @@ def test_a_slow_log_stores_and_answers_like_an_immediate_log() -> None:
         callers = [[desk.caller() for _ in range(3)] for desk in desks]
         sequences: dict[tuple[str, int, int], int] = {}
         for _ in range(60):
-            who = chance.randrange(3)
+            number = chance.randrange(3)
             name = chance.choice("ttu")
             index = chance.randrange(2) if name == "t" else 0
             producer = chance.choice((-1, -1, 7, 8))
-            place = name, index, producer
-            again = chance.random() < 0.2
-            sequence = max(sequences.get(place, 0) - again, 0) if producer >= 0 else -1
-            if producer >= 0 and not (again and place in sequences):
-                sequences[place] = sequence + 1
+            key = name, index, producer
+            duplicate = chance.random() < 0.2
+            sequence = max(sequences.get(key, 0) - duplicate, 0) if producer >= 0 else -1
+            if producer >= 0 and not (duplicate and key in sequences):
+                sequences[key] = sequence + 1
             request = produce(name, (index, batch("v", producer=producer, sequence=sequence)))
             refuses = "full" if chance.random() < 0.1 and producer < 0 else ""
             replies = []
-            for desk, those in zip(desks, callers, strict=True):
+            for desk, clients in zip(desks, callers, strict=True):
                 log = desk.log(name, index)
                 log.refuses = refuses
-                those[who].send(those[who].frame(request, VERSION))
+                clients[number].send(clients[number].frame(request, VERSION))
                 desk.settle()
                 while log.waiting:
                     log.write_next()
                     desk.settle()
                 log.refuses = ""
-                replies.append(answers(those[who], request, those[who].replies()))
+                replies.append(answers(clients[number], request, clients[number].replies()))
             assert replies[0] == replies[1]
         logs = [{id: log.records.bytes_at(0, 1 << 30) for id, log in desk.store.logs.items()} for desk in desks]
         assert logs[0] == logs[1]

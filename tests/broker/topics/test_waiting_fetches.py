@@ -23,7 +23,7 @@ def desk() -> FetchDesk:
 
 
 def no_fetch_waits(desk: FetchDesk) -> bool:
-    return not len(desk.fetches) and not any(one.waiters for topic in desk.topics.by_name.values() for one in desk.finder.of(topic))
+    return not len(desk.fetches) and not any(partition.waiters for topic in desk.topics.by_name.values() for partition in desk.finder.of(topic))
 
 
 def test_a_fetch_at_the_end_waits_for_its_maximum_wait(desk: FetchDesk) -> None:
@@ -104,8 +104,8 @@ def test_an_unknown_topic_does_not_end_the_wait(desk: FetchDesk) -> None:
 def test_a_diverging_epoch_is_answered_without_waiting(desk: FetchDesk) -> None:
     first = desk.partition("t").leader_epoch
     desk.new_epoch("t")
-    (one,) = desk.ask(fetch(of("t", from_(7, fetched=first)), wait=500), 12).responses[0].partitions
-    assert one.diverging_epoch.end_offset == 2
+    (partition,) = desk.ask(fetch(of("t", from_(7, fetched=first)), wait=500), 12).responses[0].partitions
+    assert partition.diverging_epoch.end_offset == 2
 
 
 @pytest.mark.parametrize("error", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR])
