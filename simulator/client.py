@@ -122,7 +122,7 @@ class Wire:
             self.world.at(request.late_at, self._check_timeouts, request.late_at)
         if body is None:
             body = message.encode(version)
-        if self.world.traced_group and self.world.traced_group == self.client_id.partition("/")[0]:
+        if self.world.traced_clients and self.client_id.partition("/")[0] in self.world.traced_clients:
             request.text = describe_request(key, version, body)
         self.stream.send(headers.encode_request(key, version, version >= FLEXIBLE_FROM[key], self._number, self.client_id, body))
         return request
@@ -161,9 +161,9 @@ class Wire:
     def _trace(self, request: Request) -> None:
         """Add the request and its reply to the trace."""
         reply = describe_reply(request.reply)
-        name = request.text.partition(" ")[0]
-        routine = name in ROUTINE and (reply == "ok" or "=" in reply)
-        text = f"{self.client_id}: {request.text}, sent {format_time(request.sent)}: {reply}"
+        name = request.text.partition(",")[0]
+        routine = name in ROUTINE and (reply == "ok" or "=" in reply or "high watermark" in reply)
+        text = f"{self.client_id}: {request.text} (sent {format_time(request.sent)}) -> {reply}"
         self.world.trace(text, self.client_id.partition("/")[0], routine)
 
     def _check_timeouts(self, moment: int) -> None:

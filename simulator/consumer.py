@@ -16,6 +16,7 @@ from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from simulator.client import RETRIED, Client, Process, Request, Wire
 from simulator.commit import REFUSING, Commit, offset_fetch_request
+from simulator.plan import plural
 from simulator.styles import PROTOCOLS, SESSION_FACTOR, Settings, Style, assignment, read_assignment, subscription
 from simulator.world import MS, SECOND, Broken
 
@@ -259,7 +260,7 @@ class Consumer(Client):
             if self.owned:
                 run.policies.assigned(self, request, data, self.rejoin_announced_at)
         self.settled = True
-        self.world.trace(f"{self.name}: generation {self.generation}, {len(self.owned)} partitions", self.group)
+        self.world.trace(f"{self.name}: is settled in generation {self.generation} with {plural(len(self.owned), 'partition')}", self.group)
         yield from self._read_offsets(wire)
 
     # Steady.

@@ -6,7 +6,7 @@ broken. The trace of the smallest run, with the requests of the clients of the c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -44,7 +44,7 @@ def explain(seed: int, events: int | None, nodes: int | None = None) -> int:
     for text in plan.lines():
         print(f"  {text}")
     print()
-    _, world = broken_by(plan, events, traced_group=broken.about) or (broken, world)
+    _, world = broken_by(plan, events, traced=clients_of(broken.about)) or (broken, world)
     print_story(world, broken)
     return 1
 
@@ -57,10 +57,16 @@ def stop_run() -> None:
     raise TookTooLong
 
 
-def broken_by(plan: Plan, events: int | None, *, traced_group: str = "", limit: int = 0) -> tuple[Broken, World] | None:
+def clients_of(about: str) -> Collection[str]:
+    """The group, or the producer and the reader of the topic, of a broken promise."""
+    number = about.removeprefix("data")
+    return (f"producer-{number}", f"reader-{number}") if number != about else (about,) if about else ()
+
+
+def broken_by(plan: Plan, events: int | None, *, traced: Collection[str] = (), limit: int = 0) -> tuple[Broken, World] | None:
     """The promise that the run breaks, or None. `limit`: the longest time of the run, in virtual nanoseconds; 0: none."""
     run = new_run(plan)
-    run.world.traced_group = traced_group
+    run.world.traced_clients = traced
     if limit:
         run.world.at(limit, stop_run)
     try:
@@ -91,6 +97,9 @@ def reductions(plan: Plan, about: str = "") -> Iterator[Plan]:
             yield replace(plan, broker={name: value for name, value in plan.broker.items() if name != setting})
     for fault in plan.faults:
         yield plan.without(fault)
+    for rare in ("slow_sync", "abandoned_ids", "resets", "torn", "varied_sessions"):
+        if getattr(plan, rare):
+            yield replace(plan, **{rare: type(getattr(plan, rare))()})
     for number, group in enumerate(plan.groups):
         for name in ("static", "dynamic"):
             if getattr(group, name):

@@ -46,7 +46,7 @@ class GroupPlan:
     def line(self) -> str:
         settings = self.settings
         styles = ", ".join(sorted({STYLES[style].name for style in self.styles}))
-        topics = ", ".join(f"{topic} ({partitions} partition{'s' if partitions > 1 else ''})" for topic, partitions in settings.topics)
+        topics = ", ".join(f"{topic} ({plural(partitions, 'partition')})" for topic, partitions in settings.topics)
         return (
             f"group {self.name}: {self.static} static and {self.dynamic} dynamic members ({styles}) of {topics}; "
             f"session timeout {duration(settings.session_ns)}, rebalance timeout {duration(settings.rebalance_ns)}, "
@@ -103,7 +103,7 @@ class Plan:
         nodes = "one node" if self.nodes == 1 else f"{self.nodes} nodes"
         settings = {"offsets.flush": self.flush, "offsets.retention.minutes": self.retention_minutes, **self.broker}
         lines = [
-            f"seed {self.seed}: {nodes}, {self.partitions} partitions of __consumer_offsets, segments of {self.segment_bytes} bytes",
+            f"seed {self.seed}: {nodes}, {plural(self.partitions, 'partition')} of __consumer_offsets, segments of {self.segment_bytes} bytes",
             f"settings: {joined(settings.items())}",
         ]
         lines += [group.line() for group in self.groups]
@@ -115,10 +115,9 @@ class Plan:
             "of leaders die before SyncGroup": self.leader_dies, "of SyncGroups are late": self.slow_sync, "of new member ids are never used": self.abandoned_ids,
             "of commits are read back": self.reads_offsets, "of deletions are resets of offsets instead": self.resets,
         }  # fmt: skip
-        lines.append(f"clients: {percentages(clients)}{'; some sessions are longer' if self.varied_sessions else ''}")
-        network = {"of chunks break the connection": self.reset, "stall": self.stalled, "arrive in two parts": self.torn}
-        lines.append(f"network: delays of up to {duration(self.latency_ns)}; {percentages(network)}")
-        lines.append(f"a pass of the broker's event loop takes at least {duration(self.pass_ns)}")
+        lines.append(f"clients: {percentages(clients)}{', some sessions are longer' if self.varied_sessions else ''}")
+        network = {"of chunks break the connection": self.reset, "of chunks stall": self.stalled, "of chunks arrive in two parts": self.torn}
+        lines.append(f"network: {percentages(network)}, delays of up to {duration(self.latency_ns)}; a pass of the broker's loop takes {duration(self.pass_ns)} or more")
         rate = "as often as usual" if self.fault_rate == 1 else f"{self.fault_rate:g} times as often as usual"
         faults = "; ".join(FAULT_WORDS[fault] for fault in self.faults) or "none"
         lines.append(f"faults for {self.safety_seconds} s, {rate}: {faults}")
@@ -134,7 +133,11 @@ def duration(ns: int) -> str:
 
 
 def percentages(probabilities: Mapping[str, float]) -> str:
-    return ", ".join(f"{100 * probability:g} % {what}" for what, probability in probabilities.items() if probability) or "none of the rare cases"
+    return ", ".join(f"{100 * probability:g} % {what}" for what, probability in probabilities.items() if probability) or "undisturbed"
+
+
+def plural(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def draw(seed: int) -> Plan:

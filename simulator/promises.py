@@ -110,13 +110,14 @@ class Offsets:
         else:
             seen = [known for known in (register.find(value),) if known is not None]
         if not seen:
-            raise Broken(self.promise, f"OffsetFetch returns {value} for {show(place)}, which was replaced long ago or never committed", place[0])
+            raise Broken(self.promise, f"offset {value} is read for {show(place)}, although it was replaced long ago or never committed", place[0])
         readable = [known for known in seen if known.replaced >= sent and not known.refused]
         if not readable:
             newest = max((known for known in register.open if known.acknowledged), key=lambda known: known.done, default=None)
-            why = "whose commit was refused" if seen[0].refused else f"which was replaced at {format_time(seen[0].replaced)}"
-            instead = f"; the newest acknowledged commit is {newest.value}, of {format_time(newest.done)}" if newest is not None else ""
-            raise Broken(self.promise, f"OffsetFetch returns {'no offset' if value == NONE else value} for {show(place)}, {why}{instead}", place[0])
+            offset = "no offset" if value == NONE else f"offset {value}"
+            why = "although its commit was refused" if seen[0].refused else f"although it was replaced at {format_time(seen[0].replaced)}"
+            instead = f"; the newest acknowledged offset is {newest.value}, of {format_time(newest.done)}" if newest is not None else ""
+            raise Broken(self.promise, f"{offset} is read for {show(place)}, {why}{instead}", place[0])
         if len(readable) == 1:  # which of several removals was read is not known
             readable[0].done = min(readable[0].done, now)
         gone = [other for other in register.open if other.value != value and other.done < sent]

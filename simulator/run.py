@@ -21,7 +21,7 @@ from simulator.consumer import Consumer
 from simulator.faults import SLOW_DISK_NS, Faults
 from simulator.network import Network
 from simulator.node import Node
-from simulator.plan import FAULT_SECONDS, GroupPlan, Plan
+from simulator.plan import FAULT_SECONDS, GroupPlan, Plan, plural
 from simulator.policy_operator import PolicyOperator
 from simulator.policy_watch import PolicyWatch
 from simulator.producing import Producer, Reader
@@ -318,18 +318,15 @@ class Run(Faults):
         self.policies.note(journal.partition, note, moment, audit.clock_is_steady)
         if kind == Kind.STATE_CHANGE:
             cause = Cause(body.reason)
-            self.world.trace(
-                f"{teller}: {group} {State(body.from_state).name} -> {State(body.to_state).name} ({cause.name}), generation {note.generation}, "
-                f"{body.members} members: {body.reason_text or ''}",
-                group,
-            )
+            states = f"{State(body.from_state).name} -> {State(body.to_state).name} ({cause.name}{f': {body.reason_text}' if body.reason_text else ''})"
+            self.world.trace(f"{teller}: {group}: {states}, generation {note.generation}, {plural(body.members, 'member')}", group)
             audit.changed(group, cause, body)
         elif kind == Kind.MEMBER_JOIN:
-            self.world.trace(f"{teller}: {group} {body.member_id} joined{f' as {body.instance_id}' if body.instance_id else ''}", group)
+            self.world.trace(f"{teller}: {group}: {body.member_id} joins{f' as instance {body.instance_id}' if body.instance_id else ''}", group)
             audit.joined(group, body)
         elif kind == Kind.MEMBER_GONE:
             how = Removal(body.how)
-            self.world.trace(f"{teller}: {group} {body.member_id} is gone: {how.name}", group)
+            self.world.trace(f"{teller}: {group}: {body.member_id} is removed ({how.name})", group)
             self.world.events += 1
             if how == Removal.EXPIRED:
                 audit.check_lateness(group, body)
@@ -339,10 +336,10 @@ class Run(Faults):
                 self.sessions.gone(group, body.member_id)
             audit.gone(group, body)
         elif kind == Kind.STATIC_REPLACED:
-            self.world.trace(f"{teller}: {group} {body.instance_id} is {body.new_id}, was {body.old_id}: {Replacement(body.outcome).name}", group)
+            self.world.trace(f"{teller}: {group}: instance {body.instance_id} returns as {body.new_id}, instead of {body.old_id} ({Replacement(body.outcome).name})", group)
             audit.replaced(group, body)
         elif kind == Kind.COORDINATOR:
-            self.world.trace(f"{teller}: partition {journal.partition}: {Coordinator(body.what).name}", "node")
+            self.world.trace(f"{teller}: partition {journal.partition} of __consumer_offsets: {Coordinator(body.what).name}", "node")
             audit.partition_changed(journal.partition)
             if body.what in (Coordinator.LOADED, Coordinator.RESUMED):
                 audit.loaded(journal)

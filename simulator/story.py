@@ -9,18 +9,24 @@ import re
 from typing import Any, Final
 
 from protocol.apis import APIS
+from protocol.batch import read_header
 from protocol.errors import ErrorCode
 from simulator.world import SECOND, Broken, Line, World, format_time
 
 LINES_MAX: Final = 60
 BEFORE_NS: Final = 120 * SECOND
 LAST_NS: Final = SECOND  # before the end: every request is shown
-ROUTINE: Final = ("Heartbeat", "OffsetCommit", "OffsetFetch")
-NAMES: Final = (
-    "g0/s1 is the process of the static member i1 of group g0, g0/s1' a second process with that instance id, g0/d2 the process of a dynamic member. "
-    "Member ids are shortened to their last eight characters. A routine request is shown if its offsets are those of the broken promise, or if it is "
-    "of the last second."
-)
+ROUTINE: Final = ("Heartbeat", "OffsetCommit", "OffsetFetch", "Produce", "Fetch")
+WITH_OFFSETS: Final = ("offsets", "records")  # promises that name an offset
+PARTITION: Final = re.compile(r"\b(?:t|data)\d+-\d+\b")
+NO_OFFSET: Final = re.compile(rf"{PARTITION.pattern}|\d+:\d+:[\d.]+|'[^']*'")  # partitions, times, values of records
+NAMES: Final = """\
+  g0/s1  the process of the static member i1 of group g0; g0/s1' is a second process with that instance id
+  g0/d2  the process of a dynamic member
+  note   the coordinator notes a change of a group
+  >      the line has an offset or member id of the broken promise; member ids are shortened to their last eight characters
+Heartbeats, commits, OffsetFetches, Produces and Fetches without an error are shown only with such an offset, or in the last second."""
+ID_LENGTH: Final = 8  # of shortened member ids
 
 PROMISED: Final = {
     "absences": "a member that is away keeps its seat until registration.timeout.ms has passed since the earliest absence, and for one session after a load",
@@ -57,7 +63,7 @@ PROMISED: Final = {
 
 
 def describe_request(key: int, version: int, body: bytes) -> str:
-    """The API, generation, member and instance of a request, and the offsets of a commit."""
+    """The API, generation, member and instance of a request; of OffsetCommit, Produce and Fetch also offsets and numbers of records."""
     request: Any = APIS[key].request.decode(body, 0, version)[0]
     name = type(request).__name__.removesuffix("Request")
     words = [name]
@@ -66,13 +72,17 @@ def describe_request(key: int, version: int, body: bytes) -> str:
         words.append(f"generation {generation}")
     member = getattr(request, "member_id", None)
     if member is not None:
-        words.append(f"as {member[-8:] or 'a new member'}")
+        words.append(f"as {member[-ID_LENGTH:] or 'a new member'}")
     instance = getattr(request, "group_instance_id", None)
     if instance:
         words.append(f"instance {instance}")
     if name == "OffsetCommit":
-        words += [f"{topic.name}-{each.partition_index}={each.committed_offset}" for topic in request.topics for each in topic.partitions]
-    return " ".join(words)
+        words.append(" ".join(f"{topic.name}-{each.partition_index}={each.committed_offset}" for topic in request.topics for each in topic.partitions))
+    elif name == "Produce":
+        words += [f"{read_header(each.records, 0).last_offset_delta + 1} records" for topic in request.topic_data for each in topic.partition_data]
+    elif name == "Fetch":
+        words += [f"{topic.topic}-{each.partition} from {each.fetch_offset}" for topic in request.topics for each in topic.partitions]
+    return ", ".join(words)
 
 
 def describe_reply(reply: Any) -> str:
@@ -82,41 +92,58 @@ def describe_reply(reply: Any) -> str:
     words = []
     codes = {reply.error_code} if getattr(reply, "error_code", 0) else set()
     groups = getattr(reply, "groups", None) or [reply]
-    for topic in [topic for group in groups for topic in getattr(group, "topics", None) or ()]:
-        for each in getattr(topic, "partitions", ()):
+    for topic in [topic for group in groups for topic in getattr(group, "topics", None) or getattr(group, "responses", None) or ()]:
+        for each in getattr(topic, "partitions", getattr(topic, "partition_responses", ())):
             codes |= {each.error_code} - {0}
             if hasattr(each, "committed_offset"):
                 words.append(f"{topic.name}-{each.partition_index}={each.committed_offset}")
+            elif hasattr(each, "base_offset"):
+                words.append(f"{topic.name}-{each.index}={each.base_offset}")
+            elif hasattr(each, "log_start_offset"):
+                words.append(f"{len(each.records or b'')} bytes, log start {each.log_start_offset}, high watermark {each.high_watermark}")
     words += [ErrorCode(code).name for code in sorted(codes)]
     if hasattr(reply, "leader") and not codes:
-        words.append(f"generation {reply.generation_id}, member {reply.member_id[-8:]}, leader {reply.leader[-8:]}")
+        words.append(f"generation {reply.generation_id}, member {reply.member_id[-ID_LENGTH:]}, leader {reply.leader[-ID_LENGTH:]}")
     return " ".join(words) or "ok"
 
 
-def story(world: World, broken: Broken) -> list[Line]:
+class Story:
     """The lines about the group or partition of the promise and about nodes, without most of the routine requests."""
-    about = re.compile(rf"\b{re.escape(broken.about)}\b") if broken.about else None
-    values = set(re.findall(r"\b\d+\b", str(broken)))
 
-    def matters(line: Line) -> bool:
-        if line.moment < world.now - BEFORE_NS:
-            return False
-        if about is not None and line.about not in (broken.about, "node", "") and not about.search(line.text):
-            return False
-        if line.routine and line.moment < world.now - LAST_NS:
-            return any(value in values for value in re.findall(r"=(\d+)\b", line.text))
-        return True
+    def __init__(self, world: World, broken: Broken) -> None:
+        self._from = world.now - BEFORE_NS
+        self._last_from = world.now - LAST_NS
+        self._name = broken.about
+        self._about = re.compile(rf"\b{re.escape(broken.about)}\b") if broken.about else None
+        text = str(broken)
+        self._partitions = PARTITION.findall(text) if broken.promise in WITH_OFFSETS else []
+        self._offsets = set(map(int, re.findall(r"\b\d+\b", NO_OFFSET.sub("", text))))
+        self._ids = {id[-ID_LENGTH:] for id in re.findall(r"[\w-]{36,}", str(broken))}
+        self.lines = [line for line in world.lines if line.moment and self._matters(line)]
 
-    return [line for line in world.lines if line.moment and matters(line)]
+    def _matters(self, line: Line) -> bool:
+        if line.moment < self._from:
+            return False
+        if self._about is not None and line.about not in (self._name, "node", "") and not self._about.search(line.text):
+            return False
+        return not line.routine or line.moment >= self._last_from or self._has_offset(line)
+
+    def _has_offset(self, line: Line) -> bool:
+        records = re.search(r", (\d+) records", line.text)
+        count = int(records[1]) if records else 1
+        first_offsets = [int(first) for partition in self._partitions for first in re.findall(rf"\b{partition}=(\d+)", line.text)]
+        return any(first <= offset < first + count for first in first_offsets for offset in self._offsets)
+
+    def show(self, line: Line) -> str:
+        marked = self._has_offset(line) or any(id in line.text for id in self._ids)
+        return f"{'>' if marked else ' '} {line}"
 
 
 def print_story(world: World, broken: Broken) -> None:
-    print(f"The promise: {PROMISED[broken.promise]}.\n")
-    lines = story(world, broken)
-    left_out = max(0, len(lines) - LINES_MAX)
+    story = Story(world, broken)
+    left_out = max(0, len(story.lines) - LINES_MAX)
+    print(f"The promise: {PROMISED[broken.promise]}.\n\n{NAMES}\n")
     print(f"What happened, in virtual time{f' (without {left_out} earlier lines)' if left_out else ''}:")
-    for line in lines[left_out:]:
-        print(f"  {line}")
-    print(f"  {format_time(world.now)}  BROKEN PROMISE: {broken}")
-    if broken.about and any("/" in line.text for line in lines):
-        print(f"\n{NAMES}")
+    for line in story.lines[left_out:]:
+        print(story.show(line))
+    print(f"> {format_time(world.now)}  BROKEN PROMISE: {broken}")

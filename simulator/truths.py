@@ -35,32 +35,34 @@ def check_documented(change: StateChange) -> None:
 def check_group(group: Group) -> None:
     """Counters and indexes agree with the members, and every member and phase that waits has a deadline."""
     members = group.members
-    assert all(id == member.id for id, member in members.items())
-    assert group.parked_joins == sum(member.join is not None for member in members.values())
-    assert group.statics == {member.instance_id: member.id for member in members.values() if member.instance_id is not None}
+    assert all(id == member.id for id, member in members.items()), "a member is stored under another id"
+    parked = sum(member.join is not None for member in members.values())
+    assert group.parked_joins == parked, f"{group.parked_joins} parked joins are counted, there are {parked}"
+    statics = {member.instance_id: member.id for member in members.values() if member.instance_id is not None}
+    assert group.statics == statics, f"the index of static members is {group.statics}, the members are {statics}"
     counts: dict[str, int] = {}
     for member in members.values():
         for name, _ in member.protocols:
             counts[name] = counts.get(name, 0) + 1
-    assert group.protocol_counts == counts
-    assert (group.leader in members) if members else group.leader is None
-    assert not set(group.pending_sync) - set(members)
-    assert not group.pending_sync or group.state in (State.COMPLETING, State.STABLE)
-    assert not set(group.pending) & set(members)
-    assert group.state != State.DEAD
-    assert (group.state == State.EMPTY) <= (not members)
-    assert group.away_count == (len(group.policy.away) if group.policy is not None else 0)
+    assert group.protocol_counts == counts, f"protocols are counted as {group.protocol_counts}, the members have {counts}"
+    assert (group.leader in members) if members else group.leader is None, f"the leader {group.leader} is no member"
+    assert not set(group.pending_sync) - set(members), "a SyncGroup is awaited from a removed member"
+    assert not group.pending_sync or group.state in (State.COMPLETING, State.STABLE), f"SyncGroups are awaited in {group.state.name}"
+    assert not set(group.pending) & set(members), "a member is also a pending member id"
+    assert group.state != State.DEAD, "a dead group is in memory"
+    assert group.state != State.EMPTY or not members, "an empty group has members"
+    assert group.away_count == (len(group.policy.away) if group.policy is not None else 0), "the number of away members is wrong"
     if group.policy is not None and group.policy.newcomers:
         assert group.state in (State.COMPLETING, State.STABLE), f"newcomers wait in {group.state.name}"
         assert group.policy.newcomer_timer.deadline != NEVER, "the wait of newcomers has no deadline"
-        assert not {id for known, id in group.policy.newcomers if known} & set(group.statics)
-    assert group.policy is None or not set(group.policy.away) - set(members)
+        assert not {id for known, id in group.policy.newcomers if known} & set(group.statics), "a newcomer has the instance id of a member"
+    assert group.policy is None or not set(group.policy.away) - set(members), "an away member was removed"
     if group.policy is not None:
         check_seats(group, group.policy)
     parked_joins = [member for member in members.values() if member.join is not None]
     parked_syncs = [member for member in members.values() if member.sync is not None]
-    assert not parked_joins or group.state == State.PREPARING, f"parked joins in {group.state.name}"
-    assert not parked_syncs or group.state == State.COMPLETING, f"parked syncs in {group.state.name}"
+    assert not parked_joins or group.state == State.PREPARING, f"JoinGroups are parked in {group.state.name}"
+    assert not parked_syncs or group.state == State.COMPLETING, f"SyncGroups are parked in {group.state.name}"
     assert group.state != State.EMPTY or group.deadline == NEVER, "EMPTY has a deadline"
     if group.state == State.PREPARING or group.pending_sync:
         assert group.deadline != NEVER, f"{group.state.name} has no deadline"
@@ -74,26 +76,26 @@ def check_group(group: Group) -> None:
         assert waits or member.deadline != NEVER, f"the session of {member.id} has no deadline"
         assert member.scheduled_at <= member.deadline, f"the session of {member.id} is checked after its deadline"
     if members:
-        assert group.rebalance_timeout_ms == max(0, *[member.rebalance_timeout_ms for member in members.values()])
+        assert group.rebalance_timeout_ms == max(0, *[member.rebalance_timeout_ms for member in members.values()]), "the rebalance timeout is not the longest"
     if not group.image_changed:
-        assert group.last_image is not None
+        assert group.last_image is not None, "the group has no stored image"
         assigned = {stored.member_id: stored.assignment for stored in read_image(group.last_image).members}
         image = group_image(group, members.values(), group.leader, group.protocol_name, assigned)
         assert with_generation(group.last_image, group.generation, group.state_ms) == image, "the group changed, and its cached image stayed"
-        assert group.subscriptions in (None, tuple(group.all_metadata()))
-    assert all(pending.deadline != NEVER for pending in group.pending.values())
+        assert group.subscriptions in (None, tuple(group.all_metadata())), "the cached subscriptions are not those of the members"
+    assert all(pending.deadline != NEVER for pending in group.pending.values()), "a pending member id has no deadline"
 
 
 def check_seats(group: Group, policy: PolicyState) -> None:
     """Standbys have no seat and never lead; a take-over belongs to the member that has the seat."""
     standbys = set(policy.standbys)
-    assert standbys <= set(group.members)
-    assert not policy.departed
-    assert not policy.departed_while_assigning
-    assert not standbys & set(policy.take_overs)
-    assert not policy.take_overs or group.state == State.STABLE
-    assert set(policy.take_overs) <= set(group.members)
-    assert all(one.deadline != NEVER and one.member_id == id for id, one in policy.take_overs.items())
+    assert standbys <= set(group.members), "a standby is no member"
+    assert not policy.departed, "departed members are left after the step"
+    assert not policy.departed_while_assigning, "members that departed while assigning are left after the step"
+    assert not standbys & set(policy.take_overs), "a standby also takes a seat over"
+    assert not policy.take_overs or group.state == State.STABLE, f"a seat is taken over in {group.state.name}"
+    assert set(policy.take_overs) <= set(group.members), "a removed member takes a seat over"
+    assert all(take_over.deadline != NEVER and take_over.member_id == id for id, take_over in policy.take_overs.items()), "a take-over has no deadline, or another member"
     if group.state in (State.COMPLETING, State.STABLE):
         assert group.leader not in standbys, "a standby leads"
         assert len(group.members) - len(standbys) <= target_size(group), "more members have seats than the target"
@@ -159,19 +161,19 @@ def compare_with_log(shard: Shard, log: list[Fact], now: int) -> None:
     loaded = replayed(log, now, GroupConfig())
     stored = {id: group for id, group in shard.groups.items() if group.last_image is not None or group.offsets}
     known = {id for id, group in loaded.groups.items() if group.last_image is not None or group.offsets}
-    assert known == set(stored)
+    assert known == set(stored), f"{', '.join(sorted(known ^ set(stored)))}: a group is in the log or in memory only"
     for id, group in stored.items():
         other = loaded.groups[id]
-        assert offsets_of(other) == offsets_of(group), f"{id}: other offsets"
+        assert offsets_of(other) == offsets_of(group), f"{id}: the log has other offsets"
         if other.last_image != group.last_image:
             # The load removes members that a strict roster does not list, and stores the result.
-            assert dict(log).get(group_key(id)) == group.last_image, f"{id}: another image"
+            assert dict(log).get(group_key(id)) == group.last_image, f"{id}: the log has another image"
             strict = other.policy is not None and other.policy.policies.roster_strict
-            assert strict, f"{id}: a load stores another image"
+            assert strict, f"{id}: a load changes the image"
             continue
         if group.state == State.STABLE or (group.state == State.EMPTY and group.last_image is not None):
-            assert other.state == group.state
-            assert described(other) == described(group), f"{id}: other members"
+            assert other.state == group.state, f"{id}: {other.state.name} in the log, {group.state.name} in memory"
+            assert described(other) == described(group), f"{id}: the log has other members"
 
 
 def offsets_of(group: Group) -> dict[tuple[str, int], bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from heapq import heappop, heappush
 from random import Random
 from typing import Any, Final
@@ -51,7 +51,7 @@ class World:
         self.counts: dict[str, int] = {}
         self.broken: Broken | None = None  # set where the broker would contain the exception
         self.lines: deque[Line] = deque(maxlen=LINES_KEPT)
-        self.traced_group = ""  # the group whose requests and replies are added to the trace
+        self.traced_clients: Collection[str] = ()  # groups, producers and readers whose requests and replies are added to the trace
         self._show = show
         self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._number = 0

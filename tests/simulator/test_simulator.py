@@ -269,15 +269,15 @@ def test_the_story_of_one_group_is_not_that_of_another_whose_name_begins_alike(w
     world.trace("g1/s0: starts", "g1")
     world.trace("g10/s0: starts", "g10")
     world.trace("administrator: removes i0 of g1")
-    world.trace("g1/s0: OffsetCommit t0-0=7, sent now: ok", "g1", routine=True)
-    world.trace("g1/s0: OffsetCommit t0-0=8, sent now: ok", "g1", routine=True)
+    world.trace("g1/s0: OffsetCommit t0-0=7 (sent now) -> ok", "g1", routine=True)
+    world.trace("g1/s0: OffsetCommit t0-0=8 (sent now) -> ok", "g1", routine=True)
     at(world, 60)
-    print_story(world, Broken("offsets", "g1: t0-0 has 7", "g1"))
+    print_story(world, Broken("offsets", "offset 7 is read for g1: t0-0, although it was replaced at 0:00:08.000000", "g1"))
     printed = capsys.readouterr().out
     assert "g1/s0: starts" in printed
     assert "of g1" in printed
     assert "g10" not in printed
-    assert "t0-0=7" in printed
+    assert "\n> 0:00:01.000000  g1/s0: OffsetCommit t0-0=7" in printed
     assert "t0-0=8" not in printed
     assert "The promise: an acknowledged commit is not lost" in printed
 
@@ -290,10 +290,10 @@ def test_the_story_of_every_promise_begins_with_the_promise() -> None:
 def test_a_run_whose_requests_are_traced_is_the_same_run() -> None:
     plan = replace(draw(11), safety_seconds=20)
     runs = [new_run(plan) for _ in range(2)]
-    runs[1].world.traced_group = plan.groups[0].name
+    runs[1].world.traced_clients = (plan.groups[0].name,)
     for run in runs:
         run.run()
     assert [run.world.events for run in runs] == [runs[0].world.events] * 2
     plain, traced = [[str(line) for line in run.world.lines] for run in runs]
     assert set(plain) < set(traced)
-    assert any("SyncGroup generation 1" in line for line in traced)
+    assert any("SyncGroup, generation 1" in line for line in traced)

@@ -59,7 +59,7 @@ def test_any_other_offset_breaks_a_promise(ledger: Ledger, read: str) -> None:
         ledger.acknowledged(PLACE, ledger.deletion_sent(PLACE))
     offset = {"nothing": -1, "older": older, "invented": 1_000, "refused": refused, "deleted": newest}[read]
     ledger.fetched(PLACE, offset, ledger.now)
-    only(ledger, "life 0: offsets: OffsetFetch returns")
+    only(ledger, "is read for g: t-0, although")
 
 
 def test_members_of_a_generation_share_the_round_and_not_the_partitions(ledger: Ledger) -> None:
