@@ -48,13 +48,13 @@ def serve(config: Config) -> int:
         return run_until_stopped(runner, server.run())
 
 
-def choose_loop(wanted: str) -> tuple[Callable[[], asyncio.AbstractEventLoop], bool]:
+def choose_loop(name: str) -> tuple[Callable[[], asyncio.AbstractEventLoop], bool]:
     """The loop factory, and whether its transports read into a shared buffer (asyncio's do, uvloop's do not)."""
-    if wanted != "asyncio":
+    if name != "asyncio":
         try:
             import uvloop
         except ImportError:
-            if wanted == "uvloop":
+            if name == "uvloop":
                 raise StartError("event.loop=uvloop, but uvloop is not installed", ExitCode.CONFIG) from None
         else:
             return uvloop.new_event_loop, False

@@ -142,11 +142,11 @@ class Peers:
         run(done, reply)
 
     def _open(self, node: int, ended: Callable[[Link], None]) -> Link | None:
-        found = next((info for info in self._nodes() if info.id == node), None)
-        if found is None or not found.addresses or self._closed:
+        info_of_node = next((info for info in self._nodes() if info.id == node), None)
+        if info_of_node is None or not info_of_node.addresses or self._closed:
             return None
         link = Link(self._loop, self._frame_bytes_max, ended)
-        _, host, port = found.addresses[0]
+        _, host, port = info_of_node.addresses[0]
         self._loop.create_task(contained_task(self._connect, link, node, host, port))
         return link
 

@@ -97,5 +97,5 @@ def exception_key(exc_info: Any) -> Key:
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
-    where = f"{at.tb_frame.f_code.co_filename}:{at.tb_lineno}" if at is not None else ""
-    return (type(error).__qualname__, where)
+    location = f"{at.tb_frame.f_code.co_filename}:{at.tb_lineno}" if at is not None else ""
+    return (type(error).__qualname__, location)

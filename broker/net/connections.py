@@ -49,9 +49,9 @@ class Connections:
         if connection not in self.live:
             return
         del self.live[connection]
-        left = self.by_peer[connection.peer] - 1
-        if left:
-            self.by_peer[connection.peer] = left
+        remaining = self.by_peer[connection.peer] - 1
+        if remaining:
+            self.by_peer[connection.peer] = remaining
         else:
             del self.by_peer[connection.peer]
         self.freed()

@@ -40,12 +40,12 @@ class PartialRequests:
                 self._close_largest(connection)
 
     def _close_largest(self, newest: Receiving) -> None:
-        wanted = self._bytes_max - self._bytes_max // 8
-        while self.bytes > wanted and len(self.sizes) > 1:
+        target = self._bytes_max - self._bytes_max // 8
+        while self.bytes > target and len(self.sizes) > 1:
             average = (self.bytes - self.sizes[newest]) / (len(self.sizes) - 1)
             large = [connection for connection, size in self.sizes.items() if size >= average and connection is not newest]
             for connection in sorted(large, key=_last_active):
-                if self.bytes <= wanted:
+                if self.bytes <= target:
                     return
                 self.changed(connection, 0)
                 connection.close(self._reason)

@@ -33,7 +33,7 @@ def _resolve(listener: Listener) -> list[tuple[int, str, int]]:
     except (OSError, UnicodeError) as error:
         reason = _reason(error) if isinstance(error, OSError) else str(error)
         raise StartError(f"cannot listen on {listener.endpoint}: {reason}", ExitCode.LISTEN) from None
-    addresses = [(family, str(where[0]), int(where[3]) if len(where) > 3 else 0) for family, _, _, _, where in resolved]
+    addresses = [(family, str(address[0]), int(address[3]) if len(address) > 3 else 0) for family, _, _, _, address in resolved]
     return list(dict.fromkeys(addresses))
 
 

@@ -39,12 +39,12 @@ class Servers(NamedTuple):
 
 def parse_servers(text: str, ca_file: str = "") -> Servers:
     """Raises ValueError with the reason."""
-    scheme, colon, rest = text.partition("://")
+    scheme, colon, hosts = text.partition("://")
     if not colon or scheme not in SCHEMES:
         raise ValueError(f"must begin with {' or '.join(f'{scheme}://' for scheme in SCHEMES)}")
     addresses = []
     user = password = ""
-    for part in rest.split(","):
+    for part in hosts.split(","):
         part = part.strip().removeprefix(f"{scheme}://")
         try:
             split = urlsplit(f"//{part}")

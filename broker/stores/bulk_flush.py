@@ -100,24 +100,24 @@ class BulkFlusher:
         self.workers.close()
 
 
-def flush_in_parts(workers: Workers, threads: int, wanted: Sequence[tuple[Flusher, Done]], at_once: int) -> None:
+def flush_in_parts(workers: Workers, threads: int, flushes: Sequence[tuple[Flusher, Done]], at_once: int) -> None:
     """Split the flushes among `threads` jobs: waking a thread for each log costs more than most flushes.
 
     At most `at_once` logs are flushed together; the rest follow when these are done.
     """
     begun: Begun = []
-    taken = 0
-    for flusher, done in wanted:
+    handled = 0
+    for flusher, done in flushes:
         if len(begun) == at_once:
             break
-        taken += 1
+        handled += 1
         flush = flusher.begin(done)
         if flush is not None:
             begun.append((flusher, done, flush))
     parts = [begun[number::threads] for number in range(min(threads, len(begun)))]
     unfinished = [len(parts)]  # a list: shared by the callbacks
     for part in parts:
-        finish = partial(_finish, part, unfinished, partial(flush_in_parts, workers, threads, wanted[taken:], at_once))
+        finish = partial(_finish, part, unfinished, partial(flush_in_parts, workers, threads, flushes[handled:], at_once))
         try:
             workers.submit(partial(run_all, [flush for _, _, flush in part]), finish)
         except Exception as error:  # for example, no thread could be started

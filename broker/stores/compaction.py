@@ -276,23 +276,23 @@ class Cleaning:
             watched.failures = 0
 
     async def _clean_topic(self, due: Due) -> None:
-        partition, known = due.partition, due.cleaned
+        partition, cleaned = due.partition, due.cleaned
         topics = self._topics
         assert topics is not None
         topic_settings = partition.settings
         settings = CompactionSettings(topic_settings.segment_bytes, topic_settings.delete_retention_ms, partition.producers.last_offsets())
         try:
-            known.clean_to = await self._compact(
-                partition.id, known.log, due.segments, due.end, known.clean_to, settings, lambda: topics.has(partition)
+            cleaned.clean_to = await self._compact(
+                partition.id, cleaned.log, due.segments, due.end, cleaned.clean_to, settings, lambda: topics.has(partition)
             )
         except AppendFailed as failure:
-            self._retry_later(known, str(failure))
+            self._retry_later(cleaned, str(failure))
             partition.failed(failure)
         except Exception as error:
             if topics.has(partition):
-                self._retry_later(known, str(error) or repr(error))
+                self._retry_later(cleaned, str(error) or repr(error))
         else:
-            known.failures = 0
+            cleaned.failures = 0
         finally:
             self._loop.call_soon(Contained(self._clean_next_topic))
 

@@ -181,9 +181,9 @@ class LocalStore:
 
     def acquire(self, id: LogId, done: Acquired) -> None:
         """Open the log: an existing one in a worker thread, since it may have to be read; a new one at once."""
-        known = self._logs.get(id)
-        if known is not None:
-            self._reacquire(id, known, done)
+        owned = self._logs.get(id)
+        if owned is not None:
+            self._reacquire(id, owned, done)
         elif self.disk.exists(self._folder(id)):
             self.workers.submit(partial(self._open, id, self.new_handles()), partial(self._opened, id, done))
         else:

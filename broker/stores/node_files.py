@@ -96,14 +96,14 @@ class NodeFiles:
     def find_new(self) -> list[NodeInfo]:
         """The nodes that have arrived since the last call; from now on their end is detected."""
         self._seen = os.stat(self._folder).st_mtime_ns
-        found = []
+        arrived = []
         for id in node_ids(os.listdir(self._folder)):
             if id == self._me or id in self._watched:
                 continue
             node = self._meet(id)
             if node is not None:
-                found.append(node)
-        return found
+                arrived.append(node)
+        return arrived
 
     def _meet(self, id: int) -> NodeInfo | None:
         """The node, if it lives."""

@@ -272,8 +272,8 @@ class SharedStore(LocalStore):
             return self.turn_flushes.leftover
         with self._leftovers_lock:
             sizes = turn_log_sizes(self.disk, folder)
-            known, leftover = self._leftovers.get(folder, (None, self.turn_flushes.leftover))
-            if known != sizes:
+            read_sizes, leftover = self._leftovers.get(folder, (None, self.turn_flushes.leftover))
+            if read_sizes != sizes:
                 leftover = Leftover(self.disk, folder)
                 self._leftovers[folder] = sizes, leftover
                 for path, piece in leftover.damage:

@@ -58,9 +58,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("a small disk of its own needs Linux, root and mount")
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_KIB}k", "tmpfs", folder], capture_output=True, text=True, check=False)
-    if made.returncode != 0:
-        pytest.skip(f"this system does not let us mount a small disk: {made.stderr.strip()}")
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_KIB}k", "tmpfs", folder], capture_output=True, text=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"this system does not let us mount a small disk: {mounted.stderr.strip()}")
     try:
         yield folder
     finally:

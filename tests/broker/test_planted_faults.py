@@ -118,19 +118,19 @@ def method_in(node: ast.expr) -> str:
 
 
 def planting_points() -> list[str]:
-    found: dict[str, None] = {}
+    points: dict[str, None] = {}
     for path, tree in sources():
         module = path.removesuffix(".py").replace("/", ".")
         for kind in [node for node in tree.body if isinstance(node, ast.ClassDef)]:
             if any(isinstance(base, ast.Name) and base.id in ("Protocol", "NamedTuple") for base in kind.bases):
                 continue
             methods = {node.name for node in kind.body if isinstance(node, ast.FunctionDef)}
-            given = {method_in(node) for node in ast.walk(kind) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Contained"}
-            wanted = (methods & (CALLED | given)) | ({*LOOPS_CALLS} & methods if kind.name == "Connection" else set())
+            contained = {method_in(node) for node in ast.walk(kind) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Contained"}
+            planted_methods = (methods & (CALLED | contained)) | ({*LOOPS_CALLS} & methods if kind.name == "Connection" else set())
             if kind.name == "ProduceTemplate":
-                wanted |= {"__call__"}
-            found.update(dict.fromkeys(f"{module}:{kind.name}.{name}" for name in sorted(wanted)))
-    return [point for point in found if point not in NOT_PLANTED]
+                planted_methods |= {"__call__"}
+            points.update(dict.fromkeys(f"{module}:{kind.name}.{name}" for name in sorted(planted_methods)))
+    return [point for point in points if point not in NOT_PLANTED]
 
 
 POINTS = planting_points()

@@ -73,7 +73,7 @@ def test_members_that_send_heartbeats_stay_and_cost_little(tmp_path: Path) -> No
         command += ["--pid", str(lasting.broker.pid)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=SETUP_SECONDS + seconds + 30, check=False)
         assert done.returncode == 0, done.stderr + done.stdout
-        taken = lasting.broker.memory_kib()
+        loaded = lasting.broker.memory_kib()
         states = [state for _, state in listed_groups(lasting.port).values()]
         assert lasting.broker.lines == []
     result = json.loads(done.stdout)
@@ -83,9 +83,9 @@ def test_members_that_send_heartbeats_stay_and_cost_little(tmp_path: Path) -> No
     # make bench measures how many are possible. Each member sent several, or one would have expired.
     assert result["heartbeat"]["n"] >= MEMBERS * 2
     assert states == ["Stable"] * (MEMBERS // 10)
-    member_bytes = (taken - idle) * 1024 / MEMBERS
+    member_bytes = (loaded - idle) * 1024 / MEMBERS
     print(f"{result['rps']:.0f} of {MEMBERS * 1000 // BEAT_MS} heartbeats a second, {result['srv_util']:.0%} of a core; ", end="")
-    print(f"{member_bytes:.0f} bytes a member; {idle} KiB without any, {taken} KiB with {MEMBERS}")
+    print(f"{member_bytes:.0f} bytes a member; {idle} KiB without any, {loaded} KiB with {MEMBERS}")
     assert member_bytes < MEMBER_BYTES_MAX
 
 
@@ -158,8 +158,8 @@ def test_a_rolling_restart_of_a_thousand_static_members_causes_no_rebalance(tmp_
 
     with LastingBroker(tmp_path / "data", "offsets.flush=interval", "log.level=warning") as lasting:
         asyncio.run(play(lasting.port))
-        found = described(lasting.port, "crowd")
-        assert (found.group_state, len(found.members)) == ("Stable", CROWD)
+        group = described(lasting.port, "crowd")
+        assert (group.group_state, len(group.members)) == ("Stable", CROWD)
 
 
 def test_a_rebalance_of_a_thousand_members_delays_no_other_client(tmp_path: Path) -> None:

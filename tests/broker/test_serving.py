@@ -76,76 +76,76 @@ def test_a_client_whose_software_name_is_malformed_is_refused(client: Client) ->
 
 
 def test_a_created_topic_is_found_with_its_id_in_every_version(client: Client) -> None:
-    made = client.ask(CreateTopicsRequest([topic("orders", 3)], 5000), 7).topics[0]
-    assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 3, 1)
-    assert made.topic_id != bytes(16)
+    created = client.ask(CreateTopicsRequest([topic("orders", 3)], 5000), 7).topics[0]
+    assert (created.error_code, created.num_partitions, created.replication_factor) == (0, 3, 1)
+    assert created.topic_id != bytes(16)
     for version in range(14):
         reply = metadata(client, "orders", version=version)
-        (found,) = reply.topics
-        assert (found.error_code, found.name, len(found.partitions)) == (0, "orders", 3)
-        assert found.topic_id == (made.topic_id if version >= 10 else bytes(16))
-        assert [(p.partition_index, p.leader_id, p.replica_nodes, p.isr_nodes) for p in found.partitions] == [(n, 1, [1], [1]) for n in range(3)]
-    by_id = client.ask(MetadataRequest([MetadataRequestTopic(topic_id=made.topic_id, name=None)]), 12).topics[0]
+        (described_topic,) = reply.topics
+        assert (described_topic.error_code, described_topic.name, len(described_topic.partitions)) == (0, "orders", 3)
+        assert described_topic.topic_id == (created.topic_id if version >= 10 else bytes(16))
+        assert [(p.partition_index, p.leader_id, p.replica_nodes, p.isr_nodes) for p in described_topic.partitions] == [(n, 1, [1], [1]) for n in range(3)]
+    by_id = client.ask(MetadataRequest([MetadataRequestTopic(topic_id=created.topic_id, name=None)]), 12).topics[0]
     assert (by_id.error_code, by_id.name) == (0, "orders")
 
 
 def test_an_unknown_topic_id_gets_its_error(client: Client) -> None:
-    (found,) = client.ask(MetadataRequest([MetadataRequestTopic(topic_id=b"x" * 16, name=None)]), 12).topics
-    assert found.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    (described_topic,) = client.ask(MetadataRequest([MetadataRequestTopic(topic_id=b"x" * 16, name=None)]), 12).topics
+    assert described_topic.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def test_metadata_for_null_or_version_0_empty_lists_every_topic(client: Client) -> None:
     client.ask(CreateTopicsRequest([topic("listed")], 5000), 7)
-    assert "listed" in {found.name for found in client.ask(MetadataRequest(None), 5).topics}
-    assert "listed" in {found.name for found in client.ask(MetadataRequest([]), 0).topics}
+    assert "listed" in {described_topic.name for described_topic in client.ask(MetadataRequest(None), 5).topics}
+    assert "listed" in {described_topic.name for described_topic in client.ask(MetadataRequest([]), 0).topics}
     assert client.ask(MetadataRequest([]), 5).topics == []
 
 
 def test_the_offsets_topic_is_internal_and_there_from_the_start(client: Client) -> None:
-    (found,) = metadata(client, "__consumer_offsets").topics
-    assert found.is_internal
-    assert len(found.partitions) == 50
+    (described_topic,) = metadata(client, "__consumer_offsets").topics
+    assert described_topic.is_internal
+    assert len(described_topic.partitions) == 50
 
 
 def test_a_missing_topic_is_created_only_if_the_request_allows_it(client: Client) -> None:
     assert metadata(client, "automatic").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    made = metadata(client, "automatic", create=True).topics[0]
-    assert (made.error_code, len(made.partitions)) == (0, 1)
-    assert metadata(client, "automatic").topics[0].topic_id == made.topic_id
+    created = metadata(client, "automatic", create=True).topics[0]
+    assert (created.error_code, len(created.partitions)) == (0, 1)
+    assert metadata(client, "automatic").topics[0].topic_id == created.topic_id
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "x" * 250, "caf\u00e9", "new\nline", "__tenure_topics"])
 def test_invalid_topic_names_are_refused(client: Client, name: str) -> None:
-    made = client.ask(CreateTopicsRequest([topic(name)], 5000), 7).topics[0]
-    assert made.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    created = client.ask(CreateTopicsRequest([topic(name)], 5000), 7).topics[0]
+    assert created.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert metadata(client, name, create=True).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_the_topic_of_notes_is_found_by_its_name_and_never_listed(client: Client) -> None:
-    (found,) = metadata(client, "__coordinator_notes").topics
-    assert (found.error_code, found.is_internal, len(found.partitions)) == (0, True, 50)
-    assert client.ask(MetadataRequest([MetadataRequestTopic(found.topic_id, None)]), 12).topics[0].name == "__coordinator_notes"
+    (described_topic,) = metadata(client, "__coordinator_notes").topics
+    assert (described_topic.error_code, described_topic.is_internal, len(described_topic.partitions)) == (0, True, 50)
+    assert client.ask(MetadataRequest([MetadataRequestTopic(described_topic.topic_id, None)]), 12).topics[0].name == "__coordinator_notes"
     assert "__coordinator_notes" not in {topic.name for topic in client.ask(MetadataRequest(None), 5).topics}
-    wanted = DescribeConfigsResource(2, "__coordinator_notes", ["cleanup.policy", "retention.ms"])
-    (described,) = client.ask(DescribeConfigsRequest([wanted]), 4).results
+    resource = DescribeConfigsResource(2, "__coordinator_notes", ["cleanup.policy", "retention.ms"])
+    (described,) = client.ask(DescribeConfigsRequest([resource]), 4).results
     assert {config.name: config.value for config in described.configs} == {"cleanup.policy": "delete", "retention.ms": str(7 * 86_400_000)}
-    made = client.ask(CreateTopicsRequest([topic("__coordinator_notes")], 5000), 7).topics[0]
-    assert made.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    created = client.ask(CreateTopicsRequest([topic("__coordinator_notes")], 5000), 7).topics[0]
+    assert created.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_topic_names_differing_only_in_dots_and_underscores_collide(client: Client) -> None:
     assert client.ask(CreateTopicsRequest([topic("a.b")], 5000), 7).topics[0].error_code == 0
-    made = client.ask(CreateTopicsRequest([topic("a_b")], 5000), 7).topics[0]
-    assert made.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert "a.b" in made.error_message
+    created = client.ask(CreateTopicsRequest([topic("a_b")], 5000), 7).topics[0]
+    assert created.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert "a.b" in created.error_message
     assert metadata(client, "a_b", create=True).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_creating_an_existing_topic_is_refused(client: Client) -> None:
     request = CreateTopicsRequest([topic("once")], 5000)
     assert client.ask(request, 7).topics[0].error_code == 0
-    again = client.ask(request, 7).topics[0]
-    assert (again.error_code, again.error_message) == (ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'once' already exists.")
+    repeated = client.ask(request, 7).topics[0]
+    assert (repeated.error_code, repeated.error_message) == (ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'once' already exists.")
 
 
 @pytest.mark.parametrize(
@@ -162,13 +162,13 @@ def test_creating_an_existing_topic_is_refused(client: Client) -> None:
     ],
 )
 def test_counts_at_their_limits_get_kafkas_codes(client: Client, partitions: int, replicas: int, error: ErrorCode) -> None:
-    made = client.ask(CreateTopicsRequest([topic("counts", partitions, replicas)], 5000, validate_only=True), 7).topics[0]
-    assert made.error_code == error
+    created = client.ask(CreateTopicsRequest([topic("counts", partitions, replicas)], 5000, validate_only=True), 7).topics[0]
+    assert created.error_code == error
 
 
 def test_settings_are_kept_and_shown(client: Client) -> None:
-    made = client.ask(CreateTopicsRequest([topic("kept", retention_ms="1000", cleanup_policy="compact")], 5000), 7).topics[0]
-    shown = {config.name: (config.value, config.config_source) for config in made.configs}
+    created = client.ask(CreateTopicsRequest([topic("kept", retention_ms="1000", cleanup_policy="compact")], 5000), 7).topics[0]
+    shown = {config.name: (config.value, config.config_source) for config in created.configs}
     assert shown["retention.ms"] == ("1000", 1)
     assert shown["cleanup.policy"] == ("compact", 1)
     assert shown["segment.bytes"] == ("1073741824", 5)
@@ -187,11 +187,11 @@ def test_settings_are_kept_and_shown(client: Client) -> None:
     ],
 )
 def test_settings_that_kafka_refuses_are_refused(client: Client, name: str, value: str | None, message: str | None) -> None:
-    wanted = CreatableTopic("refused", 1, 1, [], [CreatableTopicConfig(name, value)])
-    made = client.ask(CreateTopicsRequest([wanted], 5000), 7).topics[0]
-    assert made.error_code == ErrorCode.INVALID_CONFIG
+    refused_topic = CreatableTopic("refused", 1, 1, [], [CreatableTopicConfig(name, value)])
+    created = client.ask(CreateTopicsRequest([refused_topic], 5000), 7).topics[0]
+    assert created.error_code == ErrorCode.INVALID_CONFIG
     if message is not None:
-        assert made.error_message == message
+        assert created.error_message == message
 
 
 # FindCoordinator and DescribeCluster
@@ -217,8 +217,8 @@ def test_the_coordinator_of_every_group_is_this_broker(running: Broker, client: 
 @pytest.mark.parametrize("version", [3, 6])
 def test_other_coordinator_types_are_refused(client: Client, version: int, key_type: int, error: ErrorCode) -> None:
     reply = client.ask(FindCoordinatorRequest(key="k", key_type=key_type, coordinator_keys=["k"]), version)
-    one = reply.coordinators[0] if version >= 4 else reply
-    assert (one.error_code, one.node_id, one.host, one.port) == (error, -1, "", -1)
+    coordinator = reply.coordinators[0] if version >= 4 else reply
+    assert (coordinator.error_code, coordinator.node_id, coordinator.host, coordinator.port) == (error, -1, "", -1)
 
 
 def test_no_keys_return_no_coordinators(client: Client) -> None:
@@ -243,7 +243,7 @@ def test_an_unknown_endpoint_type_is_refused(client: Client, kind: int, error: E
 
 def topics_of(port: int) -> dict[str, tuple[bytes, int]]:
     with Client(port) as client:
-        return {found.name: (found.topic_id, len(found.partitions)) for found in client.ask(MetadataRequest(None), 12).topics}
+        return {described_topic.name: (described_topic.topic_id, len(described_topic.partitions)) for described_topic in client.ask(MetadataRequest(None), 12).topics}
 
 
 @pytest.mark.once  # no dependence on the Python version
@@ -278,11 +278,11 @@ def create_until_killed(started: Broker, prefix: str) -> dict[str, bytes]:
     with Client(started.port) as client:
         for number in range(100_000):
             try:
-                made = client.ask(CreateTopicsRequest([topic(f"{prefix}-{number}")], 5000), 7).topics[0]
+                created = client.ask(CreateTopicsRequest([topic(f"{prefix}-{number}")], 5000), 7).topics[0]
             except OSError:
                 break
-            assert made.error_code == 0
-            acknowledged[made.name] = made.topic_id
+            assert created.error_code == 0
+            acknowledged[created.name] = created.topic_id
     return acknowledged
 
 

@@ -18,9 +18,9 @@ from tests.support.peers import LOOPS, answered, clients, create, entries, event
 pytestmark = pytest.mark.once  # no dependence on the Python version
 
 
-def failed_start(*arguments: str, command: tuple[str, ...] = (), **more: str) -> tuple[int, list[str]]:
+def failed_start(*arguments: str, command: tuple[str, ...] = (), **variables: str) -> tuple[int, list[str]]:
     """The exit code and the error output, which has no other lines."""
-    process = start(*arguments, command=command, **more)
+    process = start(*arguments, command=command, **variables)
     output, errors = process.communicate(timeout=20)
     assert output == "", "it claims to listen"
     return process.returncode, errors.splitlines()
@@ -54,10 +54,10 @@ def test_an_unwritable_directory_is_one_line(tmp_path: Path, place: Callable[[Pa
     assert lines[0].startswith(f"tenure: data directory {directory}: ")
 
 
-@pytest.mark.parametrize("what", ["the folder", "a file in it"])
+@pytest.mark.parametrize("unwritable", ["the folder", "a file in it"])
 @pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root may write everywhere, unless setpriv takes its rights away")
-def test_a_directory_of_another_user_is_refused_in_one_line_that_names_both(tmp_path: Path, what: str) -> None:
-    closed, mode = (tmp_path, 0o500) if what == "the folder" else (tmp_path / ".lock", 0o400)
+def test_a_directory_of_another_user_is_refused_in_one_line_that_names_both(tmp_path: Path, unwritable: str) -> None:
+    closed, mode = (tmp_path, 0o500) if unwritable == "the folder" else (tmp_path / ".lock", 0o400)
     closed.touch()
     closed.chmod(mode)
     powerless = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
@@ -144,10 +144,10 @@ def test_standard_output_has_one_line_for_each_listener_and_nothing_else(loop: s
     assert process.stdout is not None
     listening = [process.stdout.readline(), process.stdout.readline()]
     process.terminate()
-    rest, _ = process.communicate(timeout=10)
+    further_output, _ = process.communicate(timeout=10)
     ports = [int(line.rpartition(":")[2]) for line in listening]
     assert listening == [f"listening PLAINTEXT 127.0.0.1:{ports[0]}\n", f"listening INSIDE 127.0.0.1:{ports[1]}\n"]
-    assert rest == ""
+    assert further_output == ""
     assert len({0, *ports}) == 3
 
 

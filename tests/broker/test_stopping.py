@@ -101,12 +101,12 @@ def test_no_connection_is_accepted_while_the_broker_stops(loop: str) -> None:
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_replies_reach_a_client_that_reads_while_the_broker_stops(loop: str) -> None:
-    with broker(*on(loop)) as started, Client(started.port) as late:
-        send_until_stuck(late.socket, EVERY_TOPIC * 100, 1 << 26, quiet=0.1)
+    with broker(*on(loop)) as started, Client(started.port) as reader:
+        send_until_stuck(reader.socket, EVERY_TOPIC * 100, 1 << 26, quiet=0.1)
         started.signal(signal.SIGTERM)
-        frames, rest = frames_until_end(late.socket)
+        frames, partial_frame = frames_until_end(reader.socket)
         assert started.wait() == 0
-    assert (len(frames) > 100, rest) == (True, b"")
+    assert (len(frames) > 100, partial_frame) == (True, b"")
 
 
 def test_a_second_signal_ends_the_broker_at_once() -> None:
@@ -138,13 +138,13 @@ def test_a_stop_answers_exactly_the_durable_requests(tmp_path: Path, loop: str) 
             reader.join()
     assert (code, defects(started)) == (0, [])
     assert seconds < STOP_SECONDS
-    made = [CreateTopicsResponse.decode(frame, 5, 7)[0].topics[0] for frames, _ in answers for frame in frames]
-    assert all(topic.error_code == ErrorCode.NONE for topic in made)
-    assert all(rest == b"" for _, rest in answers)
-    assert 0 < len(made) < STORMERS * CREATED_EACH, "the stop was not in the middle"
-    with broker(*arguments) as again, Client(again.port) as client:
-        kept = {topic.name: topic.topic_id for topic in client.ask(MetadataRequest(None), 12).topics if not topic.is_internal}
-    assert kept == {topic.name: topic.topic_id for topic in made}
+    acknowledged = [CreateTopicsResponse.decode(frame, 5, 7)[0].topics[0] for frames, _ in answers for frame in frames]
+    assert all(topic.error_code == ErrorCode.NONE for topic in acknowledged)
+    assert all(partial_frame == b"" for _, partial_frame in answers)
+    assert 0 < len(acknowledged) < STORMERS * CREATED_EACH, "the stop was not in the middle"
+    with broker(*arguments) as restarted, Client(restarted.port) as client:
+        stored = {topic.name: topic.topic_id for topic in client.ask(MetadataRequest(None), 12).topics if not topic.is_internal}
+    assert stored == {topic.name: topic.topic_id for topic in acknowledged}
 
 
 def test_a_hanging_disk_does_not_hold_up_the_stop(tmp_path: Path) -> None:
@@ -174,9 +174,9 @@ def test_a_held_reply_leaves_during_the_stop_when_the_disk_recovers(tmp_path: Pa
         started.signal(signal.SIGTERM)
         started.await_line("stopping")
         disk.go_on()
-        frames, rest = frames_until_end(held.socket)
+        frames, partial_frame = frames_until_end(held.socket)
         assert started.wait() == 0
-    assert (len(frames), rest) == (1, b"")
+    assert (len(frames), partial_frame) == (1, b"")
     assert unpack(">i", frames[0][:4]) == (2,)
 
 

@@ -8,9 +8,9 @@ from broker.net.guarded_transport import GuardedTransport
 
 
 def test_the_reply_to_a_forwarded_request_passes_what_guards_replies_to_clients() -> None:
-    said: list[bytes] = []
+    replies: list[bytes] = []
     leased = True
-    transport: ClientTransport = Transport(said.append, lambda: said.append(b"ended"))  # its parts are what a connection uses
+    transport: ClientTransport = Transport(replies.append, lambda: replies.append(b"ended"))  # its parts are what a connection uses
     guarded = GuardedTransport(transport, lambda: leased)
     guarded.write(b"one")
     guarded.writelines([b"tw", b"o"])
@@ -18,4 +18,4 @@ def test_the_reply_to_a_forwarded_request_passes_what_guards_replies_to_clients(
     assert guarded.get_extra_info("sslcontext") is None
     leased = False
     guarded.write(b"three")
-    assert said == [b"one", b"two", b"ended"]
+    assert replies == [b"one", b"two", b"ended"]

@@ -71,24 +71,24 @@ def running(request: pytest.FixtureRequest) -> Iterator[Broker]:
     ids=lambda value: value if isinstance(value, str) else value[:12].hex(),
 )
 def test_each_kind_of_malformed_frame_closes_its_connection_with_a_reason(running: Broker, data: bytes, reason: str) -> None:
-    known = len(reasons(running))
-    with clients(2, running.port) as (other, hostile):
+    reasons_before = len(reasons(running))
+    with clients(2, running.port) as (bystander_client, hostile):
         hostile.socket.sendall(data)
         assert hostile.closed()
-        assert eventually(lambda: len(reasons(running)) > known)
+        assert eventually(lambda: len(reasons(running)) > reasons_before)
         assert reason in reasons(running)[-1]
         assert "\n" not in reasons(running)[-1]
-        assert answered(other)
+        assert answered(bystander_client)
 
 
 def test_requests_before_a_malformed_frame_are_answered(running: Broker) -> None:
-    known = len(reasons(running))
+    reasons_before = len(reasons(running))
     with Client(running.port) as hostile:
         hostile.socket.sendall(NO_TOPIC + NO_TOPIC + frame(b"nonsense") + NO_TOPIC)
         for _ in range(2):
             assert hostile.receive(MetadataRequest([]), 12).brokers
         assert hostile.closed()
-    assert eventually(lambda: len(reasons(running)) > known)  # or the next test would find this line
+    assert eventually(lambda: len(reasons(running)) > reasons_before)  # or the next test would find this line
 
 
 def test_an_incomplete_frame_uses_only_the_memory_of_received_bytes(running: Broker) -> None:
@@ -96,8 +96,8 @@ def test_an_incomplete_frame_uses_only_the_memory_of_received_bytes(running: Bro
     with clients(50, running.port) as liars:
         for client in liars:
             client.socket.sendall(pack(">i", 100_000_000) + head(3, 12))
-        with Client(running.port) as other:
-            assert answered(other)
+        with Client(running.port) as bystander_client:
+            assert answered(bystander_client)
         assert running.memory_kib() - before < 4 * 1024
 
 
@@ -195,7 +195,7 @@ def test_thousands_of_hostile_frames_change_nothing(loop: str, count: int) -> No
     with broker(*on(loop, "partitions.max=60")) as started:
         for _ in range(count // 4):
             send_and_drain(started.port, next(storm))
-        before, known = started.memory_kib(), len(reasons(started))
+        before, reasons_before = started.memory_kib(), len(reasons(started))
         bystander = Bystander(started.port)
         bystander.start()
         try:
@@ -206,7 +206,7 @@ def test_thousands_of_hostile_frames_change_nothing(loop: str, count: int) -> No
         assert started.memory_kib() - before < 4 * 1024
         assert len(waits) > 100
         assert waits[int(len(waits) * 0.99)] < 0.25
-        assert len(reasons(started)) - known > count // 4
+        assert len(reasons(started)) - reasons_before > count // 4
         assert defects(started) == []
         transactions = "transactions are not served by this broker"  # once for each id
         usual = {"setting", "listening", "connection closed", "data is temporary: it is removed when this process ends", transactions}
@@ -219,12 +219,12 @@ def test_thousands_of_hostile_frames_change_nothing(loop: str, count: int) -> No
 @pytest.mark.parametrize("loop", LOOPS)
 def test_peers_that_disconnect_midway_leave_no_state(loop: str) -> None:
     """Resets instead of orderly closes, at every point of a request and of its reply."""
-    with broker(*on(loop)) as started, Client(started.port) as other:
+    with broker(*on(loop)) as started, Client(started.port) as bystander_client:
         for number in range(1_000):
             sock = socket.create_connection(("127.0.0.1", started.port), timeout=10)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
             sock.sendall(EVERY_TOPIC[: number % (len(EVERY_TOPIC) + 1)] if number % 2 else EVERY_TOPIC * 5)
             sock.close()
-        assert answered(other)
+        assert answered(bystander_client)
         assert defects(started) == []
         assert started.stop() == 0

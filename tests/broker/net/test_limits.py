@@ -148,9 +148,9 @@ def test_a_request_of_as_many_elements_as_allowed_is_answered_and_one_more_close
 
 
 def test_elements_inside_elements_count_too() -> None:
-    wanted = [CreatableTopic("t", -1, -1, [CreatableReplicaAssignment(0, [1] * 100)] * 100, [])] * 20
+    topics = [CreatableTopic("t", -1, -1, [CreatableReplicaAssignment(0, [1] * 100)] * 100, [])] * 20
     with broker("--profile", "test", "--set", "request.elements.max=150000") as started, Client(started.port) as client:
-        client.send(CreateTopicsRequest(wanted), 7)
+        client.send(CreateTopicsRequest(topics), 7)
         assert client.closed()
         assert "CreateTopics version 7" in started.await_line("more array elements")
 
@@ -233,17 +233,17 @@ def test_a_negative_idle_limit_disables_closing() -> None:
 @pytest.mark.alone
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_client_that_never_reads_costs_a_bounded_amount_of_memory(loop: str) -> None:
-    with broker(*on(loop)) as started, clients(4, started.port) as (other, *greedy):
-        other.ask(create("large", 2_000), 7)  # a reply of all topics is now 50 KB or more
-        assert answered(other)
+    with broker(*on(loop)) as started, clients(4, started.port) as (bystander, *greedy):
+        bystander.ask(create("large", 2_000), 7)  # a reply of all topics is now 50 KB or more
+        assert answered(bystander)
         before = started.memory_kib()
         for client in greedy:
             assert send_until_stuck(client.socket, EVERY_TOPIC * 100, GREEDY_BYTES, quiet=0.1) < KERNEL_BYTES
-            assert answered(other)
+            assert answered(bystander)
         assert eventually(lambda: at_rest(started), 20), "it goes on working for those who do not read"
         # 1 MiB of replies and 1 MiB of requests each, bytes received before the limit is noticed, and the allocator's share.
         assert started.memory_kib() - before < len(greedy) * 4096
-        assert answered(other)
+        assert answered(bystander)
 
 
 def at_rest(started: Broker) -> bool:
@@ -275,16 +275,16 @@ def test_requests_after_an_unanswered_request_are_limited_and_answered_in_order(
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_client_at_full_speed_does_not_block_other_connections(loop: str) -> None:
     """Thousands of requests in one chunk, each reply read at once: neither other clients nor a signal wait for all of them."""
-    with broker(*on(loop)) as started, clients(2, started.port) as (greedy, other):
-        other.ask(create("large", 300), 7)
-        assert answered(other)
+    with broker(*on(loop)) as started, clients(2, started.port) as (greedy, bystander):
+        bystander.ask(create("large", 300), 7)
+        assert answered(bystander)
         reader = threading.Thread(target=read_everything, args=(greedy,))
         reader.start()
         greedy.socket.sendall(EVERY_TOPIC * 20_000)
         waits = []
         for _ in range(10):
             begin = time.monotonic()
-            assert answered(other)
+            assert answered(bystander)
             waits.append(time.monotonic() - begin)
         assert max(waits) < 1, waits
         begin = time.monotonic()

@@ -41,8 +41,8 @@ class Member:
                 continue
             assert reply.error_code == 0
             self.id, self.generation = reply.member_id, reply.generation_id
-            given = {member.member_id: member.member_id.encode() for member in reply.members}
-            reply = await self.client.ask(syncing(self.id, self.generation, given, self.instance), 5)
+            assignments = {member.member_id: member.member_id.encode() for member in reply.members}
+            reply = await self.client.ask(syncing(self.id, self.generation, assignments, self.instance), 5)
             if not reply.error_code:
                 return bytes(reply.assignment)
             assert reply.error_code == ErrorCode.REBALANCE_IN_PROGRESS
@@ -67,17 +67,17 @@ async def topic(served: Served) -> None:
 
 async def test_members_that_join_one_by_one_end_in_one_generation(served: Served) -> None:
     living: list[asyncio.Task[None]] = []
-    some = await members(served, 4)
-    for member in some:
+    group = await members(served, 4)
+    for member in group:
         assert await member.rebalance() == member.id.encode()
         living.append(asyncio.create_task(member.live()))
-    while len({member.generation for member in some}) > 1:
+    while len({member.generation for member in group}) > 1:
         await asyncio.sleep(0)
     for task in living:
         task.cancel()
     await asyncio.gather(*living, return_exceptions=True)
     (shard,) = [journal.shard for journal in served.server.broker.shards.journals if "g" in journal.shard.groups]
-    assert set(shard.groups["g"].members) == {member.id for member in some}
+    assert set(shard.groups["g"].members) == {member.id for member in group}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -104,17 +104,17 @@ async def test_replies_of_one_chunk_leave_in_the_order_of_their_requests(served:
 
 async def test_answered_requests_survive_a_restart(served: Served) -> None:
     await topic(served)
-    some = await members(served, 3)
+    group = await members(served, 3)
     requests = [commit("", number, (number,), generation=-1) for number in range(3)]
-    await asyncio.gather(*[member.client.ask(request, 9) for member, request in zip(some, requests, strict=True)])
+    await asyncio.gather(*[member.client.ask(request, 9) for member, request in zip(group, requests, strict=True)])
     await served.stop()
     await served.start()
     client = await served.connect()
     reply = await client.ask(fetching(9, [0, 1, 2]), 9)
     while reply.groups[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         reply = await client.ask(fetching(9, [0, 1, 2]), 9)
-    found = {partition.partition_index: partition.committed_offset for topic in reply.groups[0].topics for partition in topic.partitions}
-    assert found == {0: 0, 1: 2, 2: 4}  # `commit` adds the partition
+    committed = {partition.partition_index: partition.committed_offset for topic in reply.groups[0].topics for partition in topic.partitions}
+    assert committed == {0: 0, 1: 2, 2: 4}  # `commit` adds the partition
 
 
 async def test_a_parked_member_is_answered_when_the_broker_stops(served: Served) -> None:
@@ -132,11 +132,11 @@ async def test_a_parked_member_is_answered_when_the_broker_stops(served: Served)
 async def test_a_client_disconnecting_within_a_request_does_not_affect_others(served: Served) -> None:
     first, second = await members(served, 2)
     assert await first.rebalance()
-    whole = second.client.frame(joining(), 3)
-    for end in range(0, len(whole), 7):
+    frame = second.client.frame(joining(), 3)
+    for end in range(0, len(frame), 7):
         async with await served.connect() as broken:
-            broken._writer.write(whole[:end])
+            broken._writer.write(frame[:end])
             await broken._writer.drain()
     assert (await first.client.ask(HeartbeatRequest("g", first.generation, first.id), 4)).error_code == 0
-    left = await first.client.ask(LeaveGroupRequest("g", [MemberIdentity(first.id, None, None)]), 5)
-    assert left.error_code == 0
+    reply = await first.client.ask(LeaveGroupRequest("g", [MemberIdentity(first.id, None, None)]), 5)
+    assert reply.error_code == 0

@@ -38,13 +38,13 @@ class Peer:
 
 def test_received_partial_bytes_are_counted_and_released() -> None:
     partial = PartialRequests(1_000)
-    one, other = Peer(partial), Peer(partial)
-    one.has(10)
-    other.has(20)
-    one.has(500)
+    first, second = Peer(partial), Peer(partial)
+    first.has(10)
+    second.has(20)
+    first.has(500)
     assert partial.bytes == 520
-    one.has(0)
-    assert (partial.bytes, dict(partial.sizes)) == (20, {other: 20})
+    first.has(0)
+    assert (partial.bytes, dict(partial.sizes)) == (20, {second: 20})
 
 
 def test_the_longest_silent_large_partial_requests_are_closed_first() -> None:

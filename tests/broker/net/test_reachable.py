@@ -99,8 +99,8 @@ def test_listeners_of_both_families_may_share_a_port(tmp_path: Path) -> None:
 def test_localhost_is_advertised_as_localhost_and_answers_on_all_its_addresses() -> None:
     with broker("--profile", "test", "--listen", "localhost:0") as started:
         assert advertised(started, "PLAINTEXT") == {("localhost", started.port)}
-        found = {where[0] for *_, where in socket.getaddrinfo("localhost", started.port, type=socket.SOCK_STREAM)}
-        for address in found:
+        addresses = {address[0] for *_, address in socket.getaddrinfo("localhost", started.port, type=socket.SOCK_STREAM)}
+        for address in addresses:
             with Client(started.port, str(address)) as client:
                 assert answered(client)
 
@@ -121,10 +121,10 @@ def resolve_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
 
 
 def bound_addresses(sockets: list[socket.socket]) -> set[tuple[str, int]]:
-    found = {sock.getsockname()[:2] for sock in sockets}
+    addresses = {sock.getsockname()[:2] for sock in sockets}
     for sock in sockets:
         sock.close()
-    return found
+    return addresses
 
 
 @needs_ipv6

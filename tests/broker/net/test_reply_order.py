@@ -37,11 +37,11 @@ def ours() -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def seats(ours: Broker) -> Iterator[list[Seat]]:
-    made = [Seat(ours.port, f"seat-{number}", number) for number in range(SEATS)]
-    for seat in made:
+    opened = [Seat(ours.port, f"seat-{number}", number) for number in range(SEATS)]
+    for seat in opened:
         seat.warm_up()
-    yield made
-    for seat in made:
+    yield opened
+    for seat in opened:
         seat.sock.close()
 
 
@@ -55,12 +55,12 @@ def out_of_order(seats: list[Seat], chunks: Sequence[Sequence[str]], *, anew: bo
     """The chunks whose replies came out of order."""
     wrong: list[object] = []
     for at in range(0, len(chunks), len(seats)):
-        some = list(zip(seats, chunks[at : at + len(seats)], strict=False))
-        for seat, kinds in some:
+        batch = list(zip(seats, chunks[at : at + len(seats)], strict=False))
+        for seat, kinds in batch:
             if anew:
                 seat.connect_anew()
             seat.send(kinds, split)
-        for seat, kinds in some:
+        for seat, kinds in batch:
             got = seat.answered()
             if got:
                 wrong.append((kinds, got))
@@ -113,8 +113,8 @@ def corrupted(random: Random, frame: bytes) -> bytes:
             del body[at : at + random.randrange(1, 5)]
         case _:
             body += random.randbytes(random.randrange(1, 20))
-    said = len(body) if random.random() < 0.9 else max(0, len(body) - random.randrange(1, 4))
-    return pack(">i", said) + bytes(body)
+    length = len(body) if random.random() < 0.9 else max(0, len(body) - random.randrange(1, 4))
+    return pack(">i", length) + bytes(body)
 
 
 def send_malformed(seats: list[Seat], random: Random, kind: str) -> None:

@@ -30,9 +30,9 @@ class Desk:
 
 @pytest.fixture
 def bench() -> Iterator[Desk]:
-    made = Desk()
-    yield made
-    made.collector.close()
+    desk = Desk()
+    yield desk
+    desk.collector.close()
     gc.enable()
 
 

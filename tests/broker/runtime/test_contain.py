@@ -226,9 +226,9 @@ class Reply:
     def complete(self) -> None:
         self._hear("release")
 
-    def _hear(self, what: str) -> None:
-        self.heard.append(what)
-        if what == self.raising:
+    def _hear(self, call: str) -> None:
+        self.heard.append(call)
+        if call == self.raising:
             raise Planted
 
 
@@ -241,15 +241,15 @@ def test_a_raising_reply_does_not_hold_up_others(planted: Callable[[], int], at:
         hold.emit([(b"key", b"value")])
         hold.reply(Parts(reply, 1).part(0) if together else reply)
     hold.emit([(b"key", b"value")])
-    behind = Reply()
-    hold.reply(behind)
+    unconfirmed = Reply()
+    hold.reply(unconfirmed)
     hold.take(0)
     hold.confirm(3, close_failed_reply)
     assert [reply.heard for reply in replies] == [["release"]] * 3
     assert [reply.connection.ended for reply in replies] == [number == at for number in range(3)]
-    assert (behind.heard, planted()) == ([], 1)
+    assert (unconfirmed.heard, planted()) == ([], 1)
     hold.confirm(4, close_failed_reply)
-    assert behind.heard == ["release"]
+    assert unconfirmed.heard == ["release"]
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -270,15 +270,15 @@ def test_a_raising_refusal_does_not_hold_up_others(planted: Callable[[], int], l
 
 
 def test_a_contained_failure_runs_its_continuation(planted: Callable[[], int]) -> None:
-    heard: list[object] = []
+    calls: list[object] = []
 
     def raising(*arguments: object) -> None:
         raise Planted
 
-    Contained(heard.append, lambda: heard.append("after"))(1)
-    assert (heard, planted()) == ([1], 0)
-    Contained(raising, lambda: heard.append("after"))(2)
-    assert (heard, planted()) == ([1, "after"], 1)
+    Contained(calls.append, lambda: calls.append("after"))(1)
+    assert (calls, planted()) == ([1], 0)
+    Contained(raising, lambda: calls.append("after"))(2)
+    assert (calls, planted()) == ([1, "after"], 1)
     Contained(raising, raising)(3)
     assert planted() == 3
     assert "Planted" in DEFECTS.last

@@ -96,21 +96,21 @@ def test_without_a_parent_no_watch_is_started(monkeypatch: pytest.MonkeyPatch, s
     """The first process of a container has no parent, and a daemon's is init from the beginning."""
     monkeypatch.setattr(parent, "STARTED_BY", started_by)
     monkeypatch.setattr(os, "getppid", lambda: 4711)
-    gone: list[dict[str, object]] = []
+    reasons: list[dict[str, object]] = []
     loop = asyncio.new_event_loop()
-    ParentWatch(loop, gone.append)
+    ParentWatch(loop, reasons.append)
     loop.run_until_complete(asyncio.sleep(0))
     loop.close()
-    assert gone == []
+    assert reasons == []
 
 
 def test_a_parent_that_is_gone_already_is_noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parent, "STARTED_BY", 4711)
-    gone: list[dict[str, object]] = []
+    reasons: list[dict[str, object]] = []
     loop = asyncio.new_event_loop()
-    ParentWatch(loop, gone.append)
+    ParentWatch(loop, reasons.append)
     loop.close()
-    assert [why["parent"] for why in gone] == [4711]
+    assert [why["parent"] for why in reasons] == [4711]
 
 
 WRAPPED = PARENT.replace('[sys.executable, "-P", "-m", "tenure", "serve", *sys.argv[2:]]', 'f"{sys.executable} -P -m tenure serve {sys.argv[2]}; true"').replace(
@@ -149,12 +149,12 @@ def test_other_kinds_of_standard_input_are_ignored(monkeypatch: pytest.MonkeyPat
     if source == "none":
         os.close(ends[0])
     monkeypatch.setattr(parent, "STANDARD_INPUT", ends[0])
-    gone: list[dict[str, object]] = []
+    reasons: list[dict[str, object]] = []
     loop = asyncio.new_event_loop()
-    watch = ParentWatch(loop, gone.append)
+    watch = ParentWatch(loop, reasons.append)
     watch._check()
     watch.close()
     loop.close()
-    assert gone == []
+    assert reasons == []
     for end in ends[: 1 if "closed" in source else None] if source != "none" else ():
         os.close(end)

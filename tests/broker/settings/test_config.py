@@ -139,10 +139,10 @@ def test_config_and_profile_can_be_variables(toml: Any) -> None:
     ],
 )
 def test_a_value_beyond_its_limit_is_refused_with_the_limit_and_where_it_came_from(setting: str, limit: str) -> None:
-    found = problem(settings=[setting])
-    assert limit in found
-    assert found.startswith(setting[:100])
-    assert "(--set)" in found
+    problem_lines = problem(settings=[setting])
+    assert limit in problem_lines
+    assert problem_lines.startswith(setting[:100])
+    assert "(--set)" in problem_lines
 
 
 def test_values_at_their_limits_are_taken() -> None:
@@ -167,15 +167,15 @@ def test_contradicting_settings_are_refused_with_both_names() -> None:
 
 def test_all_problems_are_reported_at_once(toml: Any) -> None:
     path = toml('num_partitions = 0\n"log.level" = "loud"')
-    found = problems(
+    problem_lines = problems(
         config_file=path,
         listen=["nowhere"],
         profile="tset",
         settings=["group.max.size=none", "max.conections=5", "ssl.protocol=TLSv1.3", "novalue"],
         environ={"TENURE_MAX_CONNECTIONS": "-1"},
     )
-    assert len(found) == 9
-    assert all("\n" not in line for line in found)
+    assert len(problem_lines) == 9
+    assert all("\n" not in line for line in problem_lines)
     for part in (
         f"num.partitions=0 (file {path}): must be",
         f"log.level=loud (file {path}): must be",
@@ -187,12 +187,12 @@ def test_all_problems_are_reported_at_once(toml: Any) -> None:
         "--set novalue: write --set NAME=VALUE",
         "max.connections=-1 (environment TENURE_MAX_CONNECTIONS): must be",
     ):
-        assert any(part in line for line in found), part
+        assert any(part in line for line in problem_lines), part
 
 
 def test_a_problem_is_one_line_for_any_value() -> None:
-    found = problem(settings=["log.level=a\nb\x1b[31m"])
-    assert found.startswith(r"log.level='a\nb\x1b[31m' (--set)")
+    problem_lines = problem(settings=["log.level=a\nb\x1b[31m"])
+    assert problem_lines.startswith(r"log.level='a\nb\x1b[31m' (--set)")
     assert problem(settings=["a\nb=\udcff"]) == r"'a\nb'='\udcff' (--set): there is no such setting"
     assert problem(environ={"TENURE_\x1b": ""}).startswith(r"'TENURE_\x1b'= (environment)")
 
@@ -346,8 +346,8 @@ def test_a_kafka_properties_file_needs_few_changes(toml: Any) -> None:
 
 def test_values_in_the_file_have_their_types(toml: Any) -> None:
     path = toml('"max.connections" = "5 "\n"auto.create.topics.enable" = 1\n"offsets.flush" = 3\n"num.partitions" = true\nnode_id = 1.5\n"listeners" = [1]')
-    found = problems(config_file=path)
-    assert len(found) == 5
+    problem_lines = problems(config_file=path)
+    assert len(problem_lines) == 5
     assert load_config(config_file=toml('"max.connections" = "5"\nauto_create_topics_enable = false')).max_connections == 5
 
 
@@ -361,9 +361,9 @@ def test_bare_dotted_names_are_refused_with_the_way_to_write_them(toml: Any) -> 
 
 
 def test_bare_dotted_names_that_contradict_each_other_are_explained(toml: Any) -> None:
-    found = problem(config_file=toml("max.connections = 5\nmax.connections.per.ip = 3"))
-    assert "not TOML" in found
-    assert found.endswith('names with dots need quotes: "max.connections" = 100')
+    problem_lines = problem(config_file=toml("max.connections = 5\nmax.connections.per.ip = 3"))
+    assert "not TOML" in problem_lines
+    assert problem_lines.endswith('names with dots need quotes: "max.connections" = 100')
 
 
 def test_text_without_quotes_is_explained(toml: Any) -> None:
@@ -436,8 +436,8 @@ def test_a_store_needs_servers_and_a_node_id_and_no_directory() -> None:
     assert config.partitions_max == 200
     assert load_config(settings=["store=nats://a", "node.id=2", "partitions.max=1000"]).partitions_max == 1000
     assert load_config(settings=["store=nats://a", "node.id=2"], data=["./data"]).notices == ("log.dirs=./data (--data) has no effect here",)
-    found = problems(settings=["store=a:4222", "cluster.name=a.b"])
-    assert [part for part in ("nats://", "letters", "node.id") if not any(part in one for one in found)] == []
+    problem_lines = problems(settings=["store=a:4222", "cluster.name=a.b"])
+    assert [part for part in ("nats://", "letters", "node.id") if not any(part in one for one in problem_lines)] == []
 
 
 def test_the_password_of_a_store_is_not_shown() -> None:

@@ -82,9 +82,9 @@ def test_waiting_connections_are_served_as_others_leave(tmp_path: Path, loop: st
 
 def test_a_too_small_descriptor_limit_is_logged_at_start(tmp_path: Path) -> None:
     process = start(*kept_in(tmp_path), command=("prlimit", "--nofile=50:50"))
-    _, said = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=20)
     assert process.returncode == ExitCode.PLATFORM
-    assert "50 open files are allowed, and a broker needs 66: raise the limit (ulimit -n, LimitNOFILE)" in said
+    assert "50 open files are allowed, and a broker needs 66: raise the limit (ulimit -n, LimitNOFILE)" in errors
 
 
 def test_the_smallest_allowed_limit_serves_clients(tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ from broker.settings.config import ConfigError, load_config
 from broker.settings.listeners import Listener
 
 
-def listeners(*settings: str, **more: object) -> tuple[Listener, ...]:
-    return load_config(settings=settings, **more).listeners  # type: ignore[arg-type]
+def listeners(*settings: str, **sources: object) -> tuple[Listener, ...]:
+    return load_config(settings=settings, **sources).listeners  # type: ignore[arg-type]
 
 
-def problems(*settings: str, **more: object) -> list[str]:
+def problems(*settings: str, **sources: object) -> list[str]:
     with pytest.raises(ConfigError) as refused:
-        load_config(settings=settings, **more)  # type: ignore[arg-type]
+        load_config(settings=settings, **sources)  # type: ignore[arg-type]
     return refused.value.problems
 
 
@@ -150,9 +150,9 @@ def test_a_warning_says_that_a_listener_beyond_loopback_is_open_to_all() -> None
 
 
 def test_a_wrong_address_does_not_hide_other_problems() -> None:
-    found = problems("listeners=A://nowhere,B://127.0.0.1:99999,C", "advertised.listeners=A://[::1:1")
-    assert len(found) == 4
-    assert all(part in " ".join(found) for part in ("port is missing", "0 to 65535", "'C' is not of the form", "[ADDRESS]:PORT"))
+    problem_lines = problems("listeners=A://nowhere,B://127.0.0.1:99999,C", "advertised.listeners=A://[::1:1")
+    assert len(problem_lines) == 4
+    assert all(part in " ".join(problem_lines) for part in ("port is missing", "0 to 65535", "'C' is not of the form", "[ADDRESS]:PORT"))
 
 
 def test_an_empty_listener_list_is_refused() -> None:

@@ -95,9 +95,9 @@ def test_profiles_are_sound(profile: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(configuration.HARMLESS))
 def test_settings_documented_as_harmless_are_accepted(name: str) -> None:
-    said = configuration.HARMLESS[name]
+    documented = configuration.HARMLESS[name]
     kafka_default = "" if KNOWN[name][1] == "-" else KNOWN[name][1]
-    assert load_config(settings=[f"{name}={kafka_default if said.startswith('Kafka') else said.strip('`')}"])
+    assert load_config(settings=[f"{name}={kafka_default if documented.startswith('Kafka') else documented.strip('`')}"])
 
 
 def test_the_page_about_settings_is_current() -> None:

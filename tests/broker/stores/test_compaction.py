@@ -64,7 +64,7 @@ def write(log: Log, count: int, keys: int = 10) -> None:
 
 
 def state(log: Log) -> dict[bytes, bytes | None]:
-    return {key: value for some in log.facts() for key, value in some}
+    return {key: value for facts in log.facts() for key, value in facts}
 
 
 def reopened(log: Log) -> Log:
@@ -232,42 +232,42 @@ def test_stopping_ends_the_cleaner(tmp_path: Path, run_on_both: Run) -> None:
     run_on_both(main())
 
 
-@pytest.mark.parametrize("what", ["repaired", "unusable", "given away", "appended to", "read"])
+@pytest.mark.parametrize("change", ["repaired", "unusable", "given away", "appended to", "read"])
 @pytest.mark.asyncio
-async def test_a_log_that_changes_while_it_is_cleaned_loses_nothing(tmp_path: Path, what: str) -> None:
+async def test_a_log_that_changes_while_it_is_cleaned_loses_nothing(tmp_path: Path, change: str) -> None:
     machine = Machine(tmp_path, WAITING)
     cleaning = machine.cleaning
     log = machine.open(ORDERS)
     write(log, 400)
     reader = log.facts()
     await until(lambda: (tmp_path / "pid").exists())
-    if what == "repaired":
+    if change == "repaired":
         with pytest.raises(AssertionError):
             log.start_repair(log.next_offset)
         cleaning.cancel(log)
         await until(lambda: not log.busy)
         recover(log, keep_unflushed=True)
-    elif what == "unusable":
+    elif change == "unusable":
         log.usable = False
-    elif what == "given away":
+    elif change == "given away":
         cleaning.forget(ORDERS)
-    elif what == "appended to":
+    elif change == "appended to":
         write(log, 30)
     else:
         next(reader)
     expected = state(log)
     (tmp_path / "go").touch()
-    if what in ("unusable", "given away"):
+    if change in ("unusable", "given away"):
         await until(lambda: cleaning.failures)
         assert not [name for name in os.listdir(log.folder) if name.endswith((".cleaned", ".swap", ".deleted"))]
-        if what == "unusable":
+        if change == "unusable":
             recover(log, keep_unflushed=True)
             await until(lambda: cleaning.cleanings)
     else:
         await until(lambda: cleaning.cleanings)
     assert state(log) == expected
-    seen = {key: value for some in reader for key, value in some}
-    assert seen.items() <= expected.items() or what == "appended to"
+    read_state = {key: value for facts in reader for key, value in facts}
+    assert read_state.items() <= expected.items() or change == "appended to"
     log.append(build_facts([(b"new", b"1")], 5_000), log.epoch)
     log.flush()
     await machine.end()
@@ -325,20 +325,20 @@ async def test_logs_with_time_retention_share_a_size_limit(tmp_path: Path) -> No
     machine = Machine(tmp_path)
     cleaning = machine.cleaning
     cleaning.rules = CleaningRules(SEGMENT_BYTES, notes_bytes_max=60_000)
-    large, small, one = [machine.open(LogId("notes", number), watch=False) for number in range(3)]
-    for log, count in ((large, 500), (small, 30), (one, 3)):
+    large, small, smallest = [machine.open(LogId("notes", number), watch=False) for number in range(3)]
+    for log, count in ((large, 500), (small, 30), (smallest, 3)):
         log.segment_bytes = 20_000
         write(log, count)
         log.flush()
-        cleaning.retain_log(LogId("notes", [large, small, one].index(log)), log, -1, machine.failures.append)
-    kept = sum(log.size for log in (small, one))
+        cleaning.retain_log(LogId("notes", [large, small, smallest].index(log)), log, -1, machine.failures.append)
+    small_bytes = sum(log.size for log in (small, smallest))
     machine.now = -1  # independent of the clock
-    await until(lambda: large.size + kept <= 60_000)
-    assert large.size + kept > 39_000
-    assert (small.start_offset, one.start_offset) == (0, 0)
+    await until(lambda: large.size + small_bytes <= 60_000)
+    assert large.size + small_bytes > 39_000
+    assert (small.start_offset, smallest.start_offset) == (0, 0)
     assert state(large)[b"k9"] == b"v499" + bytes(200)  # the newest are there
     cleaning.rules = CleaningRules(SEGMENT_BYTES, notes_bytes_max=0)
-    await until(lambda: not sum(log.size for log in (large, small, one)))  # the last segments too
+    await until(lambda: not sum(log.size for log in (large, small, smallest)))  # the last segments too
     await machine.end()
     assert (machine.failures, reopened(large).start_offset) == ([], 500)
 

@@ -45,8 +45,8 @@ class Logs:
         self.keeper = Keeper()
 
     def add(self, name: str, **settings: str) -> Partition:
-        given = {"cleanup.policy": "compact"} | {key.replace("_", "."): value for key, value in settings.items()}
-        partition = Partition(Topic(name, name.encode().ljust(16), 1, 0, given), 0, log_settings(given, {}), self.keeper)
+        topic_settings = {"cleanup.policy": "compact"} | {key.replace("_", "."): value for key, value in settings.items()}
+        partition = Partition(Topic(name, name.encode().ljust(16), 1, 0, topic_settings), 0, log_settings(topic_settings, {}), self.keeper)
         log, _ = Log.open(Handles(self.disk), self.directory.log_folder(name, 0), 2_000, 0, False, deferred=True, producers=partition.producers)
         partition.use(cast(Any, Written(log)))
         self.partitions.append(partition)
@@ -153,21 +153,21 @@ def test_offsets_compacted_before_the_start_are_known(logs: Logs) -> None:
 
 
 def test_a_scan_over_many_logs_runs_in_steps(logs: Logs) -> None:
-    asked: list[int] = []
+    scanned: list[int] = []
     logs.add("orders")
     write(logs.partitions[0], 50)
     plain = logs.add("plain", cleanup_policy="delete")
 
     def many() -> Iterator[Partition]:
         for number in range(10 * STEP_COST):
-            asked.append(number)
+            scanned.append(number)
             yield logs.partitions[0] if number % 2 else plain
 
     logs.topics = TopicLogs(many, logs.directory)
     each = []
     for _ in logs.topics.scan(0, 0.0):
-        each.append(len(asked))
-        asked.clear()
+        each.append(len(scanned))
+        scanned.clear()
     assert 10 < len(each) < 10 * (LOG_COST + 10)
     assert max(each) <= 2 * STEP_COST / (LOG_COST + 2)
 
@@ -183,11 +183,11 @@ def test_due_logs_are_compacted_one_by_one_while_still_due(logs: Logs) -> None:
     by_name["kept"].settings = log_settings({"cleanup.policy": "delete"}, {})
     reopened, _ = Log.open(Handles(logs.disk), disk_log(by_name["again"]).folder, 2_000, 0, False, deferred=True)
     by_name["again"].use(cast(Any, Written(reopened)))
-    rest = []
+    next_logs = []
     while (due := logs.topics.next_due(2 * HOUR)) is not None:
-        rest.append(due.partition.id.name)
-    assert {first.partition.id.name, *rest} - {"gone", "broken", "kept", "again"} == {"small", "large"}
-    assert not {"gone", "broken", "kept", "again"} & set(rest)
+        next_logs.append(due.partition.id.name)
+    assert {first.partition.id.name, *next_logs} - {"gone", "broken", "kept", "again"} == {"small", "large"}
+    assert not {"gone", "broken", "kept", "again"} & set(next_logs)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -211,8 +211,8 @@ async def test_compacting_keeps_the_newest_record_of_each_key_and_the_last_batch
     await until(lambda: cleaning.cleanings)
     await cleaning.stop()
     log = disk_log(partition)
-    kept = [key for some in log.facts(log.last_base) for key, _ in some if key is not None]
-    assert sorted(kept) == [b"k0", b"k1", b"k2"]
+    keys = [key for facts in log.facts(log.last_base) for key, _ in facts if key is not None]
+    assert sorted(keys) == [b"k0", b"k1", b"k2"]
     assert log.next_offset == 43
     assert log.read(2, 1000)[:8] == (2).to_bytes(8, "big")
     points = read_offsets(logs.disk, f"{tmp_path}/{CLEANER_POINTS}")

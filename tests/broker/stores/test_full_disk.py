@@ -77,22 +77,22 @@ def produce(client: Client, number: int) -> tuple[ErrorCode, int]:
 
 def fetched(client: Client) -> dict[int, int]:
     """The number in each record, by offset."""
-    found: dict[int, int] = {}
+    numbers: dict[int, int] = {}
     until = time.monotonic() + ANSWER_SECONDS
     while True:
-        wanted = FetchTopic(topic="orders", partitions=[FetchPartition(0, fetch_offset=len(found), partition_max_bytes=1 << 20)])
-        reply = client.ask(FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[wanted]), 12)
+        topic = FetchTopic(topic="orders", partitions=[FetchPartition(0, fetch_offset=len(numbers), partition_max_bytes=1 << 20)])
+        reply = client.ask(FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[topic]), 12)
         (part,) = reply.responses[0].partitions
         if part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and time.monotonic() < until:  # its log is still being opened
             time.sleep(0.02)
             continue
         assert part.error_code == ErrorCode.NONE
         if not part.records:
-            return found
+            return numbers
         at = 0
         while at < len(part.records):
             for record in records(part.records, at):
-                found[record.offset] = int((record.value or b"").split()[0])
+                numbers[record.offset] = int((record.value or b"").split()[0])
             at = batch_end(part.records, at)
 
 
@@ -101,7 +101,7 @@ def test_on_a_full_disk_producers_get_a_retriable_error_and_acknowledged_records
     acknowledged: dict[int, int] = {}
     numbers = iter(range(10_000))
 
-    def produce_until(client: Client, wanted: ErrorCode) -> None:
+    def produce_until(client: Client, expected: ErrorCode) -> None:
         until = time.monotonic() + ANSWER_SECONDS
         while time.monotonic() < until:
             number = next(numbers)
@@ -110,9 +110,9 @@ def test_on_a_full_disk_producers_get_a_retriable_error_and_acknowledged_records
             if error == ErrorCode.NONE:
                 assert offset not in acknowledged
                 acknowledged[offset] = number
-            if error == wanted:
+            if error == expected:
                 return
-        raise AssertionError(f"never {wanted.name}")
+        raise AssertionError(f"never {expected.name}")
 
     with broker(*arguments) as running, Client(running.port) as client:
         assert create(client, "orders") == ErrorCode.NONE

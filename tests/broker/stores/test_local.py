@@ -223,13 +223,13 @@ def test_any_exception_of_a_flush_is_a_failure(always: StoreBench) -> None:
 
 
 def test_appends_that_wait_for_the_next_flush_fail_at_once(always: StoreBench) -> None:
-    heard: list[AppendFailed | None] = []
+    failures: list[AppendFailed | None] = []
     always.put(b"a")
-    always.owned.flusher.flush(heard.append)
-    always.owned.flusher.flush(heard.append)
+    always.owned.flusher.flush(failures.append)
+    always.owned.flusher.flush(failures.append)
     always.disk.fail_syncs = 1
     always.threads.run()
-    assert [str(failure) for failure in heard] == ["/data/values-0 waits to be repaired"] * 2
+    assert [str(failure) for failure in failures] == ["/data/values-0 waits to be repaired"] * 2
     assert always.threads.jobs == []
 
 
@@ -268,18 +268,18 @@ def test_a_released_log_can_be_acquired_at_a_newer_epoch(always: StoreBench) -> 
     always.put(b"a")
     always.threads.run_all()
     always.owned.release()
-    again = acquire(always)
-    assert isinstance(again, LocalLog)
-    assert again.epoch > always.owned.epoch
-    assert (again.usable(), always.owned.usable()) == (True, False)
-    assert list(again.replay()) == [[(b"a", b"1")]]
+    reacquired = acquire(always)
+    assert isinstance(reacquired, LocalLog)
+    assert reacquired.epoch > always.owned.epoch
+    assert (reacquired.usable(), always.owned.usable()) == (True, False)
+    assert list(reacquired.replay()) == [[(b"a", b"1")]]
     results: list[int | AppendFailed] = []
-    again.append(build_facts([(b"b", b"2")], 0), 1, results.append)
+    reacquired.append(build_facts([(b"b", b"2")], 0), 1, results.append)
     always.owned.append(build_facts([(b"c", b"3")], 0), 1, results.append)
     always.loop.run()
     always.threads.run_all()
     assert [type(result).__name__ for result in results] == ["Fenced", "int"]
-    assert list(again.replay()) == [[(b"a", b"1"), (b"b", b"2")]]
+    assert list(reacquired.replay()) == [[(b"a", b"1"), (b"b", b"2")]]
 
 
 def test_only_one_flush_runs_when_the_owner_of_the_log_changes(disk: SimDisk) -> None:
@@ -289,13 +289,13 @@ def test_only_one_flush_runs_when_the_owner_of_the_log_changes(disk: SimDisk) ->
     machine.owned.release()
     acquired: list[Any] = []
     machine.store.acquire(VALUES, acquired.append)
-    (again,) = acquired
-    again.append(build_facts([(b"b", b"2")], 0), 1, lambda result: None)
+    (reacquired,) = acquired
+    reacquired.append(build_facts([(b"b", b"2")], 0), 1, lambda result: None)
     machine.loop.jump(10)
     assert len(machine.threads.jobs) == 1
     machine.threads.run_all()
     assert disk.syncs
-    assert again.usable()
+    assert reacquired.usable()
 
 
 def test_a_log_released_broken_is_repaired_when_acquired(disk: SimDisk) -> None:
@@ -308,10 +308,10 @@ def test_a_log_released_broken_is_repaired_when_acquired(disk: SimDisk) -> None:
     refused = acquire(machine)
     assert refused == Unreadable("the disk of /data/values-0 is full", False)
     disk.room = None
-    again = acquire(machine)
-    assert isinstance(again, LocalLog)
-    assert again.usable()
-    assert list(again.replay()) == []
+    reacquired = acquire(machine)
+    assert isinstance(reacquired, LocalLog)
+    assert reacquired.usable()
+    assert list(reacquired.replay()) == []
 
 
 def test_an_existing_log_is_opened_by_a_worker_and_a_new_log_at_once(always: StoreBench) -> None:
@@ -333,8 +333,8 @@ def test_an_existing_log_is_opened_by_a_worker_and_a_new_log_at_once(always: Sto
     assert always.disk.opened == 0  # the log opened by the worker is closed; the log read since then was read by the store
 
 
-@pytest.mark.parametrize(("what", "damaged"), [("unreadable", False), ("damaged", True)])
-def test_a_log_that_cannot_be_opened_is_reported(always: StoreBench, what: str, damaged: bool) -> None:
+@pytest.mark.parametrize(("fault", "damaged"), [("unreadable", False), ("damaged", True)])
+def test_a_log_that_cannot_be_opened_is_reported(always: StoreBench, fault: str, damaged: bool) -> None:
     always.put(b"a")
     always.threads.run_all()
     assert stop(always) == ""
@@ -378,13 +378,13 @@ def test_a_hole_in_the_offsets_log_is_cut_only_with_deferred_flushing_and_past_f
     disk.kill()
     overwrite(disk, path, bytes(content))
     bench.start()
-    again = acquire(bench, offsets)
+    reacquired = acquire(bench, offsets)
     if policy == "always" or flushed:
-        assert isinstance(again, Unreadable)
-        assert again.damaged
+        assert isinstance(reacquired, Unreadable)
+        assert reacquired.damaged
     else:
-        assert isinstance(again, LocalLog)
-        assert [key for facts in again.replay() for key, _ in facts] == [b"k0"]
+        assert isinstance(reacquired, LocalLog)
+        assert [key for facts in reacquired.replay() for key, _ in facts] == [b"k0"]
         assert disk.list("/data/set-aside") == ["000001-__consumer_offsets-0"]
 
 
@@ -454,19 +454,19 @@ def test_a_log_not_opened_since_a_crash_keeps_the_shutdown_unclean(disk: SimDisk
     machine = StoreBench(disk, "always")
     machine.put(b"a")
     machine.threads.run_all()
-    other = acquire(machine, LogId("__consumer_offsets", 7))
-    assert isinstance(other, LocalLog)
-    other.append(build_facts([(b"k", b"v")], 0), 1, lambda result: None)
+    offsets_log = acquire(machine, LogId("__consumer_offsets", 7))
+    assert isinstance(offsets_log, LocalLog)
+    offsets_log.append(build_facts([(b"k", b"v")], 0), 1, lambda result: None)
     machine.loop.run()
     machine.threads.run_all()
     disk.crash()
     machine.start()
-    assert machine.store.unchecked() == [other.id]
+    assert machine.store.unchecked() == [offsets_log.id]
     assert stop(machine) == ""
     assert not disk.exists("/data/.kafka_cleanshutdown")
     disk.locks.clear()
     machine.start()
-    acquire(machine, other.id)
+    acquire(machine, offsets_log.id)
     assert machine.store.unchecked() == []
     assert stop(machine) == ""
     assert disk.exists("/data/.kafka_cleanshutdown")
@@ -559,25 +559,25 @@ async def test_workers_return_results_and_exceptions_and_end() -> None:
     results: asyncio.Queue[object] = asyncio.Queue()
     workers.submit(lambda: 7, results.put_nowait)
     workers.submit(lambda: 1 // 0, results.put_nowait)
-    found = [await results.get(), await results.get()]
+    returned = [await results.get(), await results.get()]
     workers.close()
     for thread in workers._threads:
         thread.join(5)
         assert not thread.is_alive()
-    assert 7 in found
-    assert any(isinstance(result, ZeroDivisionError) for result in found)
+    assert 7 in returned
+    assert any(isinstance(result, ZeroDivisionError) for result in returned)
 
 
 def test_a_job_that_hangs_does_not_delay_the_end_and_gets_no_callback() -> None:
     loop = asyncio.new_event_loop()
     workers = Workers(loop, 1)
     go_on = threading.Event()
-    heard: list[object] = []
-    workers.submit(go_on.wait, heard.append)
-    workers.submit(lambda: heard.append("begun"), heard.append)
+    results: list[object] = []
+    workers.submit(go_on.wait, results.append)
+    workers.submit(lambda: results.append("begun"), results.append)
     workers.close()
     loop.close()
     go_on.set()
     (thread,) = workers._threads
     thread.join(5)
-    assert (thread.is_alive(), thread.daemon, heard) == (False, True, [])
+    assert (thread.is_alive(), thread.daemon, results) == (False, True, [])

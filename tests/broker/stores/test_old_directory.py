@@ -36,8 +36,8 @@ def snapshot(folder: Path) -> Snapshot:
 
 
 def written() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((WRITTEN / "served.json").read_text())
-    return found
+    state: dict[str, Any] = json.loads((WRITTEN / "served.json").read_text())
+    return state
 
 
 def test_the_directory_holds_every_kind_of_group_and_is_small() -> None:
@@ -83,7 +83,7 @@ def test_a_directory_of_a_newer_format_is_refused_unchanged(data: Path, format: 
     process = start("--data", str(data), "--listen", "127.0.0.1:0", "--set", "log.level=error")
     output, errors = process.communicate(timeout=20)
     assert (process.returncode, output) == (ExitCode.DATA, "")
-    said = f"tenure: data directory {data} has format {format} and this version reads up to 1; start the version that wrote it"
-    assert errors.splitlines() == [said]
+    error = f"tenure: data directory {data} has format {format} and this version reads up to 1; start the version that wrote it"
+    assert errors.splitlines() == [error]
     assert snapshot(data) == before
     assert data.stat().st_mtime == 0

@@ -30,8 +30,8 @@ def write_all(data: Path) -> None:
     with broker(*arguments(data)) as started, Client(started.port) as client:
         for number in range(TOPICS):
             name = f"t{number}"
-            made = client.ask(CreateTopicsRequest([CreatableTopic(name, PARTITIONS, 1, [], [])], 60_000), 7)
-            assert not made.topics[0].error_code
+            created = client.ask(CreateTopicsRequest([CreatableTopic(name, PARTITIONS, 1, [], [])], 60_000), 7)
+            assert not created.topics[0].error_code
             partitions = [PartitionProduceData(index, batch) for index in range(PARTITIONS)]
             written = client.ask(ProduceRequest(None, 1, 60_000, [TopicProduceData(name, partition_data=partitions)]), 9)
             assert not any(partition_response.error_code for partition_response in written.responses[0].partition_responses)
@@ -39,8 +39,8 @@ def write_all(data: Path) -> None:
 
 
 def opened(client: Client) -> int:
-    (found,) = client.ask(DescribeLogDirsRequest(None), 4).results
-    return sum(len(topic.partitions) for topic in found.topics if not topic.name.startswith("__"))
+    (log_dir,) = client.ask(DescribeLogDirsRequest(None), 4).results
+    return sum(len(topic.partitions) for topic in log_dir.topics if not topic.name.startswith("__"))
 
 
 class MetadataClient(threading.Thread):
@@ -56,9 +56,9 @@ class MetadataClient(threading.Thread):
         request = MetadataRequest(None)
         while not self.enough:
             self.client.send(request, 12)
-            left = int.from_bytes(self.client.exactly(4), "big")
-            while left:
-                left -= len(self.client.socket.recv(min(left, 1 << 20)))
+            unread = int.from_bytes(self.client.exactly(4), "big")
+            while unread:
+                unread -= len(self.client.socket.recv(min(unread, 1 << 20)))
             self.replies += 1
 
 
@@ -84,7 +84,7 @@ def seconds_to_open(data: Path, asks: bool) -> tuple[float, int]:
 def test_continuous_metadata_requests_hardly_delay_the_opening_of_logs(tmp_path: Path) -> None:
     data = tmp_path / "data"
     write_all(data)
-    alone, _ = seconds_to_open(data, asks=False)
-    beside, replies = seconds_to_open(data, asks=True)
+    without_requests, _ = seconds_to_open(data, asks=False)
+    with_requests, replies = seconds_to_open(data, asks=True)
     assert replies > 100
-    assert beside < 5 * alone + 5, (alone, beside)
+    assert with_requests < 5 * without_requests + 5, (without_requests, with_requests)

@@ -36,16 +36,16 @@ class Writers(StoreBench):
         self.acknowledged: list[list[bytes]] = [[] for _ in self.logs]
         self.numbers = itertools.count()
 
-    def append(self, *wanted: int) -> None:
+    def append(self, *logs: int) -> None:
         """Append to these logs, in one turn."""
-        for which in wanted or range(MANY):
+        for which in logs or range(MANY):
             key = b"%d" % next(self.numbers)
 
-            def heard(result: int | AppendFailed, which: int = which, key: bytes = key) -> None:
+            def results(result: int | AppendFailed, which: int = which, key: bytes = key) -> None:
                 if not isinstance(result, AppendFailed):
                     self.acknowledged[which].append(key)
 
-            self.logs[which].append(build_facts([(key, b"value")], 1), 1, heard)
+            self.logs[which].append(build_facts([(key, b"value")], 1), 1, results)
         self.loop.run()
 
     def append_durably(self) -> None:
@@ -72,7 +72,7 @@ class Writers(StoreBench):
 
 
 def keys(log: LocalLog) -> list[bytes]:
-    return [key for some in log.replay() for key, _ in some]
+    return [key for facts in log.replay() for key, _ in facts]
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_a_log_may_be_flushed_alone_and_with_others_in_turn(writers: Writers) ->
         writers.append(*wanted)
         writers.threads.run_all()
     acknowledged = writers.acknowledged
-    assert [len(one) for one in acknowledged] == [4, 4, 2, 2, 2, 2]
+    assert [len(keys_of_log) for keys_of_log in acknowledged] == [4, 4, 2, 2, 2, 2]
     writers.keep_over_a_crash(acknowledged)
 
 
@@ -136,7 +136,7 @@ def test_each_log_is_flushed_if_the_turn_file_cannot_be_written(
     setattr(writers.disk, fault, 1)
     writers.threads.run_all()
     rounds = 1 + (fault != "fail_folder_syncs")
-    assert [len(one) for one in writers.acknowledged] == [rounds] * MANY
+    assert [len(keys_of_log) for keys_of_log in writers.acknowledged] == [rounds] * MANY
     assert [log.log.flushed_offset for log in writers.logs] == [rounds] * MANY
     assert writers.files == []
     writers.append()
@@ -147,7 +147,7 @@ def test_each_log_is_flushed_if_the_turn_file_cannot_be_written(
     assert len(writers.threads.jobs) == 1
     writers.threads.run_all()
     acknowledged = writers.acknowledged
-    assert [len(one) for one in acknowledged] == [rounds + 2] * MANY
+    assert [len(keys_of_log) for keys_of_log in acknowledged] == [rounds + 2] * MANY
     writers.keep_over_a_crash(acknowledged)
 
 
@@ -171,7 +171,7 @@ def test_a_turn_file_stays_while_a_log_cannot_be_flushed(writers: Writers) -> No
     writers.threads.run_all()
     assert "turns.1" in writers.files
     acknowledged = writers.acknowledged
-    assert [len(one) for one in acknowledged] == [1] * MANY
+    assert [len(keys_of_log) for keys_of_log in acknowledged] == [1] * MANY
     writers.keep_over_a_crash(acknowledged)
 
 
@@ -183,19 +183,19 @@ def test_batches_lost_by_a_failed_flush_are_restored_from_the_turn_file(writers:
         writers.threads.run_all()
     writers.append()
     writers.append_durably()
-    acknowledged = [list(one) for one in writers.acknowledged]
-    heard: list[AppendFailed | None] = []
+    acknowledged = [list(keys_of_log) for keys_of_log in writers.acknowledged]
+    results: list[AppendFailed | None] = []
     writers.disk.fail_syncs = 1
     log = writers.logs[0]
-    log.flusher.flush(heard.append)
+    log.flusher.flush(results.append)
     writers.threads.run_all()
-    assert isinstance(heard.pop(), AppendFailed)
+    assert isinstance(results.pop(), AppendFailed)
     if dropped:
         content = writers.disk.content(f"{log.log.folder}/{0:020}.log")
         content.cached = bytearray(content.durable)
-    log.recover(heard.append)
+    log.recover(results.append)
     writers.threads.run_all()
-    assert heard == [None]
+    assert results == [None]
     assert writers.stored() == acknowledged
     writers.append_durably()
     acknowledged = writers.acknowledged
@@ -264,7 +264,7 @@ def test_acknowledged_records_survive_a_power_failure_at_any_step(seed: int, mon
                         writers.threads.run()
         except Crashed:
             pass
-        acknowledged = [list(one) for one in writers.acknowledged]
+        acknowledged = [list(keys_of_log) for keys_of_log in writers.acknowledged]
         writers.crash()
         assert [[key for key in stored if key in promised] for stored, promised in zip(writers.stored(), acknowledged, strict=True)] == acknowledged
 
@@ -281,15 +281,15 @@ def lose_unsynced(disk: SimDisk) -> None:
 
 def acquired(writers: Writers) -> dict[int, LocalLog | Unreadable]:
     """Each log as a restart finds it."""
-    found: dict[int, LocalLog | Unreadable] = {}
+    opened_logs: dict[int, LocalLog | Unreadable] = {}
     for number in range(MANY):
 
-        def heard(log: object, number: int = number) -> None:
-            found[number] = cast("LocalLog | Unreadable", log)
+        def results(log: object, number: int = number) -> None:
+            opened_logs[number] = cast("LocalLog | Unreadable", log)
 
-        writers.store.acquire(LogId("values", number + 1), heard)
+        writers.store.acquire(LogId("values", number + 1), results)
         writers.threads.run_all()
-    return found
+    return opened_logs
 
 
 def test_a_flipped_bit_in_a_turn_file_refuses_only_the_affected_logs(capfd: pytest.CaptureFixture[str]) -> None:
@@ -304,7 +304,7 @@ def test_a_flipped_bit_in_a_turn_file_refuses_only_the_affected_logs(capfd: pyte
         last = len(read(disk, "/data/turns.1"))
         writers.append(1, 2, 3, 4)
         writers.threads.run_all()
-        acknowledged = [list(one) for one in writers.acknowledged]
+        acknowledged = [list(keys_of_log) for keys_of_log in writers.acknowledged]
         lose_unsynced(disk)
         clean = read(disk, "/data/turns.1")
         if at >= last:
@@ -314,9 +314,9 @@ def test_a_flipped_bit_in_a_turn_file_refuses_only_the_affected_logs(capfd: pyte
         overwrite(disk, "/data/turns.1", bytes(data))
         for restart in range(2):  # nothing changes without a repair
             writers.start()
-            found = acquired(writers)
-            refused = {number for number, log in found.items() if isinstance(log, Unreadable)}
-            for number, log in found.items():
+            opened_logs = acquired(writers)
+            refused = {number for number, log in opened_logs.items() if isinstance(log, Unreadable)}
+            for number, log in opened_logs.items():
                 if isinstance(log, Unreadable):
                     assert log.damaged
                     assert "/data/turns.1 is damaged at byte" in log.reason
@@ -365,8 +365,8 @@ def test_a_damaged_end_of_a_log_is_restored_from_the_turn_file(disk: SimDisk, ca
     overwrite(disk, path, bytes(data))
     disk.locks.clear()
     writers.start()
-    found = acquired(writers)
-    assert [keys(log) for log in found.values() if isinstance(log, LocalLog)] == acknowledged
+    opened_logs = acquired(writers)
+    assert [keys(log) for log in opened_logs.values() if isinstance(log, LocalLog)] == acknowledged
     assert "damaged end of a log cut off and kept" in capfd.readouterr().out
     assert len(disk.list("/data/set-aside")) == 1
 
