@@ -156,10 +156,10 @@ class ConfigChanges:
         name = resource.resource_name
         if not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
-        texts = edit.of_group(self._groups.texts_of(name), resource)
-        check_names([setting.name for setting in resource.configs if setting.name in texts])
-        requested = [texts[setting.name] for setting in resource.configs if setting.name == REBALANCE_REQUEST and setting.name in texts]
-        return self._groups.replace(name, texts, requested[0] if requested else None, validate_only)
+        settings = edit.of_group(self._groups.settings_of(name), resource)
+        check_names([setting.name for setting in resource.configs if setting.name in settings])
+        requested = [settings[setting.name] for setting in resource.configs if setting.name == REBALANCE_REQUEST and setting.name in settings]
+        return self._groups.replace(name, settings, requested[0] if requested else None, validate_only)
 
 
 def _check_names_and_values(resource: Resource) -> None:

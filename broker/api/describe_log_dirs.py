@@ -59,7 +59,7 @@ class DescribeLogDirs:
             partition = partitions[index]
             if partition.opened:
                 sizes.append(DescribeLogDirsPartition(index, partition.log.size, 0, False))
-            elif self._partitions.has_nothing(partition):
+            elif self._partitions.was_never_written(partition):
                 sizes.append(DescribeLogDirsPartition(index, 0, 0, False))
         return sizes
 

@@ -26,6 +26,6 @@ def described_epoch(partitions: Partitions, leaders: Leaders | None, partition: 
     """
     if leaders is not None:
         return leaders.leader_epoch(partition.id)
-    if not partition.opened and not partition.topic.internal and partitions.has_nothing(partition):
+    if not partition.opened and not partition.topic.internal and partitions.was_never_written(partition):
         return 0
     return partition.leader_epoch

@@ -31,12 +31,12 @@ class ElectLeaders:
         if request.topic_partitions is None:  # the reply for all partitions has failed elections only
             return ElectLeadersResponse(replica_election_results=[ReplicaElectionResult(topic.name, []) for topic in self._topics.listed()])
         results = [
-            ReplicaElectionResult(topic.topic, [self._elected(topic.topic, index) for index in topic.partitions])
+            ReplicaElectionResult(topic.topic, [self._election_result(topic.topic, index) for index in topic.partitions])
             for topic in request.topic_partitions
         ]
         return ElectLeadersResponse(replica_election_results=results)
 
-    def _elected(self, name: str, index: int) -> PartitionResult:
+    def _election_result(self, name: str, index: int) -> PartitionResult:
         topic = self._topics.by_name.get(name)
         if topic is None:
             return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")

@@ -39,14 +39,14 @@ def route(parts: Parts) -> Route:
 class PendingFetch:
     """One fetch: its limits, and the result of each requested partition."""
 
-    __slots__ = ("_bytes_max", "_bytes_min", "_call", "_from_follower", "_handler", "_level", "_refused", "_results", "_sizes", "answer_now")
+    __slots__ = ("_bytes_max", "_bytes_min", "_call", "_from_follower", "_handler", "_isolation_level", "_refused", "_results", "_sizes", "answer_now")
 
     def __init__(self, handler: Fetch, call: Call, request: FetchRequest, results: list[PartitionResult], refused: list[PartitionResult]) -> None:
         self._handler = handler
         self._call = call
         self._results = results
         self._refused = refused
-        self._level = request.isolation_level
+        self._isolation_level = request.isolation_level
         self._from_follower = _replica_of(request, call.version) >= 0
         self._bytes_max = min(request.max_bytes, handler.bytes_max)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
@@ -84,7 +84,7 @@ class PendingFetch:
         result.error = ErrorCode.NONE
         result.end_offset = end
         result.start_offset = log.start_offset
-        result.transactions = 0 if self._level == COMMITTED else NO_TRANSACTIONS
+        result.transactions = 0 if self._isolation_level == COMMITTED else NO_TRANSACTIONS
         return True
 
     def _find_in(self, result: PartitionResult, bytes_left: int, one_at_least: bool) -> None:
@@ -116,18 +116,18 @@ class PendingFetch:
         start = result.start_offset = partition.start_offset
         fetched = requested.last_fetched_epoch
         if fetched >= 0:
-            epoch, ended = partition.log.epoch_end(fetched)
-            if ended < 0 or offset < start:
+            epoch, epoch_end = partition.log.epoch_end(fetched)
+            if epoch_end < 0 or offset < start:
                 return ErrorCode.OFFSET_OUT_OF_RANGE
-            if epoch < fetched or ended < offset:
-                result.diverging = epoch, ended
+            if epoch < fetched or epoch_end < offset:
+                result.diverging = epoch, epoch_end
                 result.error = ErrorCode.NONE
                 self.answer_now = True
                 return ErrorCode.NONE
         if offset < start or offset > partition.log.next_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         result.error = ErrorCode.NONE
-        if self._level == COMMITTED:
+        if self._isolation_level == COMMITTED:
             result.transactions = 0
         if offset < end:
             limit = min(requested.partition_max_bytes, bytes_left)

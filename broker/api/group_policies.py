@@ -63,19 +63,19 @@ class GroupSettings:
             raise Refused(ErrorCode(journal.refusal))
         return journal
 
-    def texts_of(self, group_id: str) -> Mapping[str, str]:
+    def settings_of(self, group_id: str) -> Mapping[str, str]:
         return self.journal_of(group_id).shard.policy_texts(group_id)
 
     def entries(self, journal: GroupJournal, group_id: str, names: Collection[str]) -> Iterator[Entry]:
         """The policies set for the group or for all groups, and the group's status; only those in `wanted` unless it is empty."""
-        texts = journal.shard.policy_texts(group_id)
-        for name in (*POLICY_NAMES, *(name for name in texts if name not in POLICY_NAMES)):
+        settings = journal.shard.policy_texts(group_id)
+        for name in (*POLICY_NAMES, *(name for name in settings if name not in POLICY_NAMES)):
             default = self._configured.get(POLICY_PREFIX + name)
             if names and name not in names:
                 continue
             sources = []
-            if name in texts:
-                sources.append(Source(name, texts[name], GROUP))
+            if name in settings:
+                sources.append(Source(name, settings[name], GROUP))
             if default not in (None, NONE_TEXT):
                 sources.append(Source(POLICY_PREFIX + name, default, STATIC_BROKER))
             if sources:
@@ -85,16 +85,16 @@ class GroupSettings:
             if not names or name in names:
                 yield Entry(name, (Source(name, truncated(value), DEFAULT),), "string", "The present state of the group's policies.", True)
 
-    def replace(self, group_id: str, texts: Mapping[str, str], request: str | None, validate_only: bool) -> GroupJournal | None:
+    def replace(self, group_id: str, settings: Mapping[str, str], request: str | None, validate_only: bool) -> GroupJournal | None:
         """Replace the policies of a group, and request a rebalance if `request` is given; returns the journal that stores them.
 
         Raises Refused with all problems.
         """
         journal = self.journal_of(group_id)
         if validate_only:
-            problems = journal.shard.policy_refusals(group_id, texts)
+            problems = journal.shard.policy_refusals(group_id, settings)
         else:
-            problems = journal.call(journal.shard.set_policies, group_id, texts, self._clock.now, self._clock.wall, request)
+            problems = journal.call(journal.shard.set_policies, group_id, settings, self._clock.now, self._clock.wall, request)
         if problems:
             raise Refused(ErrorCode.INVALID_CONFIG, ". ".join(problems) + ".")
         return None if validate_only else journal

@@ -68,27 +68,27 @@ def _edit_setting(settings: dict[str, str], config: AlterableConfig) -> None:
 
 
 def _edit_group(present: Mapping[str, str], resource: Resource) -> dict[str, str]:
-    texts = dict(present)
+    settings = dict(present)
     for config in resource.configs:
         assert isinstance(config, AlterableConfig)
         name, value = config.name, config.value or ""
         match config.config_operation:
             case Change.SET:
-                texts[name] = value.strip()
+                settings[name] = value.strip()
             case Change.DELETE:
-                texts.pop(name, None)
+                settings.pop(name, None)
             case Change.APPEND | Change.SUBTRACT as change:
                 if name != INSTANCE_IDS:
                     raise Refused(ErrorCode.INVALID_CONFIG, not_a_list(change, name))
                 try:
-                    names = changed_names(texts.pop(name, None), value, change == Change.SUBTRACT)
+                    names = changed_names(settings.pop(name, None), value, change == Change.SUBTRACT)
                 except ValueError as error:
                     raise Refused(ErrorCode.INVALID_CONFIG, f"{error}.") from None
                 if names:
-                    texts[name] = names
+                    settings[name] = names
             case unknown:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"There is no operation {unknown}")
-    return texts
+    return settings
 
 
 def not_a_list(change: int, name: str) -> str:

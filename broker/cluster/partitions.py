@@ -157,8 +157,8 @@ class SharedPartitions(Partitions):
         if self.owners.may_open(id):
             super()._request(partition)
 
-    def has_nothing(self, partition: Partition) -> bool:
-        return self.owners.may_open(partition.id) and super().has_nothing(partition)
+    def was_never_written(self, partition: Partition) -> bool:
+        return self.owners.may_open(partition.id) and super().was_never_written(partition)
 
     def open_all(self) -> None:
         """Nothing: logs are opened when this node acquires them."""

@@ -41,12 +41,12 @@ STALLED_MS = 100
 # connections meanwhile, so their heartbeats are not in the input that is read before deadlines: their sessions are extended too.
 STOPPED_MS = 1_000
 
-_FOLDERS = re.compile(r"\S*/(?!output error)")  # not the "Input/" of "Input/output error"
+_FOLDER_PATHS = re.compile(r"\S*/(?!output error)")  # not the "Input/" of "Input/output error"
 
 
 def without_folders(reason: str) -> str:
     """Remove paths from a reason that clients may read."""
-    return _FOLDERS.sub("", reason)
+    return _FOLDER_PATHS.sub("", reason)
 
 
 class NoteWriter(Protocol):

@@ -101,8 +101,8 @@ class Shards:
         self._steps: Iterator[bool] | None = None
         self._scheduled = False
         self._busy = False
-        self._began: float  # start of the current partition's load
-        self._all_began: float  # start of loading, when the queue was empty
+        self._load_began: float  # start of the current partition's load
+        self._loading_began: float  # start of loading, when the queue was empty
         self._reported_at: float
         self._finished: list[GroupJournal] = []
         self._stopped = False
@@ -186,7 +186,7 @@ class Shards:
             return
         if not self._busy:
             self._busy = True
-            self._all_began = self._reported_at = self._monotonic()
+            self._loading_began = self._reported_at = self._monotonic()
             self._loading()
         self._queue.append(journal)
         self._schedule_work()
@@ -244,7 +244,7 @@ class Shards:
     def _replay(self, journal: GroupJournal, result: OwnedLog | HeldBy | Unreadable | None) -> None:
         """Replay the log that was acquired, or refuse its partition."""
         self._current = journal
-        self._began = self._acquiring.pop(journal)
+        self._load_began = self._acquiring.pop(journal)
         if isinstance(result, HeldBy) and self._load_ended is not None:
             self._current = None
             journal.refuse("")
@@ -268,7 +268,7 @@ class Shards:
             self._current = self._steps = None
             self._finished.append(journal)
             try:
-                journal.serve(round((self._monotonic() - self._began) * 1000))
+                journal.serve(round((self._monotonic() - self._load_began) * 1000))
             except Exception as failure:
                 defect("an offsets partition failed to load", failure, log=journal.name)
                 self._refuse(journal, "there is a defect in this version", False)
@@ -320,7 +320,7 @@ class Shards:
                 partitions=len(journals),
                 groups=sum(len(journal.shard.groups) for journal in journals),
                 offsets=sum(journal.offsets for journal in journals),
-                ms=round((self._monotonic() - self._all_began) * 1000),
+                ms=round((self._monotonic() - self._loading_began) * 1000),
             )
         self._loaded()
 

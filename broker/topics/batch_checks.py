@@ -192,12 +192,12 @@ def _check(
         body = _decompressed(data[body_at:end], codec, limits)
         body_at, body_end = 0, len(body)
     try:
-        surveyed = survey(body, body_at, body_end, header.record_count, limits.survey_steps)
+        record_survey = survey(body, body_at, body_end, header.record_count, limits.survey_steps)
     except CorruptBatch:
         raise Refusal(ErrorCode.INVALID_RECORD) from None
     except TooManyRecords:
         raise TooMuchWork from None
-    oldest, newest = header.base_timestamp + surveyed.oldest, header.base_timestamp + surveyed.newest
+    oldest, newest = header.base_timestamp + record_survey.oldest, header.base_timestamp + record_survey.newest
     sets_time = bool(header.attributes & LOG_APPEND_TIME)  # reserved for the broker
     if sets_time:
         oldest = newest = header.max_timestamp
@@ -206,7 +206,7 @@ def _check(
     else:
         in_time = now - settings.timestamp_before_max_ms <= oldest and newest <= now + settings.timestamp_after_max_ms
         in_time = in_time and not (sets_time and newest == NO_TIMESTAMP)
-    if not in_time or (settings.compact and not surveyed.keyed):
+    if not in_time or (settings.compact and not record_survey.keyed):
         if header.record_count > limits.changed_records:
             raise TooMuchWork
         _refuse_records(body, body_at, body_end, header, settings, now, name)

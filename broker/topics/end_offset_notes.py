@@ -124,7 +124,7 @@ class EndOffsetNotes:
         for partition in list(self._partitions.of(topic)):
             yield
             if partition.error:
-                if not self._partitions.has_nothing(partition):
+                if not self._partitions.was_never_written(partition):
                     complete = False
                     continue
                 ends = 0, 0

@@ -229,33 +229,33 @@ def size_of(parts: list[Part]) -> int:
 class LongFetch:
     """A long reply, read and sent in pieces."""
 
-    __slots__ = ("_at", "_extents", "_parts")
+    __slots__ = ("_extents", "_next_part", "_parts")
 
     def __init__(self, parts: list[Part]) -> None:
         self._parts = parts
-        self._at = 0
+        self._next_part = 0
         self._extents = [part for part in parts if isinstance(part, Extent)]
         for extent in self._extents:
             extent.hold()
 
     @property
     def ended(self) -> bool:
-        return self._at == len(self._parts)
+        return self._next_part == len(self._parts)
 
     def piece(self, bytes_max: int) -> list[bytes]:
         pieces: list[bytes] = []
         small: list[bytes] = []
         bytes_left = bytes_max
-        while bytes_left > 0 and self._at < len(self._parts):
-            part = self._parts[self._at]
+        while bytes_left > 0 and self._next_part < len(self._parts):
+            part = self._parts[self._next_part]
             if isinstance(part, bytes):
                 data = part
-                self._at += 1
+                self._next_part += 1
             else:
                 data = _read(part, bytes_left)
                 if not part.size:
                     part.let_go()
-                    self._at += 1
+                    self._next_part += 1
             bytes_left -= len(data)
             if len(data) < JOINED_BYTES:
                 small.append(data)
@@ -270,14 +270,14 @@ class LongFetch:
 
     def send(self, socket: int, bytes_max: int) -> int:
         sent = 0
-        while sent < bytes_max and self._at < len(self._parts):
-            part = self._parts[self._at]
+        while sent < bytes_max and self._next_part < len(self._parts):
+            part = self._parts[self._next_part]
             try:
                 if isinstance(part, bytes):
                     size = len(part)
                     accepted = os.write(socket, part)
                     if accepted < size:
-                        self._parts[self._at] = part[accepted:]
+                        self._parts[self._next_part] = part[accepted:]
                 else:
                     size = part.size
                     file = part.segment.descriptor
@@ -291,7 +291,7 @@ class LongFetch:
             if accepted == size:
                 if not isinstance(part, bytes):
                     part.let_go()
-                self._at += 1
+                self._next_part += 1
         return sent
 
     def close(self) -> None:

@@ -98,7 +98,7 @@ class Partitions:
             return None
         served = self._served.get(topic.id)
         if served is None or served.topic is not topic:
-            served = self._take_up(topic)
+            served = self._update(topic)
         if not 0 <= index < topic.partitions:
             return None
         partition = served.partitions[index]
@@ -110,10 +110,10 @@ class Partitions:
         """The partitions of a topic in order, without opening them."""
         served = self._served.get(topic.id)
         if served is None or served.topic is not topic:
-            served = self._take_up(topic)
+            served = self._update(topic)
         return served.partitions[: topic.partitions]
 
-    def has_nothing(self, partition: Partition) -> bool:
+    def was_never_written(self, partition: Partition) -> bool:
         """Whether the partition was never written: it has no folder."""
         return partition.error == OPENING and not any(partition in waiting for waiting in (self._queue, self._requested, self._opening))
 
@@ -124,7 +124,7 @@ class Partitions:
             if topic is not None and not topic.internal:
                 yield from self.of(topic)
 
-    def _take_up(self, topic: Topic) -> _Served:
+    def _update(self, topic: Topic) -> _Served:
         """Create or update the partitions from the topic in the registry."""
         served = self._served.get(topic.id)
         if served is None:
@@ -144,17 +144,17 @@ class Partitions:
     # Changes of topics, called when their fact is emitted.
 
     def created(self, topic: Topic) -> None:
-        self._take_up(topic)
+        self._update(topic)
 
     def grown(self, topic: Topic, before: int) -> None:
-        self._take_up(topic)
+        self._update(topic)
 
     def altered(self, topic: Topic) -> None:
-        self._take_up(topic)
+        self._update(topic)
 
     def deleted(self, topic: Topic) -> None:
         """Refuse requests at once; remove the folders when the deletion is durable."""
-        served = self._served.get(topic.id) or self._take_up(topic)
+        served = self._served.get(topic.id) or self._update(topic)
         for partition in served.partitions:
             self._requested.pop(partition, None)
             self._queue.pop(partition, None)

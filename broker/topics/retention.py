@@ -41,7 +41,7 @@ class Rounds:
         self._partitions = partitions
         self._seconds = interval_ms / 1000
         self._job = job
-        self._after = after
+        self._after_round = after
         self._partitions_left: Iterator[Partition] = iter(())
         self._timer = loop.call_later(min(self._seconds, FIRST_SECONDS_MAX), Contained(self._begin, self._schedule_next))
 
@@ -57,8 +57,8 @@ class Rounds:
             if self._monotonic() >= until:
                 self._timer = self._loop.call_later(PAUSE_SECONDS, Contained(self._slice, self._schedule_next))
                 return
-        if self._after is not None:
-            run(self._after)
+        if self._after_round is not None:
+            run(self._after_round)
         self._schedule_next()
 
     def _schedule_next(self) -> None:
@@ -86,14 +86,14 @@ class Retention:
         self._loop = loop
         self._now = now
         self._producer_expiration_ms = config.producer_id_expiration_ms
-        self._points: Logs = {}
-        self._starts: Logs = {}
+        self._recovery_point_logs: Logs = {}
+        self._start_offset_logs: Logs = {}
         points_ms, starts_ms = config.log_flush_offset_checkpoint_interval_ms, config.log_flush_start_offset_checkpoint_interval_ms
         self._rounds = [
             Rounds(loop, partitions, config.log_retention_check_interval_ms, self._retain, monotonic),
             Rounds(loop, partitions, config.producer_id_expiration_check_interval_ms, self._expire, monotonic),
-            Rounds(loop, partitions, points_ms, self._note_point, monotonic, self._write_points),
-            Rounds(loop, partitions, starts_ms, self._note_start, monotonic, self._write_starts),
+            Rounds(loop, partitions, points_ms, self._add_recovery_point, monotonic, self._write_recovery_points),
+            Rounds(loop, partitions, starts_ms, self._add_start_offset, monotonic, self._write_start_offsets),
         ]
 
     def stop(self) -> None:
@@ -123,20 +123,20 @@ class Retention:
 
     # Checkpoints. A round collects logs; their offsets, which may move meanwhile, are read together at its end.
 
-    def _note_point(self, partition: Partition) -> None:
-        self._points[partition.id] = partition.owned
+    def _add_recovery_point(self, partition: Partition) -> None:
+        self._recovery_point_logs[partition.id] = partition.owned
 
-    def _note_start(self, partition: Partition) -> None:
+    def _add_start_offset(self, partition: Partition) -> None:
         if partition.start_offset or partition.id in self._store.durable_starts:
-            self._starts[partition.id] = partition.owned
+            self._start_offset_logs[partition.id] = partition.owned
 
-    def _write_points(self) -> None:
-        points, self._points = self._points, {}
-        self._store.save_recovery_points({id: owned.durable_offset for id, owned in self._still_open(points)}, _log_failure)
+    def _write_recovery_points(self) -> None:
+        logs, self._recovery_point_logs = self._recovery_point_logs, {}
+        self._store.save_recovery_points({id: owned.durable_offset for id, owned in self._still_open(logs)}, _log_failure)
 
-    def _write_starts(self) -> None:
-        starts, self._starts = self._starts, {}
-        self._store.save_start_offsets({id: owned.records.start_offset for id, owned in self._still_open(starts)}, _log_failure)
+    def _write_start_offsets(self) -> None:
+        logs, self._start_offset_logs = self._start_offset_logs, {}
+        self._store.save_start_offsets({id: owned.records.start_offset for id, owned in self._still_open(logs)}, _log_failure)
 
     def _still_open(self, logs: Logs) -> Iterator[tuple[LogId, TopicLog]]:
         """The collected logs, without those whose topic was deleted meanwhile."""

@@ -46,7 +46,7 @@ class TopicBroker:
 
     def _new_id(self) -> bytes:
         self.ids += 1
-        return md5(self.ids.to_bytes(16, "big"), usedforsecurity=False).digest()  # two ids are as different as random ones
+        return md5(self.ids.to_bytes(16, "big"), usedforsecurity=False).digest()  # spread like random ids
 
     def start(self) -> None:
         self.loop = SteppedLoop()

@@ -34,13 +34,13 @@ def prepared(data: bytes, now: int = THEN, **settings: Any) -> tuple[bytes, Batc
     """Settings have underscores for dots."""
     own = {name.replace("_", "."): value for name, value in settings.items()}
     unchanged = bytes(data)
-    ready, header = prepare(data, 0, len(data), log_settings(own, {}), now, "t-0")
+    prepared_batch, header = prepare(data, 0, len(data), log_settings(own, {}), now, "t-0")
     assert data == unchanged
-    validate(bytes(ready), 0, len(ready))
-    stored = read_header(ready, 0)
+    validate(bytes(prepared_batch), 0, len(prepared_batch))
+    stored = read_header(prepared_batch, 0)
     for field in ("size", *(name for name in NAMES if name != "length")):
         assert getattr(header, field) == getattr(stored, field), field
-    return bytes(ready), header
+    return bytes(prepared_batch), header
 
 
 def refused(data: bytes, **settings: Any) -> ErrorCode:
@@ -57,21 +57,21 @@ def test_an_unchanged_batch_is_stored_as_received(codec: int) -> None:
 
 def test_a_batch_is_read_from_the_middle_of_a_buffer() -> None:
     data = three()
-    ready, header = prepare(b"before" + data + b"behind", 6, len(data), log_settings({}, {}), THEN, "t-0")
-    assert ready == data
+    prepared_batch, header = prepare(b"before" + data + b"behind", 6, len(data), log_settings({}, {}), THEN, "t-0")
+    assert prepared_batch == data
     assert header.record_count == 3
 
 
 def test_the_max_timestamp_is_computed_from_the_records() -> None:
-    ready, header = prepared(three(max_timestamp=THEN + 1000))
+    prepared_batch, header = prepared(three(max_timestamp=THEN + 1000))
     assert header.max_timestamp == THEN + 5
-    assert [record.timestamp for record in records(ready, 0)] == [THEN, THEN + 5, THEN + 3]
+    assert [record.timestamp for record in records(prepared_batch, 0)] == [THEN, THEN + 5, THEN + 3]
 
 
 def test_with_log_append_time_every_record_has_the_append_time() -> None:
-    ready, header = prepared(three(), THEN + 77, message_timestamp_type="LogAppendTime")
+    prepared_batch, header = prepared(three(), THEN + 77, message_timestamp_type="LogAppendTime")
     assert header.attributes == LOG_APPEND_TIME
-    assert {record.timestamp for record in records(ready, 0)} == {THEN + 77}
+    assert {record.timestamp for record in records(prepared_batch, 0)} == {THEN + 77}
 
 
 @pytest.mark.parametrize("to", CODECS)
@@ -79,11 +79,11 @@ def test_with_log_append_time_every_record_has_the_append_time() -> None:
 def test_recompression_for_a_topic_keeps_the_records(codec: int, to: str) -> None:
     parts = [record(number, key=None if number % 3 else b"k", value=bytes(number), timestamp=-number) for number in range(300)]
     data = batch(*parts, codec=codec, producer_id=7, producer_epoch=2, base_sequence=11)
-    ready, header = prepared(data, compression_type=to)
+    prepared_batch, header = prepared(data, compression_type=to)
     assert header.compression == CODECS[to]
     assert (header.producer_id, header.producer_epoch, header.base_sequence, header.last_offset_delta) == (7, 2, 11, 299)
-    assert records(ready, 0) == records(data, 0)
-    assert (ready == data) == (CODECS[to] == codec)
+    assert records(prepared_batch, 0) == records(data, 0)
+    assert (prepared_batch == data) == (CODECS[to] == codec)
 
 
 @pytest.mark.parametrize(("codec", "low", "high"), [("gzip", "1", "9"), ("zstd", "-1000", "19")])

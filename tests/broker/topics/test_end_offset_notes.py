@@ -79,7 +79,7 @@ class Served:
     def of(self, topic: Topic) -> list[Part]:
         return topic.parts
 
-    def has_nothing(self, part: Part) -> bool:
+    def was_never_written(self, part: Part) -> bool:
         return part.error == -1
 
     def tell(self, journal: GroupJournal, ends: EndOffsets) -> bool:
