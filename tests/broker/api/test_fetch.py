@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from broker.security.authorizer import Asker, Operation, Resource
+from broker.security.authorizer import Operation, Resource
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import EpochEndOffset, LeaderIdAndEpoch, NodeEndpoint
 from simulator.disk import SimFile
 from storage.swap import remove_deleted
 from tests.support.fetch_desk import NO_ID, FetchDesk, fetch, from_, of, offsets_in, partition_replies, records_batch
+from tests.support.group_desk import Refusing
 from tests.support.topic_logs import disk_log
 
 SIZE = len(records_batch())
@@ -211,17 +212,8 @@ def test_a_fetch_of_an_unopened_partition_gets_an_error_and_opens_it_sooner(desk
     assert desk.finder.asked == ["t-1"]
 
 
-class Strict:
-    """No client may read `secret`, and no client is a follower."""
-
-    open = False
-
-    def allows(self, call: Asker, operation: Operation, resource: Resource, name: str) -> bool:
-        return resource == Resource.TOPIC and operation == Operation.READ and name != "secret"
-
-
 def test_fetch_without_the_right_to_read_is_refused() -> None:
-    desk = FetchDesk(authorizer=Strict())
+    desk = FetchDesk(authorizer=Refusing((Operation.READ, Resource.TOPIC, "secret"), (Operation.CLUSTER_ACTION, Resource.CLUSTER, None)))
     for name in ("open", "secret"):
         desk.make(name)
         desk.append(name)

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from broker.net.long_requests import TURN_COST_MAX
-from broker.security.authorizer import Asker, Operation, Resource
+from broker.security.authorizer import Operation, Resource
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
 from tests.support.fetch_desk import Consumer, FetchDesk, records_batch
+from tests.support.group_desk import Refusing
 from tests.support.topic_logs import disk_log
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
@@ -173,17 +174,8 @@ def test_a_failing_read_is_reported(desk: FetchDesk) -> None:
     assert offsets_found(desk.ask(listing("t", (0, LATEST)), 10)) == [(0, 6, -1)]
 
 
-class Strict:
-    """No client may know of `secret`."""
-
-    open = False
-
-    def allows(self, call: Asker, operation: Operation, resource: Resource, name: str) -> bool:
-        return resource == Resource.TOPIC and operation == Operation.DESCRIBE and name != "secret"
-
-
 def test_topics_without_describe_right_are_refused_after_the_others() -> None:
-    desk = FetchDesk(authorizer=Strict())
+    desk = FetchDesk(authorizer=Refusing((Operation.DESCRIBE, Resource.TOPIC, "secret")))
     for name in ("open", "secret"):
         desk.make(name)
         desk.append(name)

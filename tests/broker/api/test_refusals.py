@@ -109,23 +109,29 @@ def test_a_coordinator_is_found_while_it_loads(desk: Desk, peer: Peer) -> None:
 # Appends in flight
 
 
+# A request of each API that depends on group "g".
+REQUESTS: dict[str, tuple[Any, int]] = {
+    "join": (joining(), 9),
+    "commit": (committing(), 9),
+    "commit of some": (committing(partitions=(0, 9)), 9),
+    "heartbeat": (HeartbeatRequest("g", 1, "nobody"), 4),
+    "sync": (SyncGroupRequest("g", 1, "nobody", None, "t", "n"), 5),
+    "leave": (LeaveGroupRequest("g", [MemberIdentity("nobody")]), 5),
+    "leave alone": (LeaveGroupRequest("g", None, "nobody"), 2),
+    "old fetch": (fetching("g", 1), 1),
+    "fetch": (fetching("g", 7), 7),
+    "fetches": (OffsetFetchRequest([*fetching("elsewhere", 8).groups, *fetching("g", 8).groups]), 8),
+    "describe": (DescribeGroupsRequest(["g", "elsewhere"]), 6),
+    "list": (ListGroupsRequest(), 5),
+    "offset delete": (OffsetDeleteRequest("g", []), 0),
+    "delete": (DeleteGroupsRequest(["elsewhere", "g"]), 2),
+}
+
+
 def test_an_offset_fetch_waits_for_the_commit_before_it(desk: Desk, peer: Peer) -> None:
     log = desk.hold_appends()
-    asking = {
-        "join": (joining(), 9),
-        "commit": (committing(), 9),
-        "heartbeat": (HeartbeatRequest("g", 1, "nobody"), 4),
-        "sync": (SyncGroupRequest("g", 1, "nobody", None, "t", "n"), 5),
-        "leave": (LeaveGroupRequest("g", [MemberIdentity("nobody")]), 5),
-        "fetch": (fetching("g", 7), 7),
-        "fetches": (fetching("g", 8), 8),
-        "describe": (DescribeGroupsRequest(["g", "elsewhere"]), 5),
-        "list": (ListGroupsRequest(), 5),
-        "offset delete": (OffsetDeleteRequest("g", []), 0),
-        "delete": (DeleteGroupsRequest(["elsewhere", "g"]), 2),
-    }
-    peers = {name: Peer(desk) for name in asking}
-    for name, (request, version) in asking.items():
+    peers = {name: Peer(desk) for name in REQUESTS}
+    for name, (request, version) in REQUESTS.items():
         peers[name].send(request, version)
         assert peers[name].reply() is None, name
     while log.pending:
@@ -133,7 +139,7 @@ def test_an_offset_fetch_waits_for_the_commit_before_it(desk: Desk, peer: Peer) 
     replies = {name: client.reply() for name, client in peers.items()}
     assert all(replies.values())
     assert replies["join"].error_code == ErrorCode.MEMBER_ID_REQUIRED
-    assert replies["fetches"].groups[0].topics[0].partitions[0].committed_offset == 5
+    assert replies["fetches"].groups[1].topics[0].partitions[0].committed_offset == 5
     assert [(group.group_id, group.group_state) for group in replies["describe"].groups] == [("g", "Empty"), ("elsewhere", "Dead")]
     assert [(result.group_id, result.error_code) for result in replies["delete"].results] == [("elsewhere", 69), ("g", 0)]
 
@@ -147,25 +153,9 @@ def test_a_commit_to_only_unknown_topics_does_not_wait_for_the_log(desk: Desk, p
 
 def test_a_failed_append_fails_held_replies_and_later_requests(desk: Desk, peer: Peer) -> None:
     log = desk.hold_appends()
-    asking = {
-        "join": (joining(), 9),
-        "commit": (committing(), 9),
-        "commit of some": (committing(partitions=(0, 9)), 9),
-        "heartbeat": (HeartbeatRequest("g", 1, "nobody"), 4),
-        "sync": (SyncGroupRequest("g", 1, "nobody", None, "t", "n"), 5),
-        "leave": (LeaveGroupRequest("g", [MemberIdentity("nobody")]), 5),
-        "leave alone": (LeaveGroupRequest("g", None, "nobody"), 2),
-        "old fetch": (fetching("g", 1), 1),
-        "fetch": (fetching("g", 7), 7),
-        "fetches": (OffsetFetchRequest([*fetching("elsewhere", 8).groups, *fetching("g", 8).groups]), 8),
-        "describe": (DescribeGroupsRequest(["g", "elsewhere"]), 6),
-        "list": (ListGroupsRequest(), 5),
-        "offset delete": (OffsetDeleteRequest("g", []), 0),
-        "delete": (DeleteGroupsRequest(["elsewhere", "g"]), 2),
-    }
     assert desk.shards.of("g") is not desk.shards.of("elsewhere")
-    peers = {name: Peer(desk) for name in asking}
-    for name, (request, version) in asking.items():
+    peers = {name: Peer(desk) for name in REQUESTS}
+    for name, (request, version) in REQUESTS.items():
         peers[name].send(request, version)
     log.refuse()
     desk.loop.run()

@@ -20,15 +20,18 @@ def desk() -> Desk:
     return Desk(Changeable((3, 3, "g"), (8, 3, "g")))
 
 
-def handled_requests(desk: Desk, api_key: int, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The requests of this API that reach its handler from now on; fast paths answer the others."""
-    called: list[Any] = []
-    route = desk.dispatch.routes[api_key]
-    handle = route.handle
+def decoded_requests(desk: Desk, monkeypatch: pytest.MonkeyPatch, *api_keys: int) -> list[int]:
+    """The API keys of the requests that are decoded from now on; fast paths answer the others."""
+    decoded: list[int] = []
 
-    def recording(call: Any, request: Any) -> Any:
-        called.append(request)
-        return handle(call, request)
+    def recording(key: int, decode: Any) -> Any:
+        def record(*arguments: Any) -> Any:
+            decoded.append(key)
+            return decode(*arguments)
 
-    monkeypatch.setattr(route, "handle", recording)
-    return called
+        return record
+
+    for key in api_keys:
+        route = desk.dispatch.routes[key]
+        monkeypatch.setattr(route, "decode", recording(key, route.decode))
+    return decoded

@@ -14,7 +14,7 @@ from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics
-from tests.broker.fastpath.conftest import handled_requests
+from tests.broker.fastpath.conftest import decoded_requests
 from tests.broker.fastpath.test_commit import commit
 from tests.support.group_desk import Defective, Desk, Peer
 from tests.support.group_requests import FETCHES, stable
@@ -40,9 +40,8 @@ def other(desk: Desk) -> Peer:
 
 
 @pytest.fixture
-def handled(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The fetches that reach the handler."""
-    return handled_requests(desk, OffsetFetchRequest.API_KEY, monkeypatch)
+def decoded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    return decoded_requests(desk, monkeypatch, OffsetFetchRequest.API_KEY)
 
 
 def known(peer: Peer, version: int = 9, **which: Any) -> Any:
@@ -63,26 +62,26 @@ def fresh(desk: Desk, version: int = 9, **which: Any) -> Any:
     [(version, some) for version in FETCHES for some in (PARTITIONS, None) if some or version >= 2],  # all may be fetched from then on
 )
 def test_the_third_equal_offset_fetch_takes_the_fast_path(
-    desk: Desk, peer: Peer, other: Peer, handled: list[Any], version: int, partitions: list[int] | None
+    desk: Desk, peer: Peer, other: Peer, decoded: list[int], version: int, partitions: list[int] | None
 ) -> None:
     id = stable(desk, other)
     other.ask(commit(id, 5), 9)
     answer = known(peer, version, partitions=partitions)
-    assert len(handled) == 2
+    assert len(decoded) == 2
     assert answer == fresh(desk, version, partitions=partitions)
     other.ask(commit(id, 6, text="other"), 9)
     assert peer.ask(fetching(version, partitions), version) == fresh(desk, version, partitions=partitions) != answer
-    assert len(handled) == 4  # those of the others
+    assert len(decoded) == 4  # those of the others
 
 
-def test_a_fast_offset_fetch_returns_every_change(desk: Desk, peer: Peer, other: Peer, handled: list[Any]) -> None:
+def test_a_fast_offset_fetch_returns_every_change(desk: Desk, peer: Peer, other: Peer, decoded: list[int]) -> None:
     for offset in range(3):
         other.ask(committing(offset=offset), 9)
 
     def changed() -> None:
-        before = len(handled)
+        before = len(decoded)
         answer = peer.ask(fetching(9), 9)
-        assert len(handled) == before
+        assert len(decoded) == before
         assert answer == fresh(desk) != replies[-1]
         replies.append(answer)
 
@@ -113,10 +112,10 @@ def test_a_fast_offset_fetch_of_a_recreated_group_returns_its_new_offsets(desk: 
     assert peer.ask(fetching(9), 9) == fresh(desk) != without_group
 
 
-def test_a_fast_offset_fetch_looks_up_a_missing_group_each_time(desk: Desk, peer: Peer, handled: list[Any]) -> None:
+def test_a_fast_offset_fetch_looks_up_a_missing_group_each_time(desk: Desk, peer: Peer, decoded: list[int]) -> None:
     for _ in range(4):
         peer.ask(fetching(9), 9)
-    assert len(handled) == 4
+    assert len(decoded) == 4
 
 
 def test_a_fast_offset_fetch_waits_for_appends_in_flight_and_fails_with_them(desk: Desk, peer: Peer, other: Peer) -> None:
@@ -133,25 +132,25 @@ def test_a_fast_offset_fetch_waits_for_appends_in_flight_and_fails_with_them(des
         assert peer.reply().groups[0].error_code == code
 
 
-def test_a_long_offset_fetch_reply_is_not_cached(desk: Desk, peer: Peer, other: Peer, handled: list[Any]) -> None:
+def test_a_long_offset_fetch_reply_is_not_cached(desk: Desk, peer: Peer, other: Peer, decoded: list[int]) -> None:
     other.ask(committing(offset=3, text="m" * 4_000), 9)
     other.ask(commit("", 3, (1, 2), "m" * 4_000, generation=-1), 9)
     answer = [peer.ask(fetching(9, [0, 1, 2]), 9) for _ in range(4)]
     assert len(answer[0].encode(9)) > FETCH_BYTES_MAX
     assert answer == [answer[0]] * 4
-    assert len(handled) == 4
+    assert len(decoded) == 4
 
 
 @pytest.mark.parametrize("spare", [0, 1])
-def test_the_longest_offset_fetch_reply_is_cached(desk: Desk, peer: Peer, other: Peer, handled: list[Any], spare: int) -> None:
+def test_the_longest_offset_fetch_reply_is_cached(desk: Desk, peer: Peer, other: Peer, decoded: list[int], spare: int) -> None:
     bare = 1_000
     other.ask(commit("", 3, (0,), "m" * bare, generation=-1), 9)
     size = len(peer.ask(fetching(9, [0]), 9).encode(9))
     other.ask(commit("", 3, (0,), "m" * (FETCH_BYTES_MAX + spare - size + bare), generation=-1), 9)
-    handled.clear()
+    decoded.clear()
     answer = [peer.ask(fetching(9, [0]), 9) for _ in range(3)]
     assert len(answer[0].encode(9)) == FETCH_BYTES_MAX + spare
-    assert len(handled) == (1 if not spare else 3)
+    assert len(decoded) == (1 if not spare else 3)
 
 
 @pytest.mark.plain

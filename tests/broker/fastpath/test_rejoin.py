@@ -20,6 +20,7 @@ from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.sync_group import SyncGroupRequest
+from tests.broker.fastpath.conftest import decoded_requests
 from tests.support.group_desk import Defective, Desk, Peer
 from tests.support.group_requests import committing, joining, syncing
 from tests.support.headers import encode_request, response_header_version
@@ -109,40 +110,16 @@ def pair(desk: Desk) -> Pair:
     return Pair(desk)
 
 
-class Recorder:
-    """Records the bytes that a peer would receive."""
-
-    def __init__(self, chunks: list[bytes]) -> None:
-        self.data_received = chunks.append
-
-
-class Unread:
-    """The API keys of the decoded requests."""
-
-    def __init__(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.keys: list[int] = []
-        for key in (JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY):
-            route = desk.dispatch.routes[key]
-            monkeypatch.setattr(route, "decode", self._noting(key, route.decode))
-
-    def _noting(self, key: int, decode: Any) -> Any:
-        def noting(*arguments: Any) -> Any:
-            self.keys.append(key)
-            return decode(*arguments)
-
-        return noting
-
-
 @pytest.fixture
-def unread(desk: Desk, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Unread:
-    """The requests decoded once the pair's requests are learned."""
-    return Unread(desk, monkeypatch)
+def decoded(desk: Desk, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The API keys of the requests that are decoded once the pair's requests are learned."""
+    return decoded_requests(desk, monkeypatch, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY)
 
 
 @pytest.mark.parametrize("version", JOINS)
 def test_repeated_joins_and_syncs_are_not_decoded_in_any_version(desk: Desk, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Pair(desk, join_version=version, sync_version=min(version, SYNCS[-1]))
-    unread = Unread(desk, monkeypatch)
+    decoded = decoded_requests(desk, monkeypatch, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY)
     generation = pair.a.generation
     for number in range(1, 4):
         first, second = pair.rebalance()
@@ -151,12 +128,12 @@ def test_repeated_joins_and_syncs_are_not_decoded_in_any_version(desk: Desk, ver
         assert [member.member_id for member in first.members] == [pair.a.id, pair.b.id]
         assert [member.metadata for member in first.members] == [b"topics"] * 2
         assert (second.member_id, second.members) == (pair.b.id, [])
-    assert unread.keys == []
+    assert decoded == []
 
 
 def test_requests_of_static_members_are_learned_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     member = Member(desk, instance="seat")
-    unread = Unread(desk, monkeypatch)
+    decoded = decoded_requests(desk, monkeypatch, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY)
     for number in range(1, 6):
         member.join()
         desk.pass_ms(0)
@@ -164,17 +141,17 @@ def test_requests_of_static_members_are_learned_too(desk: Desk, monkeypatch: pyt
         assert (reply.generation_id, [member.group_instance_id for member in reply.members]) == (number, ["seat"])
         member.sync({member.id: b"x"})
         assert member.peer.reply().assignment == b"x"
-    assert len(unread.keys) == 4  # the first JoinGroup had no id
+    assert len(decoded) == 4  # the first JoinGroup had no id
 
 
-def test_a_join_with_changed_metadata_is_decoded_and_changes_the_leaders_list(pair: Pair, unread: Unread) -> None:
+def test_a_join_with_changed_metadata_is_decoded_and_changes_the_leaders_list(pair: Pair, decoded: list[int]) -> None:
     pair.b.metadata = b"others"
     first, _ = pair.rebalance()
     assert [member.metadata for member in first.members] == [b"topics", b"others"]
-    assert unread.keys == [JoinGroupRequest.API_KEY]
+    assert decoded == [JoinGroupRequest.API_KEY]
     first, _ = pair.rebalance()
     assert [member.metadata for member in first.members] == [b"topics", b"others"]
-    assert unread.keys == [JoinGroupRequest.API_KEY]
+    assert decoded == [JoinGroupRequest.API_KEY]
 
 
 @pytest.mark.parametrize("kind", [JoinFastPath, SyncFastPath])
@@ -194,16 +171,16 @@ def test_a_member_with_changing_requests_is_not_learned_for_a_minute(pair: Pair,
     assert learned not in built
 
 
-def test_equal_bytes_of_another_version_are_decoded(pair: Pair, unread: Unread) -> None:
+def test_equal_bytes_of_another_version_are_decoded(pair: Pair, decoded: list[int]) -> None:
     pair.b.join_version = 8  # only the version differs on the wire
     _, second = pair.rebalance()
-    assert (second.error_code, unread.keys) == (0, [JoinGroupRequest.API_KEY])
+    assert (second.error_code, decoded) == (0, [JoinGroupRequest.API_KEY])
 
 
-def test_an_equal_join_of_another_client_is_decoded(desk: Desk, pair: Pair, unread: Unread) -> None:
+def test_an_equal_join_of_another_client_is_decoded(desk: Desk, pair: Pair, decoded: list[int]) -> None:
     pair.b.peer._client_id = "tneilc"  # of the same length
     pair.rebalance()
-    assert unread.keys == [JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY]
+    assert decoded == [JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY]
 
 
 @pytest.mark.parametrize(
@@ -215,26 +192,26 @@ def test_an_equal_join_of_another_client_is_decoded(desk: Desk, pair: Pair, unre
         ({"protocols": [JoinGroupRequestProtocol("other", b"topics")]}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_a_refused_join_is_refused_again(pair: Pair, unread: Unread, wrong: dict[str, Any], error: int) -> None:
+def test_a_refused_join_is_refused_again(pair: Pair, decoded: list[int], wrong: dict[str, Any], error: int) -> None:
     request = pair.b.request()
     for name, value in wrong.items():
         setattr(request, name, value)
     for _ in range(3):
         assert pair.b.peer.ask(request, 9).error_code == error
-    assert unread.keys == [JoinGroupRequest.API_KEY] * 3
+    assert decoded == [JoinGroupRequest.API_KEY] * 3
 
 
-def test_a_full_group_refuses_a_former_member(desk: Desk, pair: Pair, unread: Unread) -> None:
+def test_a_full_group_refuses_a_former_member(desk: Desk, pair: Pair, decoded: list[int]) -> None:
     shard = desk.shards.of("g").shard
     shard._size_max = 1
     shard._out.config = shard._out.config._replace(group_max_size=1)
     pair.a.join()
     pair.b.join()
     assert pair.b.joined().error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert unread.keys == []
+    assert decoded == []
 
 
-def test_an_earlier_join_is_learned_again_after_a_different_one(desk: Desk, pair: Pair, unread: Unread) -> None:
+def test_an_earlier_join_is_learned_again_after_a_different_one(desk: Desk, pair: Pair, decoded: list[int]) -> None:
     a, b = pair.a, pair.b
     changed = b.request()
     changed.protocols[0].metadata = b"others"
@@ -247,7 +224,7 @@ def test_an_earlier_join_is_learned_again_after_a_different_one(desk: Desk, pair
     a.peer.reply()
     first, _ = pair.rebalance()
     assert [member.metadata for member in first.members] == [b"topics", b"topics"]
-    assert unread.keys == [JoinGroupRequest.API_KEY]
+    assert decoded == [JoinGroupRequest.API_KEY]
 
 
 def test_another_protocol_is_sent_with_the_next_assignment(desk: Desk) -> None:
@@ -265,29 +242,17 @@ def test_another_protocol_is_sent_with_the_next_assignment(desk: Desk) -> None:
         assert member.peer.ask(sync, 5).protocol_name == name
 
 
-def test_a_chunk_of_two_requests_is_split_into_frames(desk: Desk, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    b = pair.b
-    chunks: list[bytes] = []
-    with monkeypatch.context() as patched:
-        patched.setattr(b.peer, "connection", Recorder(chunks))
-        b.sync()
-        b.sync()
-    b.peer.connection.data_received(b"".join(chunks))
-    desk.loop.run()
-    assert [b.peer.reply().assignment for _ in range(2)] == [b"second"] * 2
-
-
-def test_changed_timeouts_of_a_join_take_effect(desk: Desk, pair: Pair, unread: Unread) -> None:
+def test_changed_timeouts_of_a_join_take_effect(desk: Desk, pair: Pair, decoded: list[int]) -> None:
     member = desk.shards.of("g").shard.groups["g"].members[pair.b.id]
     request = pair.b.request()
     request.session_timeout_ms, request.rebalance_timeout_ms = 30_000, 40_000
     pair.a.join()
     pair.b.peer.send(request, 9)
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (30_000, 40_000)
-    assert unread.keys == [JoinGroupRequest.API_KEY]
+    assert decoded == [JoinGroupRequest.API_KEY]
 
 
-def test_other_assignments_are_decoded_and_sent(pair: Pair, unread: Unread) -> None:
+def test_other_assignments_are_decoded_and_sent(pair: Pair, decoded: list[int]) -> None:
     a, b = pair.a, pair.b
     for assignment in (b"third", b"fourt", b"fourt", b"fifth"):
         a.join()
@@ -297,10 +262,10 @@ def test_other_assignments_are_decoded_and_sent(pair: Pair, unread: Unread) -> N
         a.sync({a.id: assignment, b.id: assignment[::-1]})
         b.sync()
         assert [member.peer.reply().assignment for member in (a, b)] == [assignment, assignment[::-1]]
-    assert unread.keys == [SyncGroupRequest.API_KEY] * 3
+    assert decoded == [SyncGroupRequest.API_KEY] * 3
 
 
-def test_fast_path_replies_follow_the_current_state(desk: Desk, pair: Pair, unread: Unread) -> None:
+def test_fast_path_replies_follow_the_current_state(desk: Desk, pair: Pair, decoded: list[int]) -> None:
     a, b = pair.a, pair.b
     b.sync(generation=b.generation - 1)
     assert b.peer.reply().error_code == ErrorCode.ILLEGAL_GENERATION
@@ -318,10 +283,10 @@ def test_fast_path_replies_follow_the_current_state(desk: Desk, pair: Pair, unre
     assert (b.joined().error_code, b.id) == (ErrorCode.UNKNOWN_MEMBER_ID, b.id)
     b.sync()
     assert b.peer.reply().error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert unread.keys == []
+    assert decoded == []
 
 
-def test_the_leader_gets_the_list_of_all_members(desk: Desk, pair: Pair, unread: Unread) -> None:
+def test_the_leader_gets_the_list_of_all_members(desk: Desk, pair: Pair, decoded: list[int]) -> None:
     pair.b.join()
     pair.b.joined()
     left_reply = Peer(desk).ask(LeaveGroupRequest("g", [MemberIdentity(pair.a.id)]), 5)
@@ -330,10 +295,10 @@ def test_the_leader_gets_the_list_of_all_members(desk: Desk, pair: Pair, unread:
     desk.pass_ms(0)
     reply = pair.b.joined()
     assert (reply.leader, [member.member_id for member in reply.members]) == (pair.b.id, [pair.b.id])
-    assert unread.keys == []
+    assert decoded == []
 
 
-def test_a_second_request_of_the_same_member_answers_the_first(desk: Desk, pair: Pair, unread: Unread) -> None:
+def test_a_second_request_of_the_same_member_answers_the_first(desk: Desk, pair: Pair, decoded: list[int]) -> None:
     a, second = pair.a, Peer(desk)
     a.join()
     second.send(a.request(), 9)
@@ -344,10 +309,10 @@ def test_a_second_request_of_the_same_member_answers_the_first(desk: Desk, pair:
     assert second.reply().error_code == 0
     a.join()  # the generation is unchanged
     assert [member.member_id for member in a.joined().members] == [a.id, pair.b.id]
-    assert unread.keys == [JoinGroupRequest.API_KEY]
+    assert decoded == [JoinGroupRequest.API_KEY]
 
 
-def test_fast_joins_and_syncs_wait_for_appends_in_flight(desk: Desk, pair: Pair, unread: Unread) -> None:
+def test_fast_joins_and_syncs_wait_for_appends_in_flight(desk: Desk, pair: Pair, decoded: list[int]) -> None:
     a, b = pair.a, pair.b
     desk.hold_appends()
     Peer(desk).send(committing(generation=a.generation, id=a.id), 9)
@@ -362,10 +327,10 @@ def test_fast_joins_and_syncs_wait_for_appends_in_flight(desk: Desk, pair: Pair,
     assert (a.peer.reply(), b.peer.reply()) == (None, None)
     desk.append_succeeds()
     assert [member.peer.reply().assignment for member in (a, b)] == [b"first", b"second"]
-    assert unread.keys == []
+    assert decoded == []
 
 
-def test_when_the_log_refuses_all_waiting_requests_are_answered(desk: Desk, pair: Pair, unread: Unread) -> None:
+def test_when_the_log_refuses_all_waiting_requests_are_answered(desk: Desk, pair: Pair, decoded: list[int]) -> None:
     a, b = pair.a, pair.b
     log = desk.hold_appends()
     a.join()
@@ -378,7 +343,7 @@ def test_when_the_log_refuses_all_waiting_requests_are_answered(desk: Desk, pair
     log.refuse()
     desk.loop.run()
     assert [member.peer.reply().error_code for member in (a, b)] == [ErrorCode.NOT_COORDINATOR] * 2
-    assert unread.keys == []
+    assert decoded == []
 
 
 def test_a_parked_member_is_answered_with_its_id(desk: Desk, pair: Pair) -> None:

@@ -162,15 +162,6 @@ def test_repeated_defects_reload_a_partition_after_growing_pauses(world: World) 
     assert world.journal.refusal == SERVING
 
 
-def test_a_disk_that_works_again_after_a_defect_reloads_the_partition_at_once(world: World) -> None:
-    world.fail_step()
-    world.commit()
-    world.log().refuse()
-    world.loop.pass_ms(RETRY_MS_MIN)
-    world.recovery_ends(None)
-    assert world.journal.refusal == SERVING
-
-
 def test_a_partition_that_waits_for_its_reload_may_be_unloaded(world: World) -> None:
     world.fail_step()
     world.fail_step()

@@ -239,6 +239,7 @@ def test_only_a_suspended_log_is_reported_to_serve_again(world: World, capsys: p
     world.log().refuse()
     world.loop.pass_ms(RETRY_MS_MIN)
     world.recovery_ends(None)
+    assert world.journal.refusal == SERVING  # at once, though there was a defect
     assert capsys.readouterr().out.count(line) == 1
 
 

@@ -178,22 +178,13 @@ def test_a_start_finishes_the_deletions_of_a_killed_broker() -> None:
     assert place.remembered == set()
 
 
-def test_offsets_of_a_recreated_topic_are_kept(place: Place) -> None:
-    """A start may repeat the deletion when another topic has the name."""
+@pytest.mark.parametrize("set_back_ms", [0, 8 * 86_400_000])
+def test_offsets_of_a_recreated_topic_are_kept(place: Place, set_back_ms: int) -> None:
+    """A start may repeat the deletion when another topic has the name, even after the clock was set back."""
     before = place.desk.clock.wall
     place.topics.by_name["t"] = replace(place.topics.by_name["t"], created_ms=before + 1)
     place.commit("group-0", "t")
-    place.deletions.resume([DeletedTopic("t", b"t" * 16, 3, before)])
-    place.run()
-    assert place.offsets("group-0") == {"t", "u"}
-    assert place.offsets("group-1") == {"u"}
-
-
-def test_offsets_of_a_recreated_topic_are_kept_after_a_clock_set_back(place: Place) -> None:
-    before = place.desk.clock.wall
-    place.topics.by_name["t"] = replace(place.topics.by_name["t"], created_ms=before + 1)
-    place.commit("group-0", "t")
-    place.deletions.resume([DeletedTopic("t", b"t" * 16, 3, before + 8 * 86_400_000)])
+    place.deletions.resume([DeletedTopic("t", b"t" * 16, 3, before + set_back_ms)])
     place.run()
     assert place.offsets("group-0") == {"t", "u"}
     assert place.offsets("group-1") == {"u"}
