@@ -1,4 +1,4 @@
-"""Arguments that several commands share. Imported to parse and to complete, so it opens no connection."""
+"""Arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def add_change(parser: argparse.ArgumentParser, *, asks: bool = True) -> None:
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Prose is wrapped, lines that are indented (examples) stay as they are."""
+    """Wraps prose; keeps indented lines (examples) as they are."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         import textwrap
@@ -53,7 +53,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
 
 def add_family(commands: Any, name: str, *, help: str, description: str, action: str = "action") -> Any:
-    """A command with actions, to which `add_command` adds; `action` is the name of the chosen one in the options."""
+    """Add a command with actions, such as `group`, and return its actions for `add_command`. `action`: the option that holds the chosen action."""
     parser = commands.add_parser(name, help=help, description=description, formatter_class=Help, allow_abbrev=False)
     return parser.add_subparsers(dest=action, metavar="ACTION", title="actions", required=True)
 
@@ -69,10 +69,7 @@ def add_command(
     notes: str = "",
     for_output: bool = True,
 ) -> argparse.ArgumentParser:
-    """One command in the common format; `run` names the module whose `run(options)` is called. `commands` is the result of add_subparsers().
-
-    `for_output`: it is run for its output, and fails if standard output is closed. A command with --dry-run is run for its changes.
-    """
+    """Add one command. `run`: the module whose `run(options)` is called; `for_output`: the command fails if standard output is closed."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=help,
@@ -97,9 +94,9 @@ def example_epilog(*examples: str, notes: str = "") -> str | None:
 
 def bootstrap_of(options: argparse.Namespace) -> list[Address]:
     """The bootstrap addresses: of the command line, of the environment, or the default. ValueError if the environment's are malformed."""
-    given: list[Address] | None = options.bootstrap
-    if given:
-        return given
+    addresses_given: list[Address] | None = options.bootstrap
+    if addresses_given:
+        return addresses_given
     text = os.environ.get(BOOTSTRAP, "")
     if not text.strip():
         return addresses(BOOTSTRAP_DEFAULT)
@@ -114,14 +111,14 @@ def bootstrap_of(options: argparse.Namespace) -> list[Address]:
 
 def addresses(text: str) -> list[Address]:
     """HOST:PORT, comma, HOST:PORT; each once, in the order given."""
-    found = dict.fromkeys(address(part.strip()) for part in text.split(",") if part.strip())
-    if not found:
+    brokers = dict.fromkeys(address(part.strip()) for part in text.split(",") if part.strip())
+    if not brokers:
         raise argparse.ArgumentTypeError("name at least one broker: HOST:PORT")
-    return list(found)
+    return list(brokers)
 
 
 def address(text: str) -> Address:
-    """HOST:PORT; a listener's name in front (PLAINTEXT://) is left out, and a port that is missing is Kafka's."""
+    """HOST:PORT. A listener's name (PLAINTEXT://) is ignored; the default port is Kafka's."""
     from broker.settings.endpoints import check_host, packed_address, parse_endpoint
 
     scheme, separator, rest = text.partition("://")
@@ -142,7 +139,7 @@ def address(text: str) -> Address:
     if not host:
         raise argparse.ArgumentTypeError(f"{text!r}: the host is missing: write HOST:PORT")
     if not port:
-        raise argparse.ArgumentTypeError(f"{text!r}: nobody listens on port 0; write the port that the broker listens on")
+        raise argparse.ArgumentTypeError(f"{text!r}: port 0 is never listened on; write the port that the broker listens on")
     return host, port
 
 
@@ -150,12 +147,12 @@ def whole_number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     if too_large(text, LONG_MAX):
-        raise argparse.ArgumentTypeError(f"{text} is too large: at most {LONG_MAX} can be asked for")
+        raise argparse.ArgumentTypeError(f"{text} is too large: the maximum is {LONG_MAX}")
     return int(text)
 
 
 def too_large(digits: str, most: int) -> bool:
-    """Compared by length first: Python refuses to read thousands of digits."""
+    """Compare lengths first: Python refuses to parse thousands of digits."""
     digits = digits.lstrip("0") or "0"
     return len(digits) > len(str(most)) or int(digits) > most
 
@@ -173,5 +170,5 @@ def seconds(text: str) -> float:
 def positive_seconds(text: str) -> float:
     value = seconds(text)
     if not value:
-        raise argparse.ArgumentTypeError("waiting for 0 seconds gets no answer; write a number of seconds above 0")
+        raise argparse.ArgumentTypeError("a timeout of 0 seconds leaves no time for a reply; write a number above 0")
     return value

@@ -8,21 +8,21 @@ from typing import Any, NamedTuple
 
 from cli.client import EXIT, Cluster, Failure, TopicInfo, failure
 from cli.client.api_names import api_name
-from cli.client.releases import SINCE, Release, looks_like, release_text
-from cli.nodes import NodeStatus, moment, node_status
+from cli.client.releases import SINCE, Release, matching_release, release_text
+from cli.nodes import NodeStatus, node_status, time_text
 from cli.shown import Column, Painted, Role, Screen, plain
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumRequestPartitionData, DescribeQuorumRequestTopicData
 from protocol.messages.list_groups import ListGroupsRequest
 
-# Tenure alone has this internal topic; it is shown to a client that asks for it by name.
+# An internal topic that only Tenure has; Metadata reports it only to a request that names it.
 NOTES_TOPIC = "__coordinator_notes"
 QUORUM_TOPIC = "__cluster_metadata"  # its one partition is led by the controller
 Versions = dict[int, tuple[int, int]]
 
 
-class Seen(NamedTuple):
+class BrokerView(NamedTuple):
     """One broker of the overview."""
 
     id: int
@@ -31,9 +31,9 @@ class Seen(NamedTuple):
     rack: str | None
     controller: bool
     fenced: bool
-    versions: Versions | None  # None: it does not answer
+    versions: Versions | None  # None: no answer
     problem: str | None
-    node: NodeStatus | None  # for one of several nodes of Tenure
+    node: NodeStatus | None  # None: no node of several
 
 
 class View(NamedTuple):
@@ -42,18 +42,18 @@ class View(NamedTuple):
     id: str | None
     controller_id: int | None
     tenure: bool
-    brokers: list[Seen]
-    versions: Versions  # for a broker that answers
+    brokers: list[BrokerView]
+    versions: Versions  # of the broker that answered
     features: list[dict[str, Any]]
     topics: dict[str, TopicInfo]
-    groups: Counter[str] | None  # by state; None: they could not be counted
+    groups: Counter[str] | None  # by state; None: not counted
     warnings: list[str]
 
 
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     with Cluster.of(options) as cluster:
-        view = look(cluster)
+        view = view_of(cluster)
     if screen.json:
         screen.document(document(view, options.versions))
     else:
@@ -63,15 +63,15 @@ def run(options: argparse.Namespace) -> int:
     return max([screen.fail(Failure(EXIT.REFUSED, line)) for line in view.warnings], default=EXIT.DONE)
 
 
-# Asking
+# Requests
 
 
-def look(cluster: Cluster) -> View:
+def view_of(cluster: Cluster) -> View:
     topics = cluster.topics(None)
     warnings: list[str] = []
     controller = controller_id(cluster)
     tenure = cluster.topics([NOTES_TOPIC])[NOTES_TOPIC].internal
-    brokers = seen_brokers(cluster, controller, tenure, warnings)
+    brokers = broker_views(cluster, controller, tenure, warnings)
     return View(
         cluster.id,
         controller,
@@ -86,32 +86,30 @@ def look(cluster: Cluster) -> View:
 
 
 def controller_id(cluster: Cluster) -> int | None:
-    """Metadata of a Kafka with KRaft names any broker, as it forwards requests for the controller: there the quorum is asked. None: it
-    is unknown.
-    """
+    """None if unknown. With KRaft it is the leader of the quorum: Metadata names any broker, which forwards requests to the controller."""
     if DescribeQuorumRequest.API_KEY not in cluster.offered():
         return cluster.controller_id if cluster.controller_id >= 0 else None
-    partitions = [DescribeQuorumRequestPartitionData(0)]
-    reply = cluster.any(DescribeQuorumRequest([DescribeQuorumRequestTopicData(QUORUM_TOPIC, partitions)]))
-    found = [partition for topic in reply.topics for partition in topic.partitions]
-    return None if reply.error_code or not found or found[0].error_code or found[0].leader_id < 0 else int(found[0].leader_id)
+    request = DescribeQuorumRequest([DescribeQuorumRequestTopicData(QUORUM_TOPIC, [DescribeQuorumRequestPartitionData(0)])])
+    reply = cluster.any(request)
+    partitions = [partition for topic in reply.topics for partition in topic.partitions]
+    return None if reply.error_code or not partitions or partitions[0].error_code or partitions[0].leader_id < 0 else int(partitions[0].leader_id)
 
 
-def seen_brokers(cluster: Cluster, controller: int | None, tenure: bool, warnings: list[str]) -> list[Seen]:
+def broker_views(cluster: Cluster, controller: int | None, tenure: bool, warnings: list[str]) -> list[BrokerView]:
     known = {broker.id: (broker, False) for broker in cluster.brokers.values()}
-    found = []
+    views = []
     for broker in fenced_brokers(cluster):
         known.setdefault(broker.broker_id, (broker, True))
     for id, (broker, fenced) in sorted(known.items()):
-        versions, problem = (None, "fenced") if fenced else reached(cluster, id)
+        versions, problem = (None, "fenced") if fenced else advertised_versions(cluster, id)
         if problem and not fenced:
-            warnings.append(f"broker {id} cannot be reached from here as it is advertised: {problem}")
+            warnings.append(f"broker {id} cannot be reached at its advertised address: {problem}")
         node = node_status(cluster, id) if tenure and versions is not None else None
-        found.append(Seen(id, broker.host, broker.port, broker.rack, id == controller, fenced, versions, problem, node))
-    return found
+        views.append(BrokerView(id, broker.host, broker.port, broker.rack, id == controller, fenced, versions, problem, node))
+    return views
 
 
-def reached(cluster: Cluster, id: int) -> tuple[Versions | None, str | None]:
+def advertised_versions(cluster: Cluster, id: int) -> tuple[Versions | None, str | None]:
     try:
         return cluster.advertised(id), None
     except Failure as trouble:
@@ -119,7 +117,7 @@ def reached(cluster: Cluster, id: int) -> tuple[Versions | None, str | None]:
 
 
 def fenced_brokers(cluster: Cluster) -> list[Any]:
-    """Those that are registered and not up; only Kafka 4.0 and later tell."""
+    """Brokers that are registered but not up. Before Kafka 4.0 they are not reported: none."""
     if cluster.version(DescribeClusterRequest.API_KEY) < 2:
         return []
     reply = cluster.any(DescribeClusterRequest(include_fenced_brokers=True))
@@ -128,9 +126,9 @@ def fenced_brokers(cluster: Cluster) -> list[Any]:
 
 def features(cluster: Cluster) -> list[dict[str, Any]]:
     reply = cluster.any(ApiVersionsRequest("tenure", "0"))
-    agreed = {entry.name: entry.max_version_level for entry in reply.finalized_features}
+    finalized_levels = {entry.name: entry.max_version_level for entry in reply.finalized_features}
     return [
-        {"name": entry.name, "min_version": entry.min_version, "max_version": entry.max_version, "finalized": agreed.get(entry.name)}
+        {"name": entry.name, "min_version": entry.min_version, "max_version": entry.max_version, "finalized": finalized_levels.get(entry.name)}
         for entry in sorted(reply.supported_features, key=lambda entry: str(entry.name))
     ]
 
@@ -138,7 +136,7 @@ def features(cluster: Cluster) -> list[dict[str, Any]]:
 def counted_groups(cluster: Cluster, warnings: list[str]) -> Counter[str] | None:
     missing: dict[int, Failure] = {}
     try:
-        replies = cluster.everywhere(ListGroupsRequest(), missing=missing)
+        replies = cluster.ask_all_brokers(ListGroupsRequest(), missing=missing)
     except Failure as trouble:
         warnings.append(f"groups are not counted: {trouble.line}")
         return None
@@ -149,13 +147,13 @@ def counted_groups(cluster: Cluster, warnings: list[str]) -> Counter[str] | None
     return Counter(group.group_state for reply in replies.values() for group in reply.groups)
 
 
-# Showing
+# Output
 
 
 def show(screen: Screen, view: View) -> None:
     partitions = [partition for topic in view.topics.values() for partition in topic.partitions.values()]
     leaderless = sum(partition.leader < 0 for partition in partitions)
-    behind = sum(len(partition.isr) < len(partition.replicas) for partition in partitions)
+    out_of_sync = sum(len(partition.isr) < len(partition.replicas) for partition in partitions)
     facts: list[tuple[str, str]] = [
         ("cluster", plain(view.id or "-")),
         ("software", software(view)),
@@ -165,8 +163,8 @@ def show(screen: Screen, view: View) -> None:
     ]
     if leaderless:
         facts.append(("leaderless", screen.paint(partitions_text(leaderless), Role.BAD)))
-    if behind:
-        facts.append(("behind", screen.paint(f"{partitions_text(behind)} with replicas that are not in sync", Role.CAREFUL)))
+    if out_of_sync:
+        facts.append(("behind", screen.paint(f"{partitions_text(out_of_sync)} with replicas that are not in sync", Role.CAREFUL)))
     if finalized := [f"{plain(entry['name'])} {entry['finalized']}" for entry in view.features if entry["finalized"] is not None]:
         facts.append(("features", ", ".join(finalized)))
     for name, text in facts:
@@ -178,12 +176,12 @@ def show(screen: Screen, view: View) -> None:
     if mixed:
         columns.append(Column("LOOKS LIKE"))
         for row, broker in zip(rows, view.brokers, strict=True):
-            row.append(None if broker.versions is None else kafka_text(looks_like(broker.versions)))
+            row.append(None if broker.versions is None else kafka_text(matching_release(broker.versions)))
     if any(broker.node for broker in view.brokers):
         columns += [Column("GROUPS", right=True), Column("TOPICS", right=True), Column("SINCE")]
         for row, broker in zip(rows, view.brokers, strict=True):
             node = broker.node
-            row += [None] * 3 if node is None else [node.groups_partitions, node.topics_partitions, moment(node.since_ms)]
+            row += [None] * 3 if node is None else [node.groups_partitions, node.topics_partitions, time_text(node.since_ms)]
     screen.table(columns, rows)
     if any(broker.node for broker in view.brokers):
         screen.line()
@@ -197,7 +195,7 @@ def controller_text(view: View) -> str:
     return f"{kind} {view.controller_id}{'' if kind == 'broker' else ', which is no broker'}"
 
 
-def state(broker: Seen) -> Painted:
+def state(broker: BrokerView) -> Painted:
     if broker.fenced:
         return Painted("fenced", Role.BAD)
     if broker.problem:
@@ -229,7 +227,7 @@ def groups_text(groups: Counter[str]) -> str:
 
 def releases(view: View) -> list[Release]:
     tables = [broker.versions for broker in view.brokers if broker.versions is not None] or [view.versions]
-    return sorted({release for release in map(looks_like, tables) if release is not None})
+    return sorted({release for release in map(matching_release, tables) if release is not None})
 
 
 def software(view: View) -> str:
@@ -247,7 +245,7 @@ def kafka_text(*found: Release | None) -> str:
 
 
 def show_versions(screen: Screen, view: View) -> None:
-    """The APIs served by any of the brokers; where versions differ, the common ones."""
+    """The APIs and versions that all brokers serve."""
     screen.line()
     common = common_versions(view)
     screen.table(["KEY", "REQUEST", Column("FROM", right=True), Column("TO", right=True)], [[key, api_name(key), *common[key]] for key in sorted(common)])
@@ -261,12 +259,12 @@ def common_versions(view: View) -> Versions:
 
 def document(view: View, with_versions: bool) -> dict[str, Any]:
     partitions = [partition for topic in view.topics.values() for partition in topic.partitions.values()]
-    found = releases(view)
+    known_releases = releases(view)
     value: dict[str, Any] = {
         "id": view.id,
         "controller_id": view.controller_id,
         "tenure": view.tenure,
-        "release": release_text(found[0]) if found else None,
+        "release": release_text(known_releases[0]) if known_releases else None,
         "brokers": [
             {
                 "id": broker.id,
@@ -301,6 +299,6 @@ def document(view: View, with_versions: bool) -> dict[str, Any]:
     return value
 
 
-def release_of(broker: Seen) -> str | None:
-    found = looks_like(broker.versions) if broker.versions is not None else None
-    return release_text(found) if found else None
+def release_of(broker: BrokerView) -> str | None:
+    release = matching_release(broker.versions) if broker.versions is not None else None
+    return release_text(release) if release else None

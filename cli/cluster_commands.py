@@ -35,7 +35,7 @@ def add_node(commands: Any) -> None:
         "drain",
         run="cli.nodes",
         help="hand all partitions of a node to the other nodes",
-        description="Hand all logs of a node over to the others, in order, and wait until it owns nothing: then it can be stopped or killed unnoticed.",
+        description="Hand all logs of a node over to the others, in order, and wait until it owns nothing: then clients do not notice when it stops or is killed.",
         examples=("tenure node drain 2", "tenure node drain 2 --timeout 60"),
         notes="It is drained until tenure node undrain, or until it is started again.",
     )
@@ -44,7 +44,7 @@ def add_node(commands: Any) -> None:
         "undrain",
         run="cli.nodes",
         help="give a drained node its share of the partitions again",
-        description="Give a drained node its share of the partitions again, and wait until it has taken them over.",
+        description="Give a drained node its share of the partitions again, and wait until it owns them.",
         examples=("tenure node undrain 2",),
     )
     for parser in (drain, undrain):
@@ -59,15 +59,15 @@ def add_completion(commands: Any) -> None:
         "completion",
         run="cli.completion",
         help="print a shell completion script",
-        description="Print a script for a shell: with it TAB completes commands, options and their values, also names of groups and topics.",
+        description="Print a script for a shell, with which TAB completes commands, options and values, also names of groups and topics.",
         examples=(
             'eval "$(tenure completion bash)"                                  # in ~/.bashrc',
             'eval "$(tenure completion zsh)"                                   # in ~/.zshrc, behind compinit',
             "tenure completion fish > ~/.config/fish/completions/tenure.fish   # once",
         ),
-        notes="Names of groups and topics are those of --bootstrap on the line or of $TENURE_BOOTSTRAP, where it answers within a second.",
+        notes="Names of groups and topics come from --bootstrap on the line or from $TENURE_BOOTSTRAP, if it answers within a second.",
     )
     completion.add_argument("shell", choices=SHELLS, metavar="|".join(SHELLS), help="which shell")
-    # What the scripts ask: the words so far, the last of them unfinished, each behind a colon, so that none looks like an option; bash
-    # passes its line as it stands.
+    # For the completion scripts: the words of the line, the last one unfinished, each after a colon so that none looks like an option.
+    # bash passes the whole line as one word.
     completion.add_argument("--words", nargs="+", help=argparse.SUPPRESS)

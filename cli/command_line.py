@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from cli import USAGE, VERSION
 
-# Where the arguments of a command stand; a family's stand together.
+# The module and function that define the arguments of each command.
 ARGUMENTS = {
     "serve": ("cli.broker_commands", "add_serve"),
     "health": ("cli.broker_commands", "add_health"),
@@ -27,13 +27,13 @@ ARGUMENTS = {
     "store": ("cli.store.arguments", "add"),
     "completion": ("cli.cluster_commands", "add_completion"),
 }
-# Understood in front of the command too: `tenure --bootstrap kafka1:9092 group list`.
+# Also accepted before the command: `tenure --bootstrap kafka1:9092 group list`.
 WITH_VALUE = ("--bootstrap", "--timeout")
 WITHOUT_VALUE = ("--json",)
 
 
-# Names that other Kafka tools and users give these options; each counts if the command has the option behind it.
-CALLED_ELSEWHERE = {
+# Option names of other Kafka tools: suggests ours if the command has it.
+FOREIGN_NAMES = {
     "--bootstrap-server": "--bootstrap",
     "--brokers": "--bootstrap",
     "--config": "--set",
@@ -53,7 +53,7 @@ CALLED_ELSEWHERE = {
 
 
 class Version(argparse.Action):
-    """Looks at the build only when it is asked for."""
+    """Prints the version and the kind of build."""
 
     def __call__(self, parser: argparse.ArgumentParser, *ignored: object) -> NoReturn:
         from broker.runtime.build import build
@@ -63,11 +63,11 @@ class Version(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """One line for a usage error, with a suggestion; and not with exit code 2, which has another meaning in `tenure health`."""
+    """Raises Failure for a usage error, with a suggestion. argparse's exit code 2 has another meaning in `tenure health`."""
 
     def __init__(self, *arguments: Any, **how: Any) -> None:
         super().__init__(*arguments, **how)
-        self.color = False  # from Python 3.14 on argparse colours help by itself; the pages and the tests show it plain
+        self.color = False  # Python 3.14 and later colour help by default
 
     def error(self, message: str) -> NoReturn:
         from cli.failure import Failure
@@ -75,7 +75,7 @@ class Parser(argparse.ArgumentParser):
         raise Failure(USAGE, f"{self._reworded(message)} (see {self.prog} --help)", hint=f"see {self.prog} --help")
 
     def _reworded(self, message: str) -> str:
-        """argparse's own messages in the words of the others."""
+        """Reword argparse's message in the style of the other messages."""
         _, separator, missing = message.partition("the following arguments are required: ")
         if separator:
             actions = subcommands(self)
@@ -99,23 +99,23 @@ class Parser(argparse.ArgumentParser):
         first = unknown[0]
         if first.startswith("-"):
             name = first.partition("=")[0]
-            return f"there is no option {name}{self._meant_by(name)}"
+            return f"there is no option {name}{self._suggestion(name)}"
         return f"{first!r} is one word too many"
 
-    def _meant_by(self, name: str) -> str:
+    def _suggestion(self, name: str) -> str:
         options = [option for action in self._actions for option in action.option_strings]
-        if CALLED_ELSEWHERE.get(name) in options:
-            return f"; did you mean {CALLED_ELSEWHERE[name]}?"
-        for action in self._actions:  # --topic orders, where the topic stands without an option
+        if FOREIGN_NAMES.get(name) in options:
+            return f"; did you mean {FOREIGN_NAMES[name]}?"
+        for action in self._actions:  # `--topic orders` for a positional TOPIC
             if not action.option_strings and name.lstrip("-") in (action.dest, action.dest.removesuffix("s"), str(action.metavar).lower()):
-                return f": {action.metavar} stands there without one"
+                return f": write {action.metavar} without it"
         return closest(name, options)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             names = list(map(str, action.choices))
             what = "command" if isinstance(action, argparse._SubParsersAction) else f"{action.option_strings[-1]}" if action.option_strings else "value"
-            meant = elsewhere(self, str(value)) or closest(str(value), names) or f"; there is {', '.join(names)}"
+            meant = suggested_commands(self, str(value)) or closest(str(value), names) or f"; there is {', '.join(names)}"
             self.error(f"{f'there is no {what} {value!r}' if what in ('command', 'value') else f'{what} cannot be {value!r}'}{meant}")
 
 
@@ -132,20 +132,20 @@ class Commands(Parser):
 def closest(word: str, among: Iterable[str]) -> str:
     from difflib import get_close_matches
 
-    found = get_close_matches(word, list(among), 1, 0.6)
-    return f"; did you mean {found[0]}?" if found else ""
+    matches = get_close_matches(word, list(among), 1, 0.6)
+    return f"; did you mean {matches[0]}?" if matches else ""
 
 
-def elsewhere(parser: argparse.ArgumentParser, name: str) -> str:
-    """Where a command of that name stands, below others."""
-    found = [below.prog for below in everything_below(parser) if below.prog.endswith(f" {name}")]
-    return f"; did you mean {' or '.join(found)}?" if found else ""
+def suggested_commands(parser: argparse.ArgumentParser, name: str) -> str:
+    """A suggestion of the subcommands with that name, at any depth."""
+    programs = [below.prog for below in all_subcommands(parser) if below.prog.endswith(f" {name}")]
+    return f"; did you mean {' or '.join(programs)}?" if programs else ""
 
 
-def everything_below(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+def all_subcommands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     for below in subcommands(parser).values():
         yield below
-        yield from everything_below(below)
+        yield from all_subcommands(below)
 
 
 def read(arguments: Sequence[str]) -> argparse.Namespace | None:
@@ -156,7 +156,7 @@ def read(arguments: Sequence[str]) -> argparse.Namespace | None:
     if not arguments:
         parser.print_help()
         return None
-    options = parser.parse_args(arranged(parser, arguments))
+    options = parser.parse_args(options_moved(parser, arguments))
     if getattr(options, "run", None) is None:
         parser.error("name a command")
     return options
@@ -174,13 +174,13 @@ def first_word(arguments: Sequence[str]) -> str | None:
 
 
 def option_size(word: str) -> int:
-    """How many words an option takes that is understood in front of the command; 0: it is none."""
+    """The number of words of an option that may precede the command, with its value; 0: not such an option."""
     name, equals, _ = word.partition("=")
     return (1 if equals else 2) if name in WITH_VALUE else word in WITHOUT_VALUE
 
 
-def arranged(parser: Parser, arguments: Sequence[str]) -> list[str]:
-    """Move known options in front of a command or its action behind it."""
+def options_moved(parser: Parser, arguments: Sequence[str]) -> list[str]:
+    """The arguments with options that precede the command or its action moved after it."""
     words: list[str] = []
     options: list[str] = []
     at = 0
@@ -213,7 +213,7 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 
 def build_parser(command: str | None = None) -> Commands:
-    """All commands, or only the named one."""
+    """The parser of all commands, or only of the named one."""
     parser = Commands(prog="tenure", allow_abbrev=False)
     parser.add_argument("--version", action=Version, nargs=0, help="show the version, and whether this build is compiled, and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", prog="tenure", parser_class=Parser)

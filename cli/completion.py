@@ -1,8 +1,7 @@
-"""`tenure completion`: the script for a shell, and the answers to what that script asks at each TAB.
+"""`tenure completion`: prints the script for a shell, and with --words the completions that this script requests at each TAB.
 
-The scripts know nothing: they hand over the words and show what comes back, so that they never have to be made anew. An answer is one
-line that says what follows (`words`, or that the shell may offer `files` or `folders` itself), then a word a line, for zsh and fish with a
-tab and a few words about it.
+The scripts contain no command or option, so that they never become stale. A reply is one line with its kind (`words`, or `files` or
+`folders`, which the shell completes itself), then one word a line, for zsh and fish with a tab and a description.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ complete -c tenure -f -a '(__tenure_offer)'
 """
 
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
-# bash's word breaks, unless quoted: only the part after them is replaced.
+# Characters at which bash breaks unquoted words: it replaces only the part after them.
 BASH_BREAKS = "=:@"
 
 
@@ -77,9 +76,9 @@ def run(options: argparse.Namespace) -> int:
     words = [word.removeprefix(":") for word in options.words]
     if options.shell == "bash":
         words = bash_words(words[0])
-    found = offer(words[1:-1], words[-1])
-    print(found.kind)
-    for word, about in found.words:
+    offered = offer(words[1:-1], words[-1])
+    print(offered.kind)
+    for word, about in offered.words:
         if options.shell == "bash":
             print(for_bash(word, words[-1]))
         else:
@@ -88,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def bash_words(line: str) -> list[str]:
-    """A line into words, the last of which may be unfinished or empty."""
+    """Split a line into words; the last may be unfinished or empty."""
     words = [""]
     quote = ""
     escaped = False

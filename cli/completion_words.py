@@ -18,14 +18,14 @@ class Offer(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where in the tree the words have led."""
+    """The position in argparse's tree after the words so far."""
 
     parser: argparse.ArgumentParser
     path: list[str]  # commands
     positionals: list[str]
-    given: list[argparse.Action]
+    options_given: list[argparse.Action]
     values: dict[str, str]  # of options, by the action's name
-    pending: argparse.Action | None  # an option whose value is next
+    pending: argparse.Action | None  # the option whose value is completed next
 
 
 def offer(before: list[str], current: str) -> Offer:
@@ -35,17 +35,17 @@ def offer(before: list[str], current: str) -> Offer:
         return values_of(place.pending, place, current)
     name, equals, value = current.partition("=")
     if equals and name.startswith("--") and (action := option(place.parser, name)) is not None:
-        found = values_of(action, place, value)
-        return Offer(found.kind, [(f"{name}={word}", about) for word, about in found.words])
+        completions = values_of(action, place, value)
+        return Offer(completions.kind, [(f"{name}={word}", about) for word, about in completions.words])
     if current.startswith("-"):
-        return beginning(current, options(place))
+        return filtered(current, options(place))
     below = subcommands(place.parser)
     if below:
-        words = [] if place.positionals else list(below)  # nothing follows an unknown command
-        return beginning(current, ((word, summary(place.parser, word)) for word in words))
+        words = [] if place.positionals else list(below)  # none after an unknown command
+        return filtered(current, ((word, summary(place.parser, word)) for word in words))
     action = next_positional(place)
     if action is None:
-        return beginning(current, options(place)) if not current else Offer("words")
+        return filtered(current, options(place)) if not current else Offer("words")
     return values_of(action, place, current)
 
 
@@ -66,7 +66,7 @@ def follow(words: list[str]) -> Place:
             name, equals, value = word.partition("=")
             action = option(place.parser, name)
             if action is not None:
-                place.given.append(action)
+                place.options_given.append(action)
                 if equals:
                     place.values[action.dest] = value
                 elif takes_value(action):
@@ -82,10 +82,10 @@ def follow(words: list[str]) -> Place:
 
 
 def option(parser: argparse.ArgumentParser, name: str) -> argparse.Action | None:
-    found: argparse.Action | None = parser._option_string_actions.get(name)
-    if found is None and subcommands(parser) and name in (*WITH_VALUE, *WITHOUT_VALUE):  # understood in front of a command too
+    action: argparse.Action | None = parser._option_string_actions.get(name)
+    if action is None and subcommands(parser) and name in (*WITH_VALUE, *WITHOUT_VALUE):  # also accepted before the command
         return argparse.Action([name], name.lstrip("-"), nargs=None if name in WITH_VALUE else 0)
-    return found
+    return action
 
 
 def takes_value(action: argparse.Action) -> bool:
@@ -93,21 +93,21 @@ def takes_value(action: argparse.Action) -> bool:
 
 
 def options(place: Place) -> Iterable[tuple[str, str]]:
-    """The options that may still be given: no single option twice, and none excluded by a given one."""
+    """The options that may follow: none twice, unless it may be repeated, and none excluded by another."""
     excluded = {
         id(other)
         for group in place.parser._mutually_exclusive_groups
-        if any(action in place.given for action in group._group_actions)
+        if any(action in place.options_given for action in group._group_actions)
         for other in group._group_actions
     }
     for action in place.parser._actions:
         if action.help == argparse.SUPPRESS or not action.option_strings:
             continue
-        if (action in place.given or id(action) in excluded) and not isinstance(action, argparse._AppendAction):
+        if (action in place.options_given or id(action) in excluded) and not isinstance(action, argparse._AppendAction):
             continue
         for name in action.option_strings:
             if name.startswith("--"):
-                yield name, short(action.help)
+                yield name, short_description(action.help)
     if subcommands(place.parser):
         yield from ((name, "") for name in (*WITH_VALUE, *WITHOUT_VALUE))
 
@@ -116,21 +116,21 @@ def options(place: Place) -> Iterable[tuple[str, str]]:
 
 
 def next_positional(place: Place) -> argparse.Action | None:
-    left = len(place.positionals)
+    to_skip = len(place.positionals)
     for action in place.parser._actions:
         if action.option_strings or isinstance(action, argparse._SubParsersAction) or action.help == argparse.SUPPRESS:
             continue
-        if action.nargs in ("*", "+") or left == 0:
+        if action.nargs in ("*", "+") or to_skip == 0:
             return action
-        left -= 1
+        to_skip -= 1
     return None
 
 
 def values_of(action: argparse.Action, place: Place, current: str) -> Offer:
     if action.choices is not None:
-        return beginning(current, ((str(choice), "") for choice in action.choices))
+        return filtered(current, ((str(choice), "") for choice in action.choices))
     if words := list(words_for(action, place)):
-        return beginning(current, ((word, "") for word in words if word != current or not word.endswith("=")))
+        return filtered(current, ((word, "") for word in words if word != current or not word.endswith("=")))
     metavar = str(action.metavar or "")
     if "FILE" in metavar:
         return Offer("files")
@@ -140,11 +140,11 @@ def values_of(action: argparse.Action, place: Place, current: str) -> Offer:
     if names is None:
         return Offer("words")
     taken = set(place.positionals)
-    return beginning(current, ((name, "") for name in asked(names, place) if name not in taken))
+    return filtered(current, ((name, "") for name in names_of_cluster(names, place) if name not in taken))
 
 
 def words_for(action: argparse.Action, place: Place) -> Iterable[str]:
-    """The values of an option without argparse choices: they ignore case, are too many, or are defined elsewhere."""
+    """The values of an option without argparse choices."""
     match place.path, action.dest:
         case ["serve"], "profile":
             from broker.settings.table import PROFILES
@@ -175,7 +175,7 @@ def words_for(action: argparse.Action, place: Place) -> Iterable[str]:
 
 
 def names_for(action: argparse.Action, place: Place) -> Callable[[argparse.Namespace], list[str]] | None:
-    """Existing groups and topics, for commands about a cluster; new things have no name to complete."""
+    """How to fetch the names of existing groups, topics or instances for an argument; None if it names something new or something else."""
     if "--bootstrap" not in place.parser._option_string_actions or place.path == ["topic", "create"]:
         return None
     if action.dest in ("group", "groups"):
@@ -187,17 +187,17 @@ def names_for(action: argparse.Action, place: Place) -> Callable[[argparse.Names
     return None
 
 
-def asked(names: Callable[[argparse.Namespace], list[str]], place: Place) -> list[str]:
-    """Completion gives up quickly, and without a message."""
+def names_of_cluster(names: Callable[[argparse.Namespace], list[str]], place: Place) -> list[str]:
+    """The names from the cluster; none if it does not answer quickly."""
     from cli.arguments import addresses
     from cli.failure import Failure
 
     try:
-        given = place.values.get("bootstrap")
-        found = names(argparse.Namespace(bootstrap=addresses(given) if given else None, timeout=NAMES_SECONDS))
+        bootstrap = place.values.get("bootstrap")
+        fetched = names(argparse.Namespace(bootstrap=addresses(bootstrap) if bootstrap else None, timeout=NAMES_SECONDS))
     except (Failure, OSError, argparse.ArgumentTypeError):
         return []
-    return sorted(name for name in found if name.isprintable())[:NAMES_MAX]
+    return sorted(name for name in fetched if name.isprintable())[:NAMES_MAX]
 
 
 def group_names(options: argparse.Namespace) -> list[str]:
@@ -206,7 +206,7 @@ def group_names(options: argparse.Namespace) -> list[str]:
 
     missing: dict[int, Failure] = {}
     with Cluster.of(options) as cluster:
-        replies = cluster.everywhere(ListGroupsRequest(), missing=missing)
+        replies = cluster.ask_all_brokers(ListGroupsRequest(), missing=missing)
     return [group.group_id for reply in replies.values() for group in reply.groups]
 
 
@@ -229,18 +229,18 @@ def instance_names(options: argparse.Namespace, group: str) -> list[str]:
 # Words
 
 
-def beginning(current: str, words: Iterable[tuple[str, str]]) -> Offer:
+def filtered(current: str, words: Iterable[tuple[str, str]]) -> Offer:
     return Offer("words", [(word, about) for word, about in words if word.startswith(current)])
 
 
 def summary(parser: argparse.ArgumentParser, command: str) -> str:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            return next((short(choice.help) for choice in action._choices_actions if choice.dest == command), "")
+            return next((short_description(choice.help) for choice in action._choices_actions if choice.dest == command), "")
     return ""
 
 
-def short(help: str | None) -> str:
-    """A description short enough for a list: up to the first full stop."""
+def short_description(help: str | None) -> str:
+    """The description up to the first colon or semicolon, on one line."""
     text = (help or "").partition(";")[0].partition(":")[0]
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""A TCP connection to a host name before a deadline, with slow resolvers and firewalls in mind."""
+"""Connect to a host name over TCP before a deadline, whatever the resolver and firewalls do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class UnknownHostError(OSError):
-    """The name leads nowhere; `reason` is the resolver's."""
+    """The resolver does not know the name; `reason` is its error."""
 
     def __init__(self, host: str, error: OSError | UnicodeError) -> None:
         self.reason = str(getattr(error, "strerror", None) or error)
@@ -17,34 +17,34 @@ class UnknownHostError(OSError):
 
 
 def remaining(deadline: float) -> float:
-    """Seconds until a moment of time.monotonic()."""
-    left = deadline - time.monotonic()
-    if left <= 0:
+    """Seconds until a deadline of time.monotonic(); TimeoutError if it has passed."""
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
         raise TimeoutError
-    return left
+    return seconds
 
 
 def dial(host: str, port: int, deadline: float) -> socket.socket:
-    """The first address of the name that accepts; each gets a share of the time, so that one that drops packets leaves some to the next."""
-    found = look_up(host, port, deadline)
+    """Connect to the first address of the name that accepts. Each gets a share of the time, in case a firewall drops packets."""
+    entries = look_up(host, port, deadline)
     failure: Exception = TimeoutError()
-    for number, entry in enumerate(found):
-        share = remaining(deadline) / (len(found) - number)
+    for number, entry in enumerate(entries):
+        share = remaining(deadline) / (len(entries) - number)
         try:
-            return dial_one(entry, time.monotonic() + share)
+            return connect(entry, time.monotonic() + share)
         except OSError as error:
             failure = error
     raise failure
 
 
 def look_up(host: str, port: int, deadline: float) -> list[Any]:
-    """The addresses of a name. The look-up has no timeout, so a thread does it."""
-    found: list[Any] = []
+    """The addresses of a name. getaddrinfo has no timeout, so it runs in a thread."""
+    entries: list[Any] = []
     failures: list[OSError | UnicodeError] = []
 
     def ask_resolver() -> None:
         try:
-            found.extend(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+            entries.extend(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except (OSError, UnicodeError) as error:
             failures.append(error)
 
@@ -53,12 +53,12 @@ def look_up(host: str, port: int, deadline: float) -> list[Any]:
     thread.join(remaining(deadline))
     if failures:
         raise UnknownHostError(host, failures[0])
-    if not found:
+    if not entries:
         raise TimeoutError
-    return found
+    return entries
 
 
-def dial_one(entry: Any, deadline: float) -> socket.socket:
+def connect(entry: Any, deadline: float) -> socket.socket:
     family, kind, protocol, _, address = entry
     connection = socket.socket(family, kind, protocol)
     try:

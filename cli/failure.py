@@ -11,22 +11,22 @@ class EXIT(IntEnum):
     """Exit codes of the commands that talk to a cluster; the numbers are those of sysexits.h where it has one."""
 
     DONE = 0
-    REFUSED = 1  # the cluster said no, or a part of it failed, or the user said no
+    REFUSED = 1  # the cluster refused, a part failed, or the user declined
     USAGE = 64
-    DAMAGED = 65  # the given input is invalid
+    DAMAGED = 65  # the input is invalid
     MISSING = 66  # no such group, topic, member or file
-    UNREACHABLE = 69  # no broker answers in Kafka's protocol without TLS and SASL
-    SOFTWARE = 70  # a defect of ours
+    UNREACHABLE = 69  # no broker answers, or only with TLS or SASL
+    SOFTWARE = 70  # a defect of this command
     PLATFORM = 71
-    OUTPUT = 74  # standard output takes no more
+    OUTPUT = 74  # standard output cannot be written
     AGAIN = 75  # loading, or no coordinator or leader within the timeout
-    LACKING = 76  # the cluster has no such API, or not in a version that can do it
+    LACKING = 76  # the cluster does not serve the API in a usable version
     FORBIDDEN = 77
     CONFIG = 78
     INTERRUPTED = 130
 
 
-# The `code` of an error with --json, if nothing more exact is known than the exit code.
+# The `code` of an error in --json without a more exact one.
 WORDS: Final[dict[int, str]] = {
     EXIT.REFUSED: "refused",
     EXIT.USAGE: "usage",
@@ -47,22 +47,22 @@ HINTS: Final[dict[int, str]] = {
     EXIT.SOFTWARE: "TENURE_DEBUG=1 shows where",
     EXIT.AGAIN: "try again, or wait longer with --timeout",
 }
-# More exact codes. An error reply of the cluster has Kafka's name for it, unless listed here.
+# More exact codes. For an error of the cluster it is Kafka's name, unless listed here.
 UNKNOWN_GROUP: Final = "unknown-group"
 UNKNOWN_TOPIC: Final = "unknown-topic"
 UNKNOWN_MEMBER: Final = "unknown-member"
 UNKNOWN_PARTITION: Final = "unknown-partition"
 NOT_READY: Final = "not-ready"
-HALVES: Final = re.compile(r"[\udc80-\udcff]|\\udc([89a-f][0-9a-f])")
+UNDECODED: Final = re.compile(r"[\udc80-\udcff]|\\udc([89a-f][0-9a-f])")
 
 
 def readable(text: str) -> str:
-    """Bytes of the command line that are no UTF-8, as \\xNN: Python has them as half characters, which repr() writes as \\udcNN."""
-    return HALVES.sub(lambda found: f"\\x{found[1] or f'{ord(found[0]) & 0xFF:02x}'}", text)
+    """The text with undecoded bytes as \\xNN: Python keeps bytes of the command line that are not UTF-8 as surrogates, \\udcNN in a repr()."""
+    return UNDECODED.sub(lambda match: f"\\x{match[1] or f'{ord(match[0]) & 0xFF:02x}'}", text)
 
 
 class Failure(Exception):
-    """The problem and its remedy in one line. For scripts: `word` is the kind of error, `hint` the remedy, None if unknown."""
+    """The problem and its remedy in one line. For scripts: `word` is the kind of error, `hint` the remedy."""
 
     def __init__(self, code: int, line: str, *, word: str | None = None, hint: str | None = None) -> None:
         super().__init__(line)
@@ -71,8 +71,8 @@ class Failure(Exception):
         self.word = word or WORDS.get(code, "failed")
         self.hint = hint or HINTS.get(code)
 
-    def saying(self, line: str) -> Failure:
-        """The same failure in other words."""
+    def with_line(self, line: str) -> Failure:
+        """The same failure with another line."""
         return Failure(self.code, line, word=self.word, hint=self.hint)
 
     def document(self) -> dict[str, str | None]:

@@ -1,10 +1,9 @@
-"""`tenure health`: is the broker ready? Light enough to be asked every second.
+"""`tenure health`: checks whether a broker is ready, cheaply enough to run every second.
 
-It asks what any Kafka client could: ApiVersions, then ListGroups and FindCoordinator. A broker that is loading partitions of groups answers
-ListGroups with COORDINATOR_LOAD_IN_PROGRESS, one that has suspended some with COORDINATOR_NOT_AVAILABLE, and leaves out what it cannot read;
-what keeps it from being ready stands in the error message of FindCoordinator, where Kafka has "NONE"; what its operator should know besides
-comes behind that. Frames are put together by hand here:
-four of them, and the codec would cost more than the whole command.
+It sends ApiVersions, ListGroups and FindCoordinator. A broker that is loading partitions of groups answers ListGroups with
+COORDINATOR_LOAD_IN_PROGRESS, one that has suspended some with COORDINATOR_NOT_AVAILABLE. The error message of FindCoordinator, "NONE" in
+Kafka, has the reason why the broker is not ready, and then other remarks for its operator. The frames are encoded here: importing the
+codec would take longer than the rest of the command.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ READY, SILENT, NOT_READY, USAGE, CONFIG = 0, 1, 2, 64, 78
 
 API_VERSIONS, LIST_GROUPS, FIND_COORDINATOR = 18, 16, 10
 LOAD_IN_PROGRESS, NOT_AVAILABLE = 14, 15
-WHAT = {0: "is not ready", LOAD_IN_PROGRESS: "is loading", NOT_AVAILABLE: "is suspended"}
-DEFECTS = "; defects: "  # followed by the number of defects, and the last of them
+CONDITIONS = {0: "is not ready", LOAD_IN_PROGRESS: "is loading", NOT_AVAILABLE: "is suspended"}
+DEFECTS = "; defects: "  # followed by the number of defects, and the last one
 PROBE_SECONDS = 2.0
 PAUSE_SECONDS = 0.1
 REPLY_BYTES_MAX = 1 << 20
 CLIENT_ID = b"tenure-health"
-# No live group is in this state: the reply stays small however many groups there are.
+# Listing only groups in this state keeps the reply small: no live group has it.
 STATE_WITHOUT_GROUPS = b"Dead"
-NOTHING = "NONE"  # keeps the broker from being ready
+NO_REASON = "NONE"  # the broker is ready
 
 
 class NotKafkaError(Exception):
-    """Something answers, but not in Kafka's protocol; `begins`: how, where that is not how any reply begins."""
+    """The peer does not answer in Kafka's protocol; `begins`: the first bytes of its answer, if they are not those of a reply."""
 
     def __init__(self, reason: str, begins: bytes = b"") -> None:
         super().__init__(reason)
@@ -48,14 +47,14 @@ Answer = tuple[str, int, int, str]
 
 
 def run(options: argparse.Namespace) -> int:
-    targets = asked_for(options)
-    patience = options.timeout or PROBE_SECONDS
+    targets = targets_of(options)
+    probe_seconds = options.timeout or PROBE_SECONDS
     deadline = time.monotonic() + options.wait
     while True:
         answers = []
         for host, port in targets:
-            left = deadline - time.monotonic()
-            answers.append((host, port, *probe(host, port, min(patience, left) if left > PAUSE_SECONDS else patience)))
+            seconds_left = deadline - time.monotonic()
+            answers.append((host, port, *probe(host, port, min(probe_seconds, seconds_left) if seconds_left > PAUSE_SECONDS else probe_seconds)))
         code = worst(answers)
         if code == READY or time.monotonic() + PAUSE_SECONDS >= deadline:
             print_answers(answers, options)
@@ -88,9 +87,9 @@ def print_answers(answers: list[Answer], options: argparse.Namespace) -> None:
         for host, port, code, text in answers
     ]
     document: dict[str, object] = {"ready": worst(answers) == READY, "brokers": brokers}
-    if trouble := [broker for broker, answer in zip(brokers, answers, strict=True) if answer[2] == worst(answers) != READY]:
+    if reason := [broker for broker, answer in zip(brokers, answers, strict=True) if answer[2] == worst(answers) != READY]:
         code, word = (EXIT.UNREACHABLE, None) if worst(answers) == SILENT else (EXIT.AGAIN, NOT_READY)
-        document["error"] = Failure(code, str(trouble[0]["text"]), word=word, hint="--wait SECONDS waits until it is ready").document()
+        document["error"] = Failure(code, str(reason[0]["text"]), word=word, hint="--wait SECONDS waits until it is ready").document()
     Screen.of(options).document(document)
 
 
@@ -100,27 +99,27 @@ def defects_in(text: str) -> int:
     return int(count) if count.isdecimal() else 0
 
 
-def asked_for(options: argparse.Namespace) -> list[tuple[str, int]]:
+def targets_of(options: argparse.Namespace) -> list[tuple[str, int]]:
     """The addresses: from the command line, the environment, or the local configuration."""
     if options.broker:
-        return [named(options.broker)]
+        return [parsed_address(options.broker)]
     if options.bootstrap or (os.environ.get(BOOTSTRAP, "").strip() and not options.config):
         try:
             return bootstrap_of(options)
         except ValueError as error:
             raise failure(USAGE, str(error)) from error
-    return configured(options.config)
+    return configured_targets(options.config)
 
 
-def named(text: str) -> tuple[str, int]:
+def parsed_address(text: str) -> tuple[str, int]:
     try:
         return address(text)
     except argparse.ArgumentTypeError as error:
         raise failure(USAGE, str(error)) from error
 
 
-def configured(config_file: str | None) -> list[tuple[str, int]]:
-    """The broker that this environment and this file describe, as it is reached from this machine; of several nodes each."""
+def configured_targets(config_file: str | None) -> list[tuple[str, int]]:
+    """The addresses of the broker that the environment and the file configure, as reachable from this machine; one for each node."""
     from broker.settings.config import ConfigError, load_config
 
     try:
@@ -129,7 +128,7 @@ def configured(config_file: str | None) -> list[tuple[str, int]]:
         raise failure(CONFIG, "; ".join(error.problems)) from error
     listener = config.listeners[0]
     if listener.port == 0:
-        raise failure(USAGE, f"{listener.name} takes a free port at each start; write tenure health HOST:PORT, as its listening line says")
+        raise failure(USAGE, f"{listener.name} gets a free port at each start; write tenure health HOST:PORT with the port of its listening line")
     host = listener.host
     if is_wildcard(host):
         host = "::1" if ":" in host else "127.0.0.1"
@@ -144,55 +143,55 @@ def failure(code: int, line: str) -> Exception:
 
 
 def probe(host: str, port: int, seconds: float) -> tuple[int, str]:
-    """The exit code and the message, within the given seconds whatever the peer does."""
+    """The exit code and the message, within `seconds` whatever the peer does."""
     deadline = time.monotonic() + seconds
-    took = ""
-    second_look = SecondLook(host, port, seconds)
+    accepted = ""
+    protocol_probe = ProtocolProbe(host, port, seconds)
     try:
         with dial(host, port, deadline) as connection:
-            took = "takes connections, but "
-            second_look.start()
+            accepted = "accepts connections, but "
+            protocol_probe.start()
             return ask(Exchange(connection, deadline))
     except NotKafkaError as error:
-        return SILENT, what_else(host, port, deadline, error.begins) or f"does not answer as Kafka: {error}"
+        return SILENT, describe_listener(host, port, deadline, error.begins) or f"does not answer as Kafka: {error}"
     except TimeoutError:
-        return SILENT, (took and second_look.found()) or f"{took}does not answer within {seconds:.3g} s"
+        return SILENT, (accepted and protocol_probe.result()) or f"{accepted}does not answer within {seconds:.3g} s"
     except ConnectionRefusedError:
         return SILENT, "does not answer: connection refused (is a broker running there?)"
     except UnknownHostError as error:
-        return SILENT, f"does not answer: this name is not known here ({error.reason})"
+        return SILENT, f"does not answer: unknown host name ({error.reason})"
     except OSError as error:
-        return SILENT, (took and what_else(host, port, deadline)) or f"does not answer: {error.strerror or error}"
+        return SILENT, (accepted and describe_listener(host, port, deadline)) or f"does not answer: {error.strerror or error}"
     finally:
-        second_look.cancel()
+        protocol_probe.cancel()
 
 
-class SecondLook(threading.Timer):
-    """Asks in other protocols where a broker has not answered in half of the time: a web server waits for the end of a line."""
+class ProtocolProbe(threading.Timer):
+    """Probes the listener for other protocols if no reply arrived in half of the time: a web server waits for the end of a line."""
 
     def __init__(self, host: str, port: int, seconds: float) -> None:
         super().__init__(seconds / 2, self._look)
         self.daemon = True
         self._address = host, port
         self._until = time.monotonic() + seconds * 0.95
-        self._found: str | None = None
+        self._result: str | None = None
 
     def _look(self) -> None:
-        self._found = what_else(*self._address, self._until)
+        self._result = describe_listener(*self._address, self._until)
 
-    def found(self) -> str | None:
-        return self._found
+    def result(self) -> str | None:
+        return self._result
 
 
-def what_else(host: str, port: int, deadline: float, begins: bytes = b"") -> str | None:
-    """In words, where something is there that is no broker, or a listener that wants more."""
+def describe_listener(host: str, port: int, deadline: float, begins: bytes = b"") -> str | None:
+    """A predicate about a listener that does not answer as a broker: TLS, HTTP, an unknown protocol; None if it is unknown."""
     from cli.client import nature
 
-    return nature.of_bytes(begins) if begins else nature.of(host, port, deadline)
+    return nature.sender_of(begins) if begins else nature.listener_at(host, port, deadline)
 
 
 class Exchange:
-    """One request and the beginning of its reply: only the needed bytes are read."""
+    """Requests on one connection; the caller reads as much of each reply as it needs."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self._connection = connection
@@ -200,7 +199,7 @@ class Exchange:
         self._correlation_id = 0
 
     def request(self, key: int, version: int, body: bytes = b"", *, flexible: bool = False) -> int:
-        """Send it; the number of reply bytes that follow the correlation id."""
+        """Send a request; return the number of reply bytes after the correlation id."""
         self._correlation_id += 1
         header = struct.pack(">hhih", key, version, self._correlation_id, len(CLIENT_ID)) + CLIENT_ID + (b"\0" if flexible else b"")
         frame = header + body
@@ -209,7 +208,7 @@ class Exchange:
         head = self.read(8)
         size, correlation_id = struct.unpack(">ii", head)
         if size < 4 or correlation_id != self._correlation_id:
-            raise NotKafkaError("the reply does not belong to the request", head + self.more())
+            raise NotKafkaError("the reply does not belong to the request", head + self.read_available())
         return int(size) - 4
 
     def read(self, size: int) -> bytes:
@@ -222,36 +221,36 @@ class Exchange:
             data += piece
         return data
 
-    def more(self) -> bytes:
-        """Other bytes received so far."""
+    def read_available(self) -> bytes:
+        """Bytes that have arrived."""
         try:
             self._connection.settimeout(min(0.1, remaining(self._deadline)))
             return self._connection.recv(200)
         except OSError:
             return b""
 
-    def whole(self, size: int) -> bytes:
+    def read_reply(self, size: int) -> bytes:
         if size > REPLY_BYTES_MAX:
             raise NotKafkaError(f"a reply of {size} bytes")
         return self.read(size)
 
 
 def ask(exchange: Exchange) -> tuple[int, str]:
-    versions = advertised(exchange.whole(exchange.request(API_VERSIONS, 0)))
+    versions = advertised(exchange.read_reply(exchange.request(API_VERSIONS, 0)))
     if LIST_GROUPS not in versions:
         return READY, "is ready (it serves no groups)"
     error = list_groups_error(exchange, versions[LIST_GROUPS])
-    if error not in WHAT:
+    if error not in CONDITIONS:
         return NOT_READY, f"is not ready: ListGroups is answered with error {error}"
-    trouble = progress(exchange, versions.get(FIND_COORDINATOR, (0, 0)))
-    if not error and (not trouble or trouble.startswith(NOTHING)):
-        return READY, f"is ready{trouble.removeprefix(NOTHING)}"
-    trouble = trouble.removeprefix(NOTHING).removeprefix("; ")
-    return NOT_READY, f"{WHAT[error]}: {trouble}" if trouble else WHAT[error]
+    reason = readiness_message(exchange, versions.get(FIND_COORDINATOR, (0, 0)))
+    if not error and (not reason or reason.startswith(NO_REASON)):
+        return READY, f"is ready{reason.removeprefix(NO_REASON)}"
+    reason = reason.removeprefix(NO_REASON).removeprefix("; ")
+    return NOT_READY, f"{CONDITIONS[error]}: {reason}" if reason else CONDITIONS[error]
 
 
 def advertised(reply: bytes) -> dict[int, tuple[int, int]]:
-    """The body of ApiVersions version 0: an error code and (key, lowest, highest) of each API."""
+    """The oldest and newest version of each API, from the body of ApiVersions version 0."""
     if len(reply) < 6:
         raise NotKafkaError("its ApiVersions reply is too short")
     error, count = struct.unpack_from(">hi", reply)
@@ -263,11 +262,11 @@ def advertised(reply: bytes) -> dict[int, tuple[int, int]]:
 
 
 def list_groups_error(exchange: Exchange, versions: tuple[int, int]) -> int:
-    """From version 4 on the request can ask for no topics; older ones always list them."""
+    """The error code of ListGroups. From version 4 on the request filters by state, which keeps the reply small."""
     if versions[1] >= 4:
         names = b"\x02" + bytes([len(STATE_WITHOUT_GROUPS) + 1]) + STATE_WITHOUT_GROUPS
-        reply = exchange.whole(exchange.request(LIST_GROUPS, 4, names + b"\0", flexible=True))
-        at = 5  # no tagged fields in the header, the throttle time
+        reply = exchange.read_reply(exchange.request(LIST_GROUPS, 4, names + b"\0", flexible=True))
+        at = 5  # after the header's tagged fields and the throttle time
     else:
         reply = exchange.read(min(6, exchange.request(LIST_GROUPS, 0)))
         at = 0
@@ -276,14 +275,12 @@ def list_groups_error(exchange: Exchange, versions: tuple[int, int]) -> int:
     return int(struct.unpack_from(">h", reply, at)[0])
 
 
-def progress(exchange: Exchange, versions: tuple[int, int]) -> str:
-    """The error message of FindCoordinator version 2, for a group that need not exist: NOTHING, and further remarks after it,
-    if the broker is ready.
-    """
+def readiness_message(exchange: Exchange, versions: tuple[int, int]) -> str:
+    """The error message of FindCoordinator version 2: NO_REASON and other remarks if the broker is ready, else the reason."""
     if not versions[0] <= 2 <= versions[1]:
         return ""
     key = CLIENT_ID
-    reply = exchange.whole(exchange.request(FIND_COORDINATOR, 2, struct.pack(">h", len(key)) + key + b"\0"))
+    reply = exchange.read_reply(exchange.request(FIND_COORDINATOR, 2, struct.pack(">h", len(key)) + key + b"\0"))
     if len(reply) < 8:
         return ""
     error, length = struct.unpack_from(">hh", reply, 4)  # after the throttle time

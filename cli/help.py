@@ -30,11 +30,11 @@ environment:
   TENURE_BOOTSTRAP             the default of --bootstrap
   TENURE_...                   settings of serve: TENURE_GROUP_MAX_SIZE=50
   NO_COLOR                     no colour on a terminal
-  TENURE_DEBUG=1               a traceback instead of a line, to report a defect
+  TENURE_DEBUG=1               the traceback of an error, to report a defect
 
 other options:
-  -h, --help                   show this
-  --version                    show which version this is
+  -h, --help                   show this page
+  --version                    show the version
 """
 
 EXIT_CODES = """\
@@ -43,11 +43,11 @@ exit codes of serve:
   64  the command line is invalid
   65  the data directory has a format that this version cannot serve
   69  an address cannot be bound
-  70  a defect of ours; the log has the traceback
+  70  a defect; the log has the traceback
   71  this system is not supported
-  73  the data directory cannot be made or written
+  73  the data directory cannot be created or written
   74  reading or writing failed
-  75  another process holds the data directory
+  75  another process uses the data directory
   78  a setting is wrong
 
 exit codes of health:
@@ -58,10 +58,10 @@ exit codes of health:
   78  a setting is wrong
 
 exit codes of log:
-  0   everything that was read is sound
+  0   no damage found
   64  the command line is invalid
   65  something is damaged, cannot be read or was written by a newer version
-  66  there is nothing to read at the path
+  66  nothing to read at the path
   74  reading failed
 
 exit codes of store:
@@ -78,22 +78,22 @@ exit codes of store:
 
 exit codes of analyze:
   0   done
-  2   something was found: a status that --fail-on names, or a difference
+  2   found a status of --fail-on or worse, or a difference
   64  the command line is invalid
-  65  the input cannot be read, or is no folder of analyses
+  65  the input cannot be read, or --out is not the folder of an analysis
   66  no such group
-  70  a defect of ours
-  75  another run is at work in the same folder
+  70  a defect of this command
+  75  another run uses the same folder
   76  PySpark or Java is missing
 
 exit codes of the commands for a cluster:
-  0   done, or nothing was to be done
-  1   the cluster refused, a part of it failed, or the answer was no
+  0   done, or nothing to do
+  1   the cluster refused, a part failed, or the question was answered with no
   64  the command line is invalid
   65  a given file is invalid
   66  no such group, topic, member or file
-  69  no broker answers there, or it wants TLS or SASL
-  70  a defect of ours
+  69  no broker answers, or it wants TLS or SASL
+  70  a defect of this command
   74  standard output or a file cannot be read or written
   75  not now: loading, or no coordinator or leader within the timeout
   76  the cluster does not serve such a request, or only older versions
@@ -102,7 +102,7 @@ exit codes of the commands for a cluster:
 
 
 def page(parsers: Mapping[str, argparse.ArgumentParser], summaries: Mapping[str, str]) -> str:
-    """The parts in order; `parsers` are those of the commands."""
+    """The text of the page; `parsers` and `summaries`: of each command."""
     parts = [OPENING]
     for title, names in GROUPS.items():
         lines = [f"{title}:"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import time
-from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from broker.cluster.messages import Kind, decode_reply, encode
 from cli.client import EXIT, Cluster, Failure
 from cli.dial import dial, remaining
+from cli.logs.text import moment
 from cli.shown import Screen, counted
 from protocol.errors import ProtocolError
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -17,7 +17,7 @@ from protocol.messages.node_requests import NodeRequest
 
 BROKER: Final = 4  # resource type
 STATUS_PREFIX: Final = "status."
-THE_COMMAND: Final = -1  # instead of the id of a node that sends a request
+THE_COMMAND: Final = -1  # in place of the sending node's id
 STATUS_SECONDS: Final = 2.0
 PAUSE_SECONDS: Final = 0.1
 
@@ -29,9 +29,9 @@ class NodeStatus(NamedTuple):
     controller: bool
     groups_partitions: int  # of __consumer_offsets
     topics_partitions: int
-    settled: bool  # each log is at the node that should have it, as far as this node knows
+    settled: bool  # whether each log is at its intended node, as far as this node knows
     started_ms: int | None
-    since_ms: int | None  # when it got the last of its logs
+    since_ms: int | None  # when it took over its newest log
 
     @property
     def owned(self) -> str:
@@ -48,18 +48,18 @@ class NodeStatus(NamedTuple):
             "settled": self.settled,
             "groups_partitions": self.groups_partitions,
             "topics_partitions": self.topics_partitions,
-            "started": moment(self.started_ms),
-            "since": moment(self.since_ms),
+            "started": time_text(self.started_ms),
+            "since": time_text(self.since_ms),
         }
 
 
-def moment(ms: int | None) -> str | None:
-    """UTC, with milliseconds."""
-    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def time_text(ms: int | None) -> str | None:
+    """The time in UTC; None if unknown."""
+    return None if ms is None else moment(ms)
 
 
 def node_status(cluster: Cluster, id: int) -> NodeStatus | None:
-    """The logs that the node owns; None for a broker that is not one of several nodes, or does not answer."""
+    """The status of a node; None for a broker that is not one of several nodes, or does not answer."""
     try:
         request = DescribeConfigsRequest([DescribeConfigsResource(BROKER, str(id), None)])
         reply = cluster.node(id, request, timeout=STATUS_SECONDS, patient=False)
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     drain = options.action == "drain"
     with Cluster.of(options) as cluster:
-        before = found_node(cluster, options.node, drain)
+        before = checked_node(cluster, options.node, drain)
         if options.dry_run:
             after = before
             line = f"node {options.node} would {'give up' if drain else 'get'} its share of the logs; now it owns {before.owned}"
@@ -107,21 +107,21 @@ def run(options: argparse.Namespace) -> int:
     return EXIT.DONE
 
 
-def found_node(cluster: Cluster, id: int, drain: bool) -> NodeStatus:
-    """The node as it is now; Failure where it is none, or none is left to own its logs."""
+def checked_node(cluster: Cluster, id: int, drain: bool) -> NodeStatus:
+    """The status of the node; Failure if it is not one of several nodes, or no other could own its logs."""
     if id not in cluster.brokers:
         raise Failure(EXIT.MISSING, f"there is no node {id} at the moment; there is {', '.join(map(str, sorted(cluster.brokers)))}")
     status = node_status(cluster, id)
     if status is None:
         raise Failure(EXIT.LACKING, f"broker {id} is not one of several nodes of Tenure (tenure serve --nodes N)")
-    others = [found for other in cluster.brokers if other != id and (found := node_status(cluster, other)) is not None]
+    others = [status_of_other for other in cluster.brokers if other != id and (status_of_other := node_status(cluster, other)) is not None]
     if drain and all(other.draining for other in others):
-        raise Failure(EXIT.REFUSED, f"node {id} is the only one that is not drained: nothing would be served")
+        raise Failure(EXIT.REFUSED, f"node {id} is the only node that is not drained: no node would own the logs")
     return status
 
 
 def send(cluster: Cluster, id: int, drain: bool) -> None:
-    """Ask the node itself; it lets the others know."""
+    """Send the request to the node itself, which informs the others."""
     deadline = time.monotonic() + cluster.timeout
     broker = cluster.brokers[id]
     request = NodeRequest(Kind.DRAIN, THE_COMMAND, offset=int(drain), target=id)
@@ -139,7 +139,7 @@ def send(cluster: Cluster, id: int, drain: bool) -> None:
 
 
 def await_moved(cluster: Cluster, id: int, drain: bool) -> NodeStatus:
-    """Until the node owns nothing, or has its share again."""
+    """Wait until the node owns nothing, or its share again; return its status."""
     deadline = time.monotonic() + cluster.timeout
     while True:
         status = node_status(cluster, id)
@@ -147,5 +147,5 @@ def await_moved(cluster: Cluster, id: int, drain: bool) -> NodeStatus:
             return status
         if time.monotonic() + PAUSE_SECONDS >= deadline:
             owned = "does not answer" if status is None else f"owns {status.owned} after {cluster.timeout:g} s"
-            raise Failure(EXIT.AGAIN, f"node {id} {owned}; tenure cluster shows how it goes on")
+            raise Failure(EXIT.AGAIN, f"node {id} {owned}; tenure cluster shows its progress")
         time.sleep(PAUSE_SECONDS)

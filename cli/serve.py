@@ -1,5 +1,4 @@
-"""`tenure serve`: settings, logs and the data directory in order, then the broker or several nodes; one line and an exit code for whatever
-fails."""
+"""`tenure serve`: loads settings, prepares logging and the data directory, and runs the broker or several nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from cli.failure import readable
 
 
 def run(options: argparse.Namespace) -> int:
-    # Until the broker handles the signal: the first process of a container would otherwise ignore it.
+    # Until the broker handles SIGTERM: the first process of a container ignores it by default.
     before = signal.signal(signal.SIGTERM, remember_signal)
     try:
         return run_until_stopped(options)
@@ -32,26 +31,26 @@ def run(options: argparse.Namespace) -> int:
 def run_until_stopped(options: argparse.Namespace) -> int:
     start_trace.requested = options.trace_start
     mark("command_line")
-    hold_standard_descriptors()
+    reserve_standard_descriptors()
     try:
         config = load(options)
     except ConfigError as error:
-        complain(*error.problems)
+        print_problems(*error.problems)
         return error.code
     mark("settings")
     try:
-        with data_directory(config) as ready:
+        with prepared_config(config) as ready:
             return supervise(ready, options) if wants_supervisor(config) else serve(ready)
     except StartError as error:
-        complain(str(error))
+        print_problems(str(error))
         return error.code
     except OSError as error:
-        complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        print_problems(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         return ExitCode.DISK
 
 
 def load(options: argparse.Namespace) -> Config:
-    """The settings of all sources. Raises ConfigError."""
+    """Load the settings of all sources. Raises ConfigError."""
     settings = [*options.settings, *parent_setting(options.exit_with_parent)]
     if options.nodes is not None:
         settings.append(f"cluster.nodes={options.nodes}")
@@ -65,8 +64,8 @@ def load(options: argparse.Namespace) -> Config:
     def with_settings(*more: str) -> Config:
         return load_config(
             config_file=options.config,
-            listen=[first_port(text) for text in options.listen],
-            advertise=[first_port(text) for text in options.advertise],
+            listen=[with_first_port(text) for text in options.listen],
+            advertise=[with_first_port(text) for text in options.advertise],
             data=options.data,
             profile=options.profile,
             settings=[*settings, *more],
@@ -75,9 +74,9 @@ def load(options: argparse.Namespace) -> Config:
 
     config = with_settings()
     if options.node_id is not None and "cluster.nodes" not in config.given:
-        config = with_settings("cluster.nodes=2")  # any number above 1 says that there are others
+        config = with_settings("cluster.nodes=2")  # any number above 1 means that there are other nodes
     if options.nodes is not None and options.nodes > 1 and "node.id" in config.given:
-        raise ConfigError([f"--nodes {options.nodes}: node.id={config.node_id} is set too, and each node gets its own id; leave it out"])
+        raise ConfigError([f"--nodes {options.nodes}: node.id={config.node_id} is set too, but each node gets its own id; leave it out"])
     problems = [problem for flag in ("listen", "advertise") for text in getattr(options, flag) for problem in range_problem(flag, text, config)]
     if problems:
         raise ConfigError(problems)
@@ -87,17 +86,17 @@ def load(options: argparse.Namespace) -> Config:
 PORTS = re.compile(r"(.*:)([0-9]{1,5})-([0-9]{1,5})")  # 127.0.0.1:9092-9095
 
 
-def first_port(text: str) -> str:
-    found = PORTS.fullmatch(text)
-    return found[1] + found[2] if found else text
+def with_first_port(text: str) -> str:
+    match = PORTS.fullmatch(text)
+    return match[1] + match[2] if match else text
 
 
 def range_problem(flag: str, text: str, config: Config) -> Iterator[str]:
-    """The problem of a port range; a single port is the first of as many as there are nodes."""
-    found = PORTS.fullmatch(text)
-    if found is None:
+    """The problem of a port range, if any. A single port is the first of one for each node."""
+    match = PORTS.fullmatch(text)
+    if match is None:
         return
-    ports = int(found[3]) - int(found[2]) + 1
+    ports = int(match[3]) - int(match[2]) + 1
     if not wants_supervisor(config):
         yield f"--{flag} {text}: a range of ports is for --nodes N"
     elif ports != config.cluster_nodes:
@@ -105,7 +104,7 @@ def range_problem(flag: str, text: str, config: Config) -> Iterator[str]:
 
 
 def wants_supervisor(config: Config) -> bool:
-    """Whether this process starts the nodes; with a node.id it is one of them."""
+    """Whether this process starts the nodes. With a node.id it is one of them."""
     return config.cluster_nodes > 1 and "node.id" not in config.given
 
 
@@ -124,22 +123,22 @@ def supervise(config: Config, options: argparse.Namespace) -> int:
 
 def node_arguments(options: argparse.Namespace) -> list[str]:
     """The arguments that all nodes share."""
-    words = ["--trace-start"] if options.trace_start else []
+    arguments = ["--trace-start"] if options.trace_start else []
     for flag, value in (("--config", options.config), ("--profile", options.profile), *(("--set", setting) for setting in options.settings)):
-        words += [flag, value] if value is not None else []
-    return words
+        arguments += [flag, value] if value is not None else []
+    return arguments
 
 
-def parent_setting(wanted: bool | None) -> list[str]:
-    return [] if wanted is None else [f"exit.with.parent={str(wanted).lower()}"]
+def parent_setting(exit_with_parent: bool | None) -> list[str]:
+    return [] if exit_with_parent is None else [f"exit.with.parent={str(exit_with_parent).lower()}"]
 
 
 def serve(config: Config) -> int:
-    """Run the broker with its logs; a failure is reported after everything that was logged before it."""
+    """Run the broker. A failure is reported after all earlier log lines."""
     from broker.logging import logs
     from broker.logging.logs import log
 
-    # Several nodes write to one standard error.
+    # Several nodes share one standard error.
     logs.configure(config.log_level, config.log_format, common={"node_id": config.node_id} if config.cluster_nodes > 1 else None)
     mark("logs")
     try:
@@ -157,14 +156,14 @@ def serve(config: Config) -> int:
 
 
 @contextmanager
-def data_directory(config: Config) -> Iterator[Config]:
-    """A directory removed with the process if the profile says so; its name has the process id in case it stays behind."""
+def prepared_config(config: Config) -> Iterator[Config]:
+    """The configuration, with a temporary data directory if the profile wants one. Its name has the process id, in case it is not removed."""
     if not config.temporary_data:
         yield config
         return
     import tempfile
 
-    # Named, because tempfile would find out by leaving a file there for a moment, and a signal may come in it.
+    # With an explicit folder: tempfile would probe for one by creating a file, which a signal could leave behind.
     directory = tempfile.mkdtemp(prefix=f"tenure-{config.profile}-{os.getpid()}-", dir=os.environ.get("TMPDIR") or "/tmp")
     try:
         yield replace(config, data_directory=directory)
@@ -172,17 +171,17 @@ def data_directory(config: Config) -> Iterator[Config]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def hold_standard_descriptors() -> None:
-    """Started without standard error, the next file opened would be descriptor 2, and log lines would land in it."""
+def reserve_standard_descriptors() -> None:
+    """Open /dev/null for closed standard descriptors: otherwise the next opened file could be descriptor 2 and receive log lines."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
 
 
-def complain(*problems: str) -> None:
-    """One line each; like log lines these do not wait for a reader, so that a stuck pipe cannot keep the process from ending.
+def print_problems(*problems: str) -> None:
+    """Print one line for each problem, like log lines without waiting for a reader, so that a stuck pipe cannot block the end of the process.
 
-    A node tells its supervisor, which tells people once what several nodes cannot start with.
+    A node sends them to its supervisor, which prints each problem of several nodes once.
     """
     sink = LineSink(1 if SUPERVISED else 2, lambda count: b"")
     for problem in problems:

@@ -1,7 +1,4 @@
-"""Output of commands: tables, JSON, and confirmation before changes.
-
-Text from a peer (names, messages, metadata) is never printed to a terminal unchanged: control characters are escaped.
-"""
+"""Output of commands: tables, JSON, and confirmation before changes. Control characters in text from a peer are escaped."""
 
 from __future__ import annotations
 
@@ -17,12 +14,12 @@ if TYPE_CHECKING:
     from cli.failure import Failure
 
 GAP = "  "
-SIGNALLED = 128  # exit codes from here on: a signal has ended the command
-INDENT = "    "  # of columns that do not fit into the line
+SIGNALLED = 128  # the lowest exit code of a command that a signal ended
+INDENT = "    "  # of columns that are moved to a line below
 
 
 class Role(Enum):
-    """The meaning of a text, not its look."""
+    """The meaning of a text, shown as a colour."""
 
     GOOD = "32"
     BAD = "31"
@@ -33,7 +30,7 @@ class Role(Enum):
 
 class Column(NamedTuple):
     title: str
-    right: bool | None = None  # None: right where all its values are numbers
+    right: bool | None = None  # None: right-aligned if all values are numbers
     role: Role | None = None
 
 
@@ -45,14 +42,14 @@ class Painted(NamedTuple):
 
 
 def plain(text: str) -> str:
-    """Safe on a terminal: unprintable characters are escaped."""
+    """The text with unprintable characters escaped, safe on a terminal."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else escaped(char) for char in text)
 
 
 def escaped(char: str) -> str:
-    if "\udc80" <= char <= "\udcff":  # a byte of the command line that is no UTF-8
+    if "\udc80" <= char <= "\udcff":  # a byte of the command line that is not UTF-8
         return f"\\x{ord(char) & 0xFF:02x}"
     return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(char) or char.encode("unicode_escape", "backslashreplace").decode("ascii")
 
@@ -62,7 +59,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def json_plain(text: str) -> str:
-    """JSON with its own escapes for unprintable characters: the only line feeds are between strings."""
+    """A JSON text with unprintable characters escaped, except line feeds, which occur only between its tokens."""
     if text.isprintable():
         return text
     return "".join(char if char == "\n" or char.isprintable() else json_escaped(char) for char in text)
@@ -71,7 +68,7 @@ def json_plain(text: str) -> str:
 def json_escaped(char: str) -> str:
     import json
 
-    return json.dumps(char)[1:-1].replace("\x7f", "\\u007f")  # ASCII, so json leaves it as it is
+    return json.dumps(char)[1:-1].replace("\x7f", "\\u007f")  # json does not escape ASCII DEL
 
 
 class Screen:
@@ -80,8 +77,8 @@ class Screen:
     ) -> None:
         self.json = json
         self.colour = colour
-        self.columns = columns  # of the terminal, None where lines may be as long as they are
-        self.kept: dict[str, Any] | None = None  # the JSON document, until the command has ended
+        self.columns = columns  # of the terminal; None: no limit
+        self.pending_document: dict[str, Any] | None = None  # printed when the command ends
         self.problems: list[Failure] = []
         self._out = out
         self._err = err
@@ -89,38 +86,38 @@ class Screen:
     @classmethod
     def of(cls, options: argparse.Namespace) -> Screen:
         screen = cls(json=bool(getattr(options, "json", False)), colour=shows_colour(sys.stdout), columns=terminal_columns(sys.stdout))
-        if isinstance(screen.out, io.TextIOWrapper):  # a terminal of another encoding gets escapes for missing characters
+        if isinstance(screen.out, io.TextIOWrapper):  # characters outside of the terminal's encoding are escaped
             screen.out.reconfigure(errors="backslashreplace")
-        options.screen = screen  # the end of the command is reported there, with any result
+        options.screen = screen  # main() ends the JSON output with it
         return screen
 
     @property
     def out(self) -> TextIO:
-        return self._out or sys.stdout or nowhere()
+        return self._out or sys.stdout or null_stream()
 
     @property
     def err(self) -> TextIO:
-        return self._err or sys.stderr or nowhere()
+        return self._err or sys.stderr or null_stream()
 
     def line(self, text: str = "") -> None:
         self.out.write(text + "\n")
 
     def warn(self, text: str) -> None:
-        """One line on standard error, after the output so far."""
+        """Print one line on standard error, after the output so far."""
         self.out.flush()
         self.err.write(f"tenure: {plain(text)}\n")
         self.err.flush()
 
     def fail(self, problem: Failure, line: str | None = None) -> int:
-        """Tell of a part that failed while others did not; the exit code that it means."""
-        problem = problem if line is None else problem.saying(line)
+        """Report the failure of a part of the command; return its exit code."""
+        problem = problem if line is None else problem.with_line(line)
         self.warn(problem.line)
         self.problems.append(problem)
         return problem.code
 
     def document(self, value: dict[str, Any]) -> None:
-        """Keep the command's JSON. It is printed at the end, so that a later error can become part of it."""
-        self.kept = value
+        """Set the JSON document of the command. It is printed at the end, with a later error."""
+        self.pending_document = value
 
     def json_line(self, value: object) -> None:
         import json
@@ -132,17 +129,17 @@ class Screen:
         return f"\x1b[{role.value}m{text}\x1b[0m" if self.colour and role is not None and text else text
 
     def table(self, columns: Sequence[Column | str], rows: Iterable[Sequence[object]]) -> None:
-        """Aligned columns under their titles; None is shown as "-". Columns too wide for a terminal go to lines below, aligned too."""
+        """Print aligned columns under their titles, None as "-". Columns that do not fit the terminal go to lines below."""
         heads = [Column(column) if isinstance(column, str) else column for column in columns]
         cells = [[cell if isinstance(cell, Painted) else Painted(cell, head.role) for head, cell in zip(heads, row, strict=True)] for row in rows]
-        texts = [[written(cell.text) for cell in row] for row in cells]
+        texts = [[cell_text(cell.text) for cell in row] for row in cells]
         widths = [max([width(head.title), *(width(row[at]) for row in texts)]) for at, head in enumerate(heads)]
-        right = [numeric([row[at].text for row in cells]) if head.right is None else head.right for at, head in enumerate(heads)]
-        folds = folded(widths, self.columns)
+        right_aligned = [all_numbers([row[at].text for row in cells]) if head.right is None else head.right for at, head in enumerate(heads)]
+        folds = column_lines(widths, self.columns)
         titles = [Painted(head.title, Role.DIM) for head in heads]
         for row, line in zip([titles, *cells], [[head.title for head in heads], *texts], strict=True):
             for fold in folds:
-                self.line(INDENT * (fold[0] > 0) + self._row(fold, line, [cell.role for cell in row], widths, right))
+                self.line(INDENT * (fold[0] > 0) + self._row(fold, line, [cell.role for cell in row], widths, right_aligned))
 
     def _row(self, fold: range, texts: Sequence[str], roles: Sequence[Role | None], widths: Sequence[int], right: Sequence[bool]) -> str:
         parts = []
@@ -153,7 +150,7 @@ class Screen:
         return GAP.join(parts).rstrip(" ")
 
     def confirm(self, question: str, options: argparse.Namespace) -> bool:
-        """Ask whether to go on, where there is a terminal to answer on."""
+        """Ask on a terminal whether to proceed; without one the answer is yes."""
         if getattr(options, "yes", False) or not (sys.stdin and sys.stdin.isatty() and self.out.isatty()):
             return True
         self.out.write(f"{question} [y/N] ")
@@ -169,22 +166,22 @@ class Screen:
 
 
 def end_json(screen: Screen | None, code: int, error: Failure | None) -> None:
-    """Print the kept JSON of a command with `error` in it: the given one, or the first failed part's with the exit code."""
+    """Print the command's JSON document with its error: the given one, or the first failed part's, preferably with this exit code."""
     import json
 
     screen = screen or Screen()
     if error is None and 0 < code < SIGNALLED:
         error = next((problem for problem in screen.problems if problem.code == code), next(iter(screen.problems), None))
     error_document = {"error": error.document()} if error is not None else {}
-    kept, screen.kept = screen.kept, None
-    if kept is not None:
-        screen.line(json_plain(json.dumps(kept | error_document, indent=2, ensure_ascii=False)))
+    document, screen.pending_document = screen.pending_document, None
+    if document is not None:
+        screen.line(json_plain(json.dumps(document | error_document, indent=2, ensure_ascii=False)))
     elif error_document:
         screen.json_line(error_document)
 
 
-def nowhere() -> TextIO:
-    """A stream that the parent process has closed."""
+def null_stream() -> TextIO:
+    """In place of a stream that the parent process has closed."""
     return io.StringIO()
 
 
@@ -197,23 +194,23 @@ def shows_colour(stream: TextIO | None) -> bool:
 def terminal_columns(stream: TextIO | None) -> int | None:
     try:
         return (os.get_terminal_size(stream.fileno()).columns or None) if stream is not None else None
-    except (OSError, ValueError):  # no terminal, or nothing that the system knows of
+    except (OSError, ValueError):  # not a terminal, or of unknown size
         return None
 
 
-def folded(widths: Sequence[int], columns: int | None) -> list[range]:
-    """Which columns of a table stand in the first line of a row, in the second, and so on."""
+def column_lines(widths: Sequence[int], columns: int | None) -> list[range]:
+    """The columns in each line of a row, as ranges of column numbers."""
     folds: list[range] = []
-    begin = used = 0
-    for at, wanted in enumerate(widths):
-        if at > begin and columns is not None and used + len(GAP) + wanted > columns:
+    begin = used_width = 0
+    for at, width_of_column in enumerate(widths):
+        if at > begin and columns is not None and used_width + len(GAP) + width_of_column > columns:
             folds.append(range(begin, at))
             begin = at
-        used = len(INDENT) * bool(folds) + wanted if at == begin else used + len(GAP) + wanted
+        used_width = len(INDENT) * bool(folds) + width_of_column if at == begin else used_width + len(GAP) + width_of_column
     return [*folds, range(begin, len(widths))]
 
 
-def written(value: object) -> str:
+def cell_text(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -223,13 +220,13 @@ def written(value: object) -> str:
     return plain(str(value))
 
 
-def numeric(values: Sequence[object]) -> bool:
+def all_numbers(values: Sequence[object]) -> bool:
     numbers = [value for value in values if value is not None]
     return bool(numbers) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in numbers)
 
 
 def width(text: str) -> int:
-    """Cells on a terminal: East Asian characters take two, combining ones none."""
+    """The number of terminal cells: two for East Asian wide characters, none for combining ones."""
     if text.isascii():
         return len(text)
     import unicodedata

@@ -49,11 +49,11 @@ of a stream, has an `error`, beside what there is to show; the line for people s
 
 ```console
 $ tenure group describe billin --json | jq .error
-tenure: there is no group billin; is it billing? (tenure group list shows what there is)
+tenure: there is no group billin; is it billing? (tenure group list lists all groups)
 {{
   "code": "unknown-group",
-  "message": "there is no group billin; is it billing? (tenure group list shows what there is)",
-  "hint": "tenure group list shows what there is"
+  "message": "there is no group billin; is it billing? (tenure group list lists all groups)",
+  "hint": "tenure group list lists all groups"
 }}
 ```
 

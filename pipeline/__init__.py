@@ -1,4 +1,4 @@
-"""Coordinator logs turned into answers about consumer groups, with PySpark: bronze, silver, gold, a report.
+"""Analysis of coordinator logs: bronze, silver and gold tables about consumer groups, built with PySpark or without it, and a report.
 
-`rows.py` defines every table. Nothing is imported here: a worker process imports only what its task needs.
+`rows.py` defines every table. Nothing is imported here, so that a worker process imports only what its task needs.
 """

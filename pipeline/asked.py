@@ -1,4 +1,4 @@
-"""Answer questions about one group from the tables: advice with other options, and a replay of its history with other settings."""
+"""Advice for one group with other options, and a replay of its history with other settings, from the tables."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Replay(NamedTuple):
     static: bool
     session_timeout_ms: int | None
     happened: int  # rebalances in the logs
-    as_it_was: int  # rebalances in the replay with the group's real settings
-    as_asked: int
+    as_it_was: int  # rebalances in the replay with the real settings
+    as_asked: int  # rebalances in the replay with the requested settings
 
     @property
     def saved(self) -> int:
@@ -64,13 +64,13 @@ def advice_for(warehouse: Warehouse, group: str, options: Options) -> list[Advic
 
 def replay(warehouse: Warehouse, group: str, *, static: bool, session_timeout_ms: int | None) -> list[Replay]:
     current: Current = warehouse.current()
-    found = []
+    replays = []
     for cluster in clusters_of(warehouse, group):
         tables = tables_of(warehouse, cluster, group)
         script = Script(group, Restarts(tables, current.now_ms[cluster]), tables.episodes, Options().heartbeat_ms)
         timeout = session_timeout_ms or max((spell.session_timeout_ms or 0 for spell in tables.spells), default=0) or 45_000
-        before = script.as_it_was().rebalances
-        asked = script.as_static(timeout).rebalances if static else before
+        real = script.as_it_was().rebalances
+        requested = script.as_static(timeout).rebalances if static else real
         happened = sum(1 for episode in tables.episodes if not episode.missing)
-        found.append(Replay(cluster, group, static, timeout if static else None, happened, before, asked))
-    return found
+        replays.append(Replay(cluster, group, static, timeout if static else None, happened, real, requested))
+    return replays

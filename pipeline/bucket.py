@@ -1,4 +1,4 @@
-"""Second part of a build: the events of one bucket become gold. Groups with new events are folded again, from all their events."""
+"""Second part of a build: folds the events of one bucket into gold. Groups with new events are folded again, from all of their events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
 from pipeline.timeouts import Options
 from pipeline.warehouse import File, Warehouse
 
-# The table of each result of the fold and the advice; a bucket has one file for each.
+# Tables and the attributes of the fold's and the advice's results that they are written from. A bucket has one file of each.
 FOLDED: Final = {"generations": "generations", "members": "members", "notes": "notes", "member_spells": "spells"}
 ADVISED: Final = {
     "rebalances": "episodes",
@@ -29,9 +29,9 @@ ADVISED: Final = {
     "deploys": "deploys",
 }
 BY_GROUP: Final = (*FOLDED, *ADVISED)
-# For this long after a group's last event, time alone may change its rows: a member does not return, a storm is over.
+# For so long after a group's last event, rows may change as time passes: a member has not returned, a storm has ended.
 OPEN_MS: Final = 25 * 3_600_000
-CODED: Final = ("cluster", "group", "topic", "origin")  # columns with few distinct values
+CODED: Final = ("cluster", "group", "topic", "origin")  # columns with few distinct values, read as dictionaries
 COORDINATOR: Final = ""  # the group name in notes about a whole partition
 
 
@@ -43,48 +43,48 @@ class BucketTask(NamedTuple):
     now_ms: int
     before_ms: int  # now_ms of the previous build; -1: fold every group
     groups: tuple[str, ...]  # with new events
-    coordinator: bool  # a new event concerns all groups
+    coordinator: bool  # whether a new event concerns all groups
     files: Mapping[str, tuple[File, ...]]  # of this bucket, by table
     records: int
 
 
 def build_bucket(task: BucketTask) -> list[File]:
     warehouse = Warehouse(Path(task.warehouse))
-    loaded = Loaded(warehouse, task.files)
-    events = loaded.table("events", like="records")
-    edges = joined("edges", [loaded.table("edges"), loaded.table("edges_open", like="edges")])
+    bucket = BucketTables(warehouse, task.files)
+    events = bucket.table("events", like="records")
+    edges = joined("edges", [bucket.table("edges"), bucket.table("edges_open", like="edges")])
     due = due_groups(task, events)
-    made = fold(task.cluster, events, edges, merged(rows_of(Coverage, loaded.table("coverage"))), task.now_ms, due)
+    folded = fold(task.cluster, events, edges, merged(rows_of(Coverage, bucket.table("coverage"))), task.now_ms, due)
     files = []
     for name in BY_GROUP:
-        kept = loaded.table(name)
+        old = bucket.table(name)
         if due is not None:
-            kept = kept.filter(pc.invert(pc.is_in(kept["group"], pa.array(sorted(due), pa.string()))))
+            old = old.filter(pc.invert(pc.is_in(old["group"], pa.array(sorted(due), pa.string()))))
         else:
-            kept = kept.slice(0, 0)
-        files.append(warehouse.write(name, task.run, task.bucket, in_order(name, joined(name, [kept, made[name]]))))
+            old = old.slice(0, 0)
+        files.append(warehouse.write(name, task.run, task.bucket, in_order(name, joined(name, [old, folded[name]]))))
     return files
 
 
 def fold(
     cluster: str, events: pa.Table, edges: pa.Table, coverage: Sequence[Coverage], now_ms: int, due: set[str] | None = None
 ) -> dict[str, pa.Table]:
-    """All tables of BY_GROUP for the groups that are due (None: all). The oracle of the tests calls this, too."""
+    """The tables of BY_GROUP for the groups in `due` (None: all). The oracle of the tests also calls this."""
     if due is not None:
         events = events.filter(pc.is_in(events["group"], pa.array(sorted({*due, COORDINATOR}), pa.string())))
-    around = _by_group(edges)
+    edges_by_group = _by_group(edges)
     parts: dict[str, list[pa.Table]] = {name: [] for name in BY_GROUP}
-    for group, own in events_of(_raw(events)).items():
+    for group, group_events in events_of(_raw(events)).items():
         if due is not None and group not in due:
             continue
-        folded, advised = of_group(cluster, group, own, around.get(group, {}), coverage, now_ms)
+        folded, advised = tables_of_group(cluster, group, group_events, edges_by_group.get(group, {}), coverage, now_ms)
         for names, tables in ((FOLDED, folded), (ADVISED, advised)):
             for name, attribute in names.items():
                 parts[name].append(table_of(name, getattr(tables, attribute)))
     return {name: joined(name, tables) for name, tables in parts.items()}
 
 
-def of_group(
+def tables_of_group(
     cluster: str, group: str, events: Events, edges: Mapping[int, Edge], coverage: Sequence[Coverage], now_ms: int
 ) -> tuple[GroupTables, AdviceTables]:
     folded = fold_group(cluster, group, events, edges, coverage, now_ms)
@@ -94,11 +94,11 @@ def of_group(
 
 
 def due_groups(task: BucketTask, events: pa.Table) -> set[str] | None:
-    """Groups with new events, and groups whose rows change with the passing of time. None: all."""
+    """Groups with new events, and groups whose rows may change as time passes. None: all."""
     if task.before_ms < 0 or task.coordinator:
         return None
-    late = events.filter(pc.greater_equal(events["append_ms"], task.before_ms - OPEN_MS))
-    return {*task.groups, *late["group"].unique().drop_null().to_pylist()}
+    recent = events.filter(pc.greater_equal(events["append_ms"], task.before_ms - OPEN_MS))
+    return {*task.groups, *recent["group"].unique().drop_null().to_pylist()}
 
 
 def _raw(events: pa.Table) -> Iterator[Raw]:
@@ -107,14 +107,14 @@ def _raw(events: pa.Table) -> Iterator[Raw]:
 
 
 def _by_group(edges: pa.Table) -> dict[str, dict[int, Edge]]:
-    found: dict[str, dict[int, Edge]] = {}
+    edges_by_group: dict[str, dict[int, Edge]] = {}
     for edge in rows_of(Edge, edges):
-        found.setdefault(edge.group, {})[edge.offset] = edge
-    return found
+        edges_by_group.setdefault(edge.group, {})[edge.offset] = edge
+    return edges_by_group
 
 
-class Loaded:
-    """Tables of one bucket, from the files named in the task."""
+class BucketTables:
+    """Loads tables of one bucket from the files in the task."""
 
     def __init__(self, warehouse: Warehouse, files: Mapping[str, tuple[File, ...]]) -> None:
         self._warehouse, self._files = warehouse, files
@@ -128,7 +128,7 @@ class Loaded:
         return joined(like or name, [self._warehouse.load(file) for file in files])
 
     def settled(self, name: str, until_ms: int) -> tuple[File, ...]:
-        """The files of a time series table whose rows end before that time."""
+        """The files of a time series table whose rows all end before that time."""
         return tuple(file for file in self.files(name) if file.until_ms is not None and file.until_ms <= until_ms)
 
     def since(self, name: str, from_ms: int) -> pa.Table:
@@ -136,23 +136,23 @@ class Loaded:
         settled = self.settled(name, from_ms)
         return joined(name, [self._warehouse.load(file) for file in self.files(name) if file not in settled])
 
-    def of_topics(self, name: str, topics: Collection[str], run: int) -> tuple[pa.Table, pa.Table]:
-        """Rows of these topics, as two tables: written by this run, and older."""
+    def rows_of_topics(self, name: str, topics: Collection[str], run: int) -> tuple[pa.Table, pa.Table]:
+        """The rows of these topics, as two tables: written by this run, and older."""
         wanted = pa.array(sorted(topics), pa.string())
         files = self.files(name)
-        fresh, known = (self._of_topics(name, [file for file in files if (file.run == run) is new], wanted) for new in (True, False))
+        fresh, known = (self._rows_of_topics(name, [file for file in files if (file.run == run) is new], wanted) for new in (True, False))
         return fresh, known
 
-    def _of_topics(self, name: str, files: Sequence[File], wanted: pa.Array) -> pa.Table:
+    def _rows_of_topics(self, name: str, files: Sequence[File], wanted: pa.Array) -> pa.Table:
         tables = (self._warehouse.load(file, CODED) for file in files)
-        return pa.concat_tables([coded(schema_of(name).empty_table()), *(table.filter(pc.is_in(table["topic"], wanted)) for table in tables)])
+        return pa.concat_tables([dictionary_coded(schema_of(name).empty_table()), *(table.filter(pc.is_in(table["topic"], wanted)) for table in tables)])
 
-    def coded(self, name: str, run: int | None = None) -> pa.Table:
-        """Like `table`, with dictionary codes instead of names."""
+    def dictionary_coded(self, name: str, run: int | None = None) -> pa.Table:
+        """Like `table`, with dictionary columns for names."""
         tables = [self._warehouse.load(file, CODED) for file in self.files(name) if run in (None, file.run)]
-        return pa.concat_tables([coded(schema_of(name).empty_table()), *tables])
+        return pa.concat_tables([dictionary_coded(schema_of(name).empty_table()), *tables])
 
 
-def coded(table: pa.Table) -> pa.Table:
+def dictionary_coded(table: pa.Table) -> pa.Table:
     fields = [field.with_type(pa.dictionary(pa.int32(), pa.string())) if field.name in CODED else field for field in table.schema]
     return table.cast(pa.schema(fields))

@@ -1,7 +1,7 @@
-"""A build: silver and gold from the input since the last build. Two passes over the buckets, and one publication.
+"""Builds silver and gold from the input since the last build, in two passes over the buckets.
 
-The first pass digests what is new (`digest.py`). The second makes gold (`bucket.py`, then `behind.py`, in one task for each bucket), for
-which the end offsets of all buckets have to be known. A build that dies leaves the tables of the build before.
+The first pass digests new records (`digest.py`). The second makes gold, in one task for each bucket (`bucket.py`, then `behind.py`): it
+needs the end offsets of all buckets. An interrupted build leaves the tables of the previous build.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from pipeline.behind import BEHIND, TOLD, BehindTask, build_behind
+from pipeline.behind import FOLDED_TABLES, MEASURED, MeasureTask, measure_bucket
 from pipeline.bucket import BY_GROUP, BucketTask, build_bucket
 from pipeline.digest import REPLACED, STATE, Digested, DigestTask, digest
 from pipeline.live_ends import with_live_ends
@@ -20,14 +20,14 @@ from pipeline.samples import with_samples
 from pipeline.warehouse import Current, File, Warehouse
 
 APPENDED = ("commits", "edges", "events", "end_offsets")
-BUILT = (*APPENDED, *REPLACED, *BY_GROUP, *BEHIND)
+BUILT = (*APPENDED, *REPLACED, *BY_GROUP, *MEASURED)
 
 
 class GoldTask(NamedTuple):
-    """The work on one bucket: fold its groups, then compute commits, lag and status over time. Either part may be empty."""
+    """The work on one bucket: fold its groups, then compute commit rates, lag and status. Either part may be None."""
 
     fold: BucketTask | None
-    behind: BehindTask | None
+    measure: MeasureTask | None
 
     @property
     def records(self) -> int:
@@ -36,22 +36,22 @@ class GoldTask(NamedTuple):
 
 def build_gold(task: GoldTask) -> list[File]:
     folded = build_bucket(task.fold) if task.fold is not None else []
-    if task.behind is None:
+    if task.measure is None:
         return folded
-    made: dict[str, tuple[File, ...]] = {}
+    files_by_table: dict[str, tuple[File, ...]] = {}
     for file in folded:
-        made[file.table] = (*made.get(file.table, ()), file)
-    return folded + build_behind(task.behind._replace(files={**task.behind.files, **made}))
+        files_by_table[file.table] = (*files_by_table.get(file.table, ()), file)
+    return folded + measure_bucket(task.measure._replace(files={**task.measure.files, **files_by_table}))
 
 
 def build(warehouse: Warehouse, runner: Runner, *, full: bool = False) -> dict[str, object]:
-    """Build all tables; return a summary line. The caller holds the lock."""
+    """Build all tables; return a summary. The caller holds the lock."""
     current = warehouse.current()
     if full:
         current = replace(current, files=tuple(file for file in current.files if file.table not in BUILT), built=0, now_ms={})
     new = by_bucket(current.since("records", current.built))
     if not new and not full and current.built == current.run:
-        return {"built": "nothing is new"}
+        return {"built": "no new records"}
     run = current.run + 1
     tails = {file.bucket: file for file in current.of("tails")}
     digested = runner.run("digesting", digest, [_digest_task(warehouse, current, run, bucket, files) for bucket, files in new.items()], _records)
@@ -59,14 +59,14 @@ def build(warehouse: Warehouse, runner: Runner, *, full: bool = False) -> dict[s
     current = with_live_ends(warehouse, with_samples(warehouse, current))
     before = current.now_ms
     now = dict(before)
-    for one in digested:
-        cluster = cluster_of(one.bucket)
-        now[cluster] = max(now.get(cluster, -1), one.newest_ms)
-    said = {one.bucket: one for one in digested}
-    folds = [_bucket_task(warehouse, current, run, bucket, said.get(bucket), before, now) for bucket in by_bucket(current.of("events"))]
-    due = {task.bucket: task for task in folds if task.bucket in said or now[task.cluster] != task.before_ms}
-    behind = {bucket: _behind_task(warehouse, current, run, bucket, tails.get(bucket), before, now) for bucket in by_bucket(current.of("tails"))}
-    tasks = [GoldTask(due.get(bucket), behind.get(bucket)) for bucket in sorted({*due, *behind})]
+    for digested_bucket in digested:
+        cluster = cluster_of(digested_bucket.bucket)
+        now[cluster] = max(now.get(cluster, -1), digested_bucket.newest_ms)
+    digested_by_bucket = {digested_bucket.bucket: digested_bucket for digested_bucket in digested}
+    folds = [_bucket_task(warehouse, current, run, bucket, digested_by_bucket.get(bucket), before, now) for bucket in by_bucket(current.of("events"))]
+    fold_tasks = {task.bucket: task for task in folds if task.bucket in digested_by_bucket or now[task.cluster] != task.before_ms}
+    measure_tasks = {bucket: _measure_task(warehouse, current, run, bucket, tails.get(bucket), before, now) for bucket in by_bucket(current.of("tails"))}
+    tasks = [GoldTask(fold_tasks.get(bucket), measure_tasks.get(bucket)) for bucket in sorted({*fold_tasks, *measure_tasks})]
     for files in runner.run("folding and measuring", build_gold, tasks, lambda task: task.records):
         current = _replaced(current, files)
     warehouse.publish(replace(current, built=run, now_ms=now))
@@ -74,10 +74,10 @@ def build(warehouse: Warehouse, runner: Runner, *, full: bool = False) -> dict[s
 
 
 def by_bucket(files: Iterable[File]) -> dict[str, list[File]]:
-    found: dict[str, list[File]] = defaultdict(list)
+    files_by_bucket: dict[str, list[File]] = defaultdict(list)
     for file in files:
-        found[file.bucket].append(file)
-    return dict(sorted(found.items()))
+        files_by_bucket[file.bucket].append(file)
+    return dict(sorted(files_by_bucket.items()))
 
 
 def cluster_of(bucket: str) -> str:
@@ -94,27 +94,27 @@ def _digest_task(warehouse: Warehouse, current: Current, run: int, bucket: str, 
 
 
 def _with_digested(current: Current, digested: list[Digested]) -> Current:
-    for one in digested:
-        replaced = {file.table for file in one.files if file.table in REPLACED}
-        gone = [file for file in current.files if file.bucket == one.bucket and file.table in replaced and file.run < current.run]
-        current = replace(current, files=current.replacing(gone, one.files))
+    for digested_bucket in digested:
+        replaced = {file.table for file in digested_bucket.files if file.table in REPLACED}
+        outdated = [file for file in current.files if file.bucket == digested_bucket.bucket and file.table in replaced and file.run < current.run]
+        current = replace(current, files=current.replacing(outdated, digested_bucket.files))
     return current
 
 
 def _replaced(current: Current, files: list[File]) -> Current:
-    """Replace files of earlier runs; each table has one file per bucket."""
-    named = {(file.table, file.bucket) for file in files}
-    gone = [file for file in current.files if (file.table, file.bucket) in named]
-    return replace(current, files=current.replacing(gone, files))
+    """Replace the files of these tables and buckets."""
+    keys = {(file.table, file.bucket) for file in files}
+    outdated = [file for file in current.files if (file.table, file.bucket) in keys]
+    return replace(current, files=current.replacing(outdated, files))
 
 
 def _bucket_task(
-    warehouse: Warehouse, current: Current, run: int, bucket: str, said: Digested | None, before: dict[str, int], now: dict[str, int]
+    warehouse: Warehouse, current: Current, run: int, bucket: str, digested: Digested | None, before: dict[str, int], now: dict[str, int]
 ) -> BucketTask:
     cluster = cluster_of(bucket)
     names = {"events", "edges", "edges_open", "coverage", *BY_GROUP}
     files = {name: tuple(current.of(name, bucket)) for name in names}
-    groups, coordinator = (said.groups, said.coordinator) if said is not None else ([], False)
+    groups, coordinator = (digested.groups, digested.coordinator) if digested is not None else ([], False)
     return BucketTask(
         str(warehouse.folder),
         run,
@@ -129,12 +129,12 @@ def _bucket_task(
     )
 
 
-def _behind_task(
+def _measure_task(
     warehouse: Warehouse, current: Current, run: int, bucket: str, tails: File | None, before: dict[str, int], now: dict[str, int]
-) -> BehindTask:
+) -> MeasureTask:
     cluster = cluster_of(bucket)
-    names = {"commits", "coverage", "events", *TOLD, *BEHIND}
+    names = {"commits", "coverage", "events", *FOLDED_TABLES, *MEASURED}
     files = {name: tuple(current.of(name, bucket)) for name in names}
     files["end_offsets"] = tuple(file for file in current.of("end_offsets") if cluster_of(file.bucket) == cluster)
     known = before.get(cluster, -1) if files["status"] else -1
-    return BehindTask(str(warehouse.folder), run, bucket, cluster, now[cluster], known, tails, files, sum(file.rows for file in files["commits"]))
+    return MeasureTask(str(warehouse.folder), run, bucket, cluster, now[cluster], known, tails, files, sum(file.rows for file in files["commits"]))

@@ -1,4 +1,4 @@
-"""Arrow columns as numpy arrays, with helpers for time series: runs of rows with the same key, and searches within a run."""
+"""Arrow columns as numpy arrays, and helpers for rows sorted by key and time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
-MISSING: Final = int(np.iinfo(np.int64).min)  # instead of None, in arrays
+MISSING: Final = int(np.iinfo(np.int64).min)  # in place of None
 MINUTE_MS: Final = 60_000
 
 
 def ints(column: pa.ChunkedArray) -> Ints:
-    """None becomes MISSING."""
+    """The column as an array, with MISSING for None."""
     if column.null_count:
         column = pc.fill_null(column, MISSING)
     return np.asarray(column.to_numpy(), dtype=np.int64)
@@ -30,14 +30,14 @@ def flags(column: pa.ChunkedArray) -> Flags:
 
 
 def optional(values: Ints | Floats | Flags, known: Flags | None = None) -> pa.Array:
-    """MISSING values, and values that are not `known`, become None."""
+    """The array as a column, with None for values that are MISSING or not `known`."""
     if values.dtype == np.bool_:
         return pa.array(values)
     unknown = values == MISSING if known is None else ~known
     return pa.array(values, mask=unknown if unknown.any() else None)
 
 
-def coded(places: Ints, names: Sequence[str]) -> pa.Array:
+def dictionary_column(places: Ints, names: Sequence[str]) -> pa.Array:
     """A dictionary column from indexes into `names`; a negative index becomes None."""
     unknown = places < 0
     return pa.DictionaryArray.from_arrays(pa.array(places.astype(np.int32), mask=unknown if unknown.any() else None), pa.array(names, pa.string()))
@@ -50,16 +50,16 @@ def ranks(*columns: pa.ChunkedArray) -> tuple[list[Ints], pa.Array]:
         parts = [part if pa.types.is_dictionary(part.type) else part.dictionary_encode("encode") for part in parts]
     values = pa.concat_arrays(parts) if parts else pa.array([], pa.string())
     encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode("encode")
-    order = pc.sort_indices(encoded.dictionary)  # by bytes of UTF-8, which is by code points
+    order = pc.sort_indices(encoded.dictionary)  # by UTF-8 bytes, so by code points
     places = np.empty(len(order), np.int64)
     places[order.to_numpy()] = np.arange(len(order))
-    coded = places[np.asarray(encoded.indices.to_numpy())]
+    codes = places[np.asarray(encoded.indices.to_numpy())]
     ends = np.cumsum([len(column) for column in columns])
-    return np.split(coded, ends[:-1]), encoded.dictionary.take(order)
+    return np.split(codes, ends[:-1]), encoded.dictionary.take(order)
 
 
 def distinct(values: Ints) -> tuple[Ints, Ints]:
-    """The sorted distinct values, and for each row the index of its value. Hashing beats sorting, as few values repeat often."""
+    """The sorted distinct values, and for each row the index of its value. Hashing is faster than sorting, as few values occur often."""
     encoded = pa.array(values).dictionary_encode()
     known = np.asarray(encoded.dictionary.to_numpy())
     order = np.argsort(known)
@@ -112,7 +112,7 @@ class SortedRows:
         self._codes = keys * self._span + self._place(at, "left")
 
     def _place(self, at: Ints, side: Literal["left", "right"]) -> Ints:
-        """The rank of each time."""
+        """The rank of each time, for the codes."""
         if self._times is not None:
             return np.asarray(np.searchsorted(self._times, at, side), dtype=np.int64)
         return np.clip(at, self._low, self._low + self._span - 1) - self._low + (side == "right")
@@ -125,12 +125,12 @@ class SortedRows:
 
 
 def locate(keys: Ints, values: Ints, key: Ints, value: Ints, side: Literal["left", "right"]) -> Ints:
-    """Search once among rows sorted by key and value."""
+    """One search among rows sorted by key and value."""
     return SortedRows(keys, values).find(key, value, side)
 
 
 def by_key_and_time(keys: Ints, at: Ints) -> Ints:
-    """A stable sort of the rows by key and time; it merges stretches that are sorted already."""
+    """The order of the rows by key and time. Timsort merges runs that are sorted already."""
     return np.argsort(pair(keys, at), kind="stable")
 
 
@@ -147,7 +147,7 @@ def rising(keys: Ints, values: Ints) -> Ints:
 
 
 def window_sums(values: Ints, since: Ints) -> Ints:
-    """For each row the sum of the rows from `since` up to it. Integers: the result does not depend on the first row."""
+    """For each row the sum of the rows from `since` up to it. Exact for integers."""
     totals = np.concatenate((np.zeros(1, np.int64), np.cumsum(values, dtype=np.int64)))
     return totals[np.arange(len(values)) + 1] - totals[since]
 

@@ -1,14 +1,14 @@
 """Commits of a bucket, each with its predecessor, and the commits around each group metadata record.
 
-One step takes the new records of one partition of __consumer_offsets. The slicing does not change the rows: a step knows
-earlier records from its `State`, three small Arrow tables that the driver keeps per bucket (`State.tables`, `State.of`):
+One step processes new records of one partition of __consumer_offsets. The rows do not depend on how the records are divided into steps: a
+step knows earlier records from its `State`, three small Arrow tables stored for each bucket (`State.tables`, `State.of`):
 
-- `tails`: of each group's partition the last ten commits, all of the last hour or so, and a thin hour before them
-  (`State.trimmed`), as rows of `commits`. Lag and status are evaluated again over them, too.
-- `waiting`: group metadata records around which a commit may still come; `around`: their partitions.
+- `tails`: for each group and partition the last ten commits, all of about the last hour, and a sample of the hour before
+  (`State.trimmed`), as rows of `commits`. Lag and status are recomputed from them, too.
+- `waiting`: group metadata records whose next commit may still arrive; `around`: their partitions.
 
-An edge waits for the first commit after it for a day of the log's time. `Step.edges` are final rows; edges that still wait are in
-`Step.open_edges`, which replace the open edges of the previous step.
+An edge waits a day of the log's time for the first commit after it. `Step.edges` are final rows; `Step.open_edges` still wait, and replace
+the open edges of the previous step.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from pipeline.edges import AROUND, WAITING, Rows, edges_of
 from pipeline.schema import schema_of
 
 TAIL: Final = 10  # commits: Burrow's window
-KEPT_MS: Final = 75 * 60_000  # the longest window of lag and status, and some
-SLOT_MS: Final = 15_000  # the status rules look at the last commit of each slot
+KEPT_MS: Final = 75 * 60_000  # more than the longest window of lag and status
+SLOT_MS: Final = 15_000  # the status rules use the last commit of each slot
 WINDOW_MS_MAX: Final = 3_600_000
 BEGINNING: Final = -(1 << 62)
 
@@ -46,7 +46,7 @@ class State:
         return cls(schema_of("commits").empty_table(), WAITING.empty_table(), AROUND.empty_table())
 
     def tables(self) -> dict[str, pa.Table]:
-        """The state as tables to store; numbers are in the schema's metadata."""
+        """The state as tables to store, with its numbers in the schema's metadata."""
         numbers = {"log_ms": str(self.log_ms), "kept_from_ms": str(self.kept_from_ms)}
         return {"tails": self.tails.replace_schema_metadata(numbers), "waiting": self.waiting, "around": self.around}
 
@@ -58,19 +58,19 @@ class State:
 
     @classmethod
     def of_tails(cls, tails: pa.Table) -> State:
-        """A state with commits only."""
+        """A state with only commits."""
         return cls.of({**cls.new().tables(), "tails": tails})
 
     def trimmed(self, settled_ms: int) -> State:
-        """Drop commits that rows after `settled_ms` do not need. The last ten before that time stay for each partition."""
+        """The state without commits that rows after `settled_ms` do not need."""
         keys, _ = _keys(self.tails)
         since = settled_ms - KEPT_MS
-        at = rising(np.cumsum(firsts(keys)) - 1, ints(self.tails["append_ms"]))  # clocks go back
+        at = rising(np.cumsum(firsts(keys)) - 1, ints(self.tails["append_ms"]))  # as clocks may be set back
         from_end = _from_end(keys)
         recent = at >= since
-        # Older commits that stay: ten, for windows of ten commits, and a thin hour, for windows of time.
-        ten = from_end < _reach(keys, from_end, recent)
-        hour = _thin_hour(keys, at, recent)
+        # Older commits that stay: ten, for windows of ten commits, and a sample of an hour, for windows of time.
+        ten = from_end < _rows_to_keep(keys, from_end, recent)
+        hour = _sampled_hour(keys, at, recent)
         kept = recent | ((ten | hour) & ~_removed_later(keys, flags(self.tails["tombstone"]) & ~recent))
         return replace(self, tails=self.tails.filter(pa.array(kept)), kept_from_ms=max(self.kept_from_ms, since))
 
@@ -84,24 +84,24 @@ class Step(NamedTuple):
 
 
 def step(records: pa.Table, state: State) -> Step:
-    """`records`: the new rows of bronze `records` of one bucket, log `offsets`, every kind, by offset."""
+    """`records`: the new rows of bronze `records` of one bucket and the log `offsets`, of every kind."""
     records = _in_log_order(records)
     log_ms = np.maximum.accumulate(np.concatenate(([state.log_ms], ints(records["append_ms"]))))[1:]
     new = _as_commits(records.filter(pc.equal(records["kind"], "offset")))
-    together = pa.concat_tables([state.tails, new])
-    keys, key_columns = _keys(together)
-    order = np.argsort(keys, kind="stable")  # tails come before new commits, and both are in log order
-    together = together.take(pa.array(order))
+    all_commits = pa.concat_tables([state.tails, new])
+    keys, key_columns = _keys(all_commits)
+    order = np.argsort(keys, kind="stable")  # stable: tails precede new commits, both in log order
+    all_commits = all_commits.take(pa.array(order))
     is_new = order >= len(state.tails)
     keys = keys[order]
-    together = _beside_the_one_before(together, keys, is_new)
+    all_commits = _with_predecessors(all_commits, keys, is_new)
 
     images = records.filter(pc.equal(records["kind"], "group"))
-    rows = Rows(together, keys, key_columns[0][order], key_columns[1], is_new)
+    rows = Rows(all_commits, keys, key_columns[0][order], key_columns[1], is_new)
     edges = edges_of(rows, images, ints(records["offset"]), log_ms, state.waiting, state.around)
     newest = int(log_ms[-1]) if len(log_ms) else state.log_ms
-    after = replace(state, tails=together, waiting=edges.waiting, around=edges.around, log_ms=newest)
-    return Step(together.filter(pa.array(is_new)), edges.settled, edges.open, edges.refold, after)
+    next_state = replace(state, tails=all_commits, waiting=edges.waiting, around=edges.around, log_ms=newest)
+    return Step(all_commits.filter(pa.array(is_new)), edges.settled, edges.open, edges.refold, next_state)
 
 
 def _in_log_order(records: pa.Table) -> pa.Table:
@@ -114,10 +114,10 @@ def _in_log_order(records: pa.Table) -> pa.Table:
 def _as_commits(records: pa.Table) -> pa.Table:
     """Rows of `commits` without their predecessors."""
     count = len(records)
-    nothing = pa.nulls(count, pa.int64())
+    nulls = pa.nulls(count, pa.int64())
     columns = {name: records[name] for name in ("cluster", "group", "topic", "topic_partition", "offset", "append_ms", "committed")}
     columns["commit_ms"] = pc.fill_null(pc.coalesce(records["commit_ms"], records["append_ms"]), 0)
-    columns |= {"prev_committed": nothing, "delta": nothing, "gap_ms": nothing, "rewind": pa.repeat(False, count)}
+    columns |= {"prev_committed": nulls, "delta": nulls, "gap_ms": nulls, "rewind": pa.repeat(False, count)}
     columns |= {name: records[name] for name in ("tombstone", "metadata", "txn")}
     schema = schema_of("commits")
     return pa.table([columns[name] for name in schema.names], names=schema.names).cast(schema)
@@ -130,25 +130,25 @@ def _keys(commits: pa.Table) -> tuple[Ints, tuple[Ints, pa.Array]]:
     return pair(pair(groups, topics), ints(commits["topic_partition"])), (groups, names)
 
 
-def _beside_the_one_before(commits: pa.Table, keys: Ints, is_new: Flags) -> pa.Table:
+def _with_predecessors(commits: pa.Table, keys: Ints, is_new: Flags) -> pa.Table:
     """Add each commit's predecessor. After a tombstone the next commit has none."""
     committed = ints(commits["committed"])
     at = ints(commits["append_ms"])
     tombstone = flags(commits["tombstone"])
-    has_one = ~firsts(keys)
-    has_one[1:] &= ~tombstone[:-1]
-    before = np.where(has_one, np.roll(committed, 1), MISSING)
-    gap = np.where(has_one, at - np.roll(at, 1), MISSING)
-    both = (before != MISSING) & (committed != MISSING) & ~tombstone
-    delta = np.where(both, committed - before, MISSING)
+    has_predecessor = ~firsts(keys)
+    has_predecessor[1:] &= ~tombstone[:-1]
+    predecessor = np.where(has_predecessor, np.roll(committed, 1), MISSING)
+    gap = np.where(has_predecessor, at - np.roll(at, 1), MISSING)
+    both = (predecessor != MISSING) & (committed != MISSING) & ~tombstone
+    delta = np.where(both, committed - predecessor, MISSING)
     rewind = both & (delta < 0)
     old = ~is_new
-    if old.any():  # the predecessor of an old commit may be dropped already
-        before[old] = ints(commits["prev_committed"])[old]
+    if old.any():  # an old commit's predecessor may have been dropped
+        predecessor[old] = ints(commits["prev_committed"])[old]
         delta[old] = ints(commits["delta"])[old]
         gap[old] = ints(commits["gap_ms"])[old]
         rewind[old] = flags(commits["rewind"])[old]
-    columns = {"prev_committed": optional(before), "delta": optional(delta), "gap_ms": optional(gap), "rewind": pa.array(rewind)}
+    columns = {"prev_committed": optional(predecessor), "delta": optional(delta), "gap_ms": optional(gap), "rewind": pa.array(rewind)}
     for name, column in columns.items():
         commits = commits.set_column(commits.schema.get_field_index(name), commits.schema.field(name), column)
     return commits
@@ -161,17 +161,17 @@ def _from_end(keys: Ints) -> Ints:
     return np.repeat(first + counts, counts) - 1 - np.arange(len(keys))
 
 
-def _reach(keys: Ints, from_end: Ints, recent: Flags) -> Ints:
-    """For each row the number of rows to keep of its key, counted from its end: up to ten before the oldest recent one."""
+def _rows_to_keep(keys: Ints, from_end: Ints, recent: Flags) -> Ints:
+    """For each row the number of rows to keep of its key, from its end: up to ten before the oldest recent one."""
     first = np.flatnonzero(firsts(keys))
     if not len(first):
         return np.empty(0, np.int64)
-    recents = np.maximum.reduceat(np.where(recent, from_end + 1, 0), first)
-    return np.repeat(recents + TAIL, np.diff(np.append(first, len(keys))))
+    recent_counts = np.maximum.reduceat(np.where(recent, from_end + 1, 0), first)
+    return np.repeat(recent_counts + TAIL, np.diff(np.append(first, len(keys))))
 
 
-def _thin_hour(keys: Ints, at: Ints, recent: Flags) -> Flags:
-    """Before the recent rows, the last row of each time slot, as far back as a window reaches."""
+def _sampled_hour(keys: Ints, at: Ints, recent: Flags) -> Flags:
+    """Mark the last row of each time slot before the recent rows, as far back as a window reaches."""
     first = np.flatnonzero(firsts(keys))
     if not len(first):
         return np.empty(0, np.bool_)

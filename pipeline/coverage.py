@@ -1,8 +1,8 @@
 """The offset ranges of a log that are complete, and the ranges with missing records.
 
-An incomplete range may hold some records. A short run between two holes belongs to the incomplete range. Whether a run is
-short is known only at the next hole, perhaps in a later slice: an incomplete range of a later slice may begin inside a
-complete range of an earlier slice, and wins. The result of `merged` does not depend on the slices.
+A short run of records between two holes belongs to the incomplete range. Whether a run is short is known only at the next hole, perhaps
+in a later slice of the log: an incomplete range of a later slice may overlap a complete one of an earlier slice, and takes precedence.
+The result of `merged` does not depend on the slices.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Hole(NamedTuple):
 
 
 class Last(NamedTuple):
-    """The last incomplete range of earlier input, and the newest time."""
+    """The end of the last incomplete range in earlier input, its reason, and the newest time."""
 
     end: int = -2
     why: str = ""
@@ -66,49 +66,49 @@ def coverage(id: LogId, start: int, batches: NDArray[Any], holes: list[Hole], la
             rows.append(Coverage(*id, first, end, before(first), after(end), False, why))
 
     at = start
-    stretch: Hole | None = None
+    gap: Hole | None = None
     gap_end, gap_why = last.end, last.why
     for hole in holes:
-        if stretch is not None and (hole.why == stretch.why and hole.first - stretch.last <= SHORT_RUN):
-            stretch = Hole(stretch.first, hole.last, hole.why)
+        if gap is not None and (hole.why == gap.why and hole.first - gap.last <= SHORT_RUN):
+            gap = Hole(gap.first, hole.last, hole.why)
             continue
-        if stretch is not None:
-            add(stretch.first, stretch.last, False, stretch.why)
-            at = stretch.last + 1
-            stretch = None
+        if gap is not None:
+            add(gap.first, gap.last, False, gap.why)
+            at = gap.last + 1
+            gap = None
         elif gap_end >= -1 and hole.why == gap_why and hole.first - gap_end <= SHORT_RUN:
-            stretch = Hole(gap_end + 1, hole.last, hole.why)
+            gap = Hole(gap_end + 1, hole.last, hole.why)
             continue
         add(at, hole.first - 1, True, "")
-        stretch = hole
-    if stretch is not None:
-        add(stretch.first, stretch.last, False, stretch.why)
-        at, gap_end, gap_why = stretch.last + 1, stretch.last, stretch.why
+        gap = hole
+    if gap is not None:
+        add(gap.first, gap.last, False, gap.why)
+        at, gap_end, gap_why = gap.last + 1, gap.last, gap.why
     end = int(batches["last"][-1]) if len(batches) else at - 1
     add(at, end, True, "")
     return rows, Last(gap_end, gap_why, int(clocks[-1]))
 
 
-def coverage_lost(id: LogId, holes: Iterable[Hole], among: Iterable[Coverage]) -> list[Coverage]:
-    """Rows for ranges that were planned as complete and proved unreadable; they win over the planned rows."""
-    rows = [row for row in among if (row.cluster, row.log, row.partition) == id]
-    found = []
+def unreadable_coverage(id: LogId, holes: Iterable[Hole], planned_rows: Iterable[Coverage]) -> list[Coverage]:
+    """Rows for ranges that were planned as complete and are unreadable; they take precedence over the planned rows."""
+    rows = [row for row in planned_rows if (row.cluster, row.log, row.partition) == id]
+    lost = []
     for hole in holes:
-        around = next((row for row in rows if row.from_offset <= hole.first <= row.to_offset), None)
-        from_ms, to_ms = (around.from_ms, around.to_ms) if around is not None else (None, None)
-        found.append(Coverage(*id, hole.first, hole.last, from_ms, to_ms, False, hole.why))
-    return found
+        planned = next((row for row in rows if row.from_offset <= hole.first <= row.to_offset), None)
+        from_ms, to_ms = (planned.from_ms, planned.to_ms) if planned is not None else (None, None)
+        lost.append(Coverage(*id, hole.first, hole.last, from_ms, to_ms, False, hole.why))
+    return lost
 
 
 def merged(rows: Iterable[Coverage]) -> list[Coverage]:
-    """Disjoint ranges in order, independent of the slices: incomplete ranges win."""
-    found: list[Coverage] = []
+    """Disjoint ranges in order; incomplete ranges take precedence."""
+    result: list[Coverage] = []
     for _, of_log in groupby(sorted(rows, key=_by_offset), key=lambda row: row[:3]):
-        each = list(of_log)
-        gaps = _joined(row for row in each if not row.complete)
-        complete = _joined(row for row in each if row.complete)
-        found += sorted([*gaps, *_between(complete, gaps)], key=_by_offset)
-    return found
+        log_rows = list(of_log)
+        gaps = _joined(row for row in log_rows if not row.complete)
+        complete = _joined(row for row in log_rows if row.complete)
+        result += sorted([*gaps, *_outside_gaps(complete, gaps)], key=_by_offset)
+    return result
 
 
 def _by_offset(row: Coverage) -> tuple[str, str, int, int, int]:
@@ -117,17 +117,17 @@ def _by_offset(row: Coverage) -> tuple[str, str, int, int, int]:
 
 def _joined(rows: Iterable[Coverage]) -> list[Coverage]:
     """Join adjacent rows with equal values; the rows are in order."""
-    found: list[Coverage] = []
+    result: list[Coverage] = []
     for row in rows:
-        before = found[-1] if found else None
+        before = result[-1] if result else None
         if before is None or before.why != row.why or row.from_offset > before.to_offset + 1:
-            found.append(row)
+            result.append(row)
         elif row.to_offset > before.to_offset:
-            found[-1] = before._replace(to_offset=row.to_offset, to_ms=row.to_ms)
-    return found
+            result[-1] = before._replace(to_offset=row.to_offset, to_ms=row.to_ms)
+    return result
 
 
-def _between(complete: list[Coverage], gaps: list[Coverage]) -> Iterator[Coverage]:
+def _outside_gaps(complete: list[Coverage], gaps: list[Coverage]) -> Iterator[Coverage]:
     """The parts of the complete ranges outside the gaps."""
     number = 0
     for row in complete:

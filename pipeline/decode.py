@@ -1,6 +1,6 @@
-"""Decode one record of a coordinator log: the reference for `lockstep` and `record_columns`, which must give the same rows.
+"""Decodes one record of a coordinator log: the reference for `lockstep` and `record_columns`, which must return the same rows.
 
-No record is dropped and none raises: an unreadable record becomes a row of a separate kind, with its bytes.
+No record is dropped or raises an error: an unreadable one becomes a row of its own kind, with its bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_VERSION: Final = -1
 
 
 class Place(NamedTuple):
-    """The place of a batch: its log, segment and position."""
+    """The log, segment and position of a batch."""
 
     id: LogId
     segment: str
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
 
 class DecodedRecord(NamedTuple):
-    """The columns decoded from a record's key and value."""
+    """The columns that are decoded from a record's key and value."""
 
     kind: str
     key_version: int = NO_VERSION
@@ -56,11 +56,11 @@ def rows_of_batch(data: bytes, at: int, header: BatchHeader, place: Place, bytes
     """The rows of one batch. Raises CorruptBatch before the first row or not at all."""
     control = bool(header.attributes & CONTROL)
     for record in batches.records(data, at, bytes_max):
-        said = decoded(CONTROL_KIND if control else place.id.log, record.key, record.value)
-        where: tuple[Any, ...] = (record.offset, record.timestamp, header.base_offset, header.leader_epoch, header.producer_id)
+        decoded_record = decoded(CONTROL_KIND if control else place.id.log, record.key, record.value)
+        position_columns: tuple[Any, ...] = (record.offset, record.timestamp, header.base_offset, header.leader_epoch, header.producer_id)
         transactional = bool(header.attributes & TRANSACTIONAL)
-        raw: tuple[Any, ...] = (None, None) if said.kind == OFFSET else (record.key, record.value)
-        yield Record._make((*place.id, *where, transactional, *said, record.value is None, *raw, place.segment, place.position))
+        raw: tuple[Any, ...] = (None, None) if decoded_record.kind == OFFSET else (record.key, record.value)
+        yield Record._make((*place.id, *position_columns, transactional, *decoded_record, record.value is None, *raw, place.segment, place.position))
 
 
 def decoded(log: str, key: bytes | None, value: bytes | None) -> DecodedRecord:
@@ -77,33 +77,33 @@ def decoded(log: str, key: bytes | None, value: bytes | None) -> DecodedRecord:
 
 
 def _of_offsets(key: bytes, value: bytes | None, versions: tuple[int, int]) -> DecodedRecord:
-    about = read_offsets_key(key)
-    if isinstance(about, OffsetCommitKey):
-        return _of_commit(about, value, versions)
-    if not isinstance(about, GroupMetadataKey):
+    decoded_key = read_offsets_key(key)
+    if isinstance(decoded_key, OffsetCommitKey):
+        return _of_commit(decoded_key, value, versions)
+    if not isinstance(decoded_key, GroupMetadataKey):
         return DecodedRecord(OTHER, *versions)
     if value is not None and versions[1] > GroupMetadataValue.VERSIONS[1]:
-        return DecodedRecord(OTHER, *versions, about.group)
+        return DecodedRecord(OTHER, *versions, decoded_key.group)
     if value is not None and not is_group(value):
-        return DecodedRecord(UNREADABLE, *versions, about.group)
-    return DecodedRecord(GROUP, *versions, about.group)
+        return DecodedRecord(UNREADABLE, *versions, decoded_key.group)
+    return DecodedRecord(GROUP, *versions, decoded_key.group)
 
 
-def _of_commit(about: OffsetCommitKey, value: bytes | None, versions: tuple[int, int]) -> DecodedRecord:
-    said = DecodedRecord(OFFSET, *versions, about.group, about.topic, about.partition)
+def _of_commit(decoded_key: OffsetCommitKey, value: bytes | None, versions: tuple[int, int]) -> DecodedRecord:
+    decoded_record = DecodedRecord(OFFSET, *versions, decoded_key.group, decoded_key.topic, decoded_key.partition)
     if value is None:
-        return said
+        return decoded_record
     if versions[1] > OffsetCommitValue.VERSIONS[1]:
-        return said._replace(kind=OTHER)
+        return decoded_record._replace(kind=OTHER)
     try:
         stored = read_record(OffsetCommitValue, value)
     except ProtocolError:
-        return said._replace(kind=UNREADABLE)
-    return said._replace(
+        return decoded_record._replace(kind=UNREADABLE)
+    return decoded_record._replace(
         committed=stored.offset,
-        commit_leader_epoch=_known(stored.leader_epoch),
+        commit_leader_epoch=_none_if_unset(stored.leader_epoch),
         commit_ms=stored.commit_timestamp,
-        expire_ms=_known(stored.expire_timestamp),
+        expire_ms=_none_if_unset(stored.expire_timestamp),
         metadata=stored.metadata,
     )
 
@@ -126,7 +126,7 @@ def is_group(value: bytes) -> bool:
 
 
 def is_note(value: bytes) -> bool:
-    """True also for newer kinds and versions, which the fold handles."""
+    """Whether the value is a note, also of a newer kind or version, which the fold handles."""
     try:
         read_note(value)
     except ProtocolError:
@@ -146,5 +146,5 @@ def _version(data: bytes | None) -> int:
     return int.from_bytes(data[:2], "big", signed=True) if data is not None and len(data) >= 2 else NO_VERSION
 
 
-def _known(number: int) -> int | None:
+def _none_if_unset(number: int) -> int | None:
     return None if number == -1 else number

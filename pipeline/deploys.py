@@ -1,4 +1,4 @@
-"""Deploys: most members of a group restarted within a short time. The cost of each, and its cost with static members."""
+"""Deploys: restarts of most members of a group within a short time. The cost of each, and its cost with static members."""
 
 from __future__ import annotations
 
@@ -10,51 +10,51 @@ from pipeline.avoidable import YES, follows
 from pipeline.restarts import EXACT, Restarts, Return
 from pipeline.rows import Deploy, Episode
 
-APART_MS: Final = 600_000  # restarts further apart belong to different deploys
+DISTANCE_MS_MAX: Final = 600_000  # the longest time between restarts of one deploy
 
 
 def deploys_of(cluster: str, group: str, restarts: Restarts, episodes: Sequence[Episode]) -> tuple[list[Deploy], list[Episode]]:
     """The deploys, and the rebalances with their deploy numbers."""
-    found: list[Deploy] = []
+    deploys: list[Deploy] = []
     of_deploy: dict[int, int] = {}
-    seconds = {one.episode: before.episode for before, one in pairwise(episodes) if follows(before, one)}
+    seconds = {returned.episode: before.episode for before, returned in pairwise(episodes) if follows(before, returned)}
     by_number = {episode.episode: episode for episode in episodes}
-    for some in _together(restarts.returns):
-        begin, end = some[0].went_ms, max(one.back_ms for one in some)
-        restarted = len({one.process for one in some})
+    for run in _runs(restarts.returns):
+        begin, end = run[0].went_ms, max(returned.back_ms for returned in run)
+        restarted = len({returned.process for returned in run})
         members = max(restarts.members_at(begin), restarted)
         if restarted * 2 < members:
             continue
-        made = {episode for one in some for episode in one.episodes}
+        rebalances = {episode for returned in run for episode in returned.episodes}
         for second, first in seconds.items():
-            if first in made:
-                made.add(second)
-        made -= of_deploy.keys()
-        of_deploy |= dict.fromkeys(made, len(found))
-        costs = [cost for one in made if (cost := by_number[one].partition_seconds_lost) is not None]
-        statics = sum(one.static for one in some)
-        mode = "static" if statics == len(some) else "mixed" if statics else "dynamic"
-        left = sum(by_number[one].avoidable != YES for one in made)
-        cost = sum(costs) if costs or not made else None
-        found.append(
-            Deploy(cluster, group, len(found), begin, end, members, restarted, mode, len(made), left, cost, _least(some))
+            if first in rebalances:
+                rebalances.add(second)
+        rebalances -= of_deploy.keys()
+        of_deploy |= dict.fromkeys(rebalances, len(deploys))
+        costs = [cost for returned in rebalances if (cost := by_number[returned].partition_seconds_lost) is not None]
+        statics = sum(returned.static for returned in run)
+        mode = "static" if statics == len(run) else "mixed" if statics else "dynamic"
+        remaining = sum(by_number[returned].avoidable != YES for returned in rebalances)
+        cost = sum(costs) if costs or not rebalances else None
+        deploys.append(
+            Deploy(cluster, group, len(deploys), begin, end, members, restarted, mode, len(rebalances), remaining, cost, _lowest_confidence(run))
         )
-    return found, [episode._replace(deploy=of_deploy.get(episode.episode)) for episode in episodes]
+    return deploys, [episode._replace(deploy=of_deploy.get(episode.episode)) for episode in episodes]
 
 
-def _least(some: list[Return]) -> str:
-    all = {one.confidence for one in some}
-    return next((one for one in ("none", "weak", "strong") if one in all), EXACT)
+def _lowest_confidence(run: list[Return]) -> str:
+    levels = {returned.confidence for returned in run}
+    return next((level for level in ("none", "weak", "strong") if level in levels), EXACT)
 
 
-def _together(returns: list[Return]) -> Iterator[list[Return]]:
-    some: list[Return] = []
+def _runs(returns: list[Return]) -> Iterator[list[Return]]:
+    run: list[Return] = []
     until = 0
-    for one in sorted(returns, key=lambda one: (one.went_ms, one.back_ms, one.new_id)):
-        if some and one.went_ms - until >= APART_MS:
-            yield some
-            some = []
-        until = max(until, one.back_ms) if some else one.back_ms
-        some.append(one)
-    if some:
-        yield some
+    for returned in sorted(returns, key=lambda returned: (returned.went_ms, returned.back_ms, returned.new_id)):
+        if run and returned.went_ms - until >= DISTANCE_MS_MAX:
+            yield run
+            run = []
+        until = max(until, returned.back_ms) if run else returned.back_ms
+        run.append(returned)
+    if run:
+        yield run

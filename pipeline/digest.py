@@ -1,7 +1,7 @@
-"""First part of a build: new records of one bucket become silver commits and edges, and events to fold.
+"""First part of a build: converts new records of one bucket into silver commits and edges, and events to fold.
 
-A bucket is one partition of __consumer_offsets and of __coordinator_notes: a group never leaves it. Records are read in slices, in
-offset order, so that memory is bounded; the slicing does not change the result.
+A bucket is one partition of __consumer_offsets and __coordinator_notes, which contains all records of its groups. Records are read in
+slices, in offset order, to bound memory; the result does not depend on the slices.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Digested(NamedTuple):
     bucket: str
     files: list[File]
     groups: list[str]  # to fold again
-    coordinator: bool  # a new event concerns the whole partition: fold all its groups again
+    coordinator: bool  # whether a new event concerns all groups of the partition
     newest_ms: int
 
 
 def digest(task: DigestTask) -> Digested:
     warehouse = Warehouse(Path(task.warehouse))
     state = State.of({name: warehouse.load(task.state[name]) for name in STATE}) if task.state else State.new()
-    done = Digested(task.bucket, [], [], False, -1)
+    result = Digested(task.bucket, [], [], False, -1)
     groups: set[str] = set()
     open_edges: pa.Table | None = None
     coordinator, newest = False, -1
@@ -54,7 +54,7 @@ def digest(task: DigestTask) -> Digested:
         events = records.filter(pc.is_in(records["kind"], EVENT_KINDS))
         if log == "offsets":
             stepped = step(records, state)
-            # Later measurements need these, and the commits of the next run; samples of end offsets may come late.
+            # Later measurements and the next run need these commits.
             state, open_edges = stepped.state.trimmed(stepped.state.log_ms), stepped.open_edges
             write.add("commits", stepped.commits)
             write.add("edges", stepped.edges)
@@ -70,7 +70,7 @@ def digest(task: DigestTask) -> Digested:
         for name, table in state.tables().items():
             write.add(name, table, empty=True)
     groups.discard("")
-    return done._replace(files=write.files, groups=sorted(groups), coordinator=coordinator, newest_ms=newest)
+    return result._replace(files=write.files, groups=sorted(groups), coordinator=coordinator, newest_ms=newest)
 
 
 class Writer:
@@ -86,27 +86,27 @@ class Writer:
 
 
 def slices(warehouse: Warehouse, files: Sequence[File]) -> Iterator[tuple[str, pa.Table]]:
-    """Records in log order, some hundred thousand at a time. Each file has an ordered range of one log."""
+    """Records in log order, some hundred thousand at a time. Each file contains an ordered range of one log."""
     for log in ("offsets", "notes"):
-        waiting: list[pa.RecordBatch] = []
+        pending: list[pa.RecordBatch] = []
         for reader in _in_order(warehouse, files, log):
             for batch in reader.iter_batches(batch_size=SLICE_RECORDS):
-                waiting.append(batch)
-                if sum(one.num_rows for one in waiting) >= SLICE_RECORDS:
-                    yield log, joined("records", [pa.Table.from_batches(waiting)])
-                    waiting = []
-        if waiting:
-            yield log, joined("records", [pa.Table.from_batches(waiting)])
+                pending.append(batch)
+                if sum(waiting.num_rows for waiting in pending) >= SLICE_RECORDS:
+                    yield log, joined("records", [pa.Table.from_batches(pending)])
+                    pending = []
+        if pending:
+            yield log, joined("records", [pa.Table.from_batches(pending)])
 
 
 def _in_order(warehouse: Warehouse, files: Sequence[File], log: str) -> list[pq.ParquetFile]:
-    """Sort files by their lowest offset, which is in the Parquet footer."""
-    found = []
+    """Readers of the log's files by lowest offset, which is in the Parquet footer."""
+    readers = []
     for file in files:
         reader = pq.ParquetFile(warehouse.folder / file.path)
         if file.rows and _lowest(reader, "log") == log:
-            found.append((_lowest(reader, "offset"), reader))
-    return [reader for _, reader in sorted(found, key=lambda one: int(one[0]))]  # type: ignore[call-overload]
+            readers.append((_lowest(reader, "offset"), reader))
+    return [reader for _, reader in sorted(readers, key=lambda entry: int(entry[0]))]  # type: ignore[call-overload]
 
 
 def _lowest(reader: pq.ParquetFile, column: str) -> object:

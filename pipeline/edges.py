@@ -1,6 +1,6 @@
-"""Silver `edges`: for each group metadata record, and each partition of the group, the last commit before it and the first after.
+"""Silver `edges`: for each group metadata record, and each partition of the group, the last commit before it and the first one after it.
 
-The fold needs commits only for this: how long a partition was not consumed around a rebalance.
+The fold derives from them how long a partition was not consumed around a rebalance.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pipeline.columns import MISSING, Flags, Ints, expanded, firsts, flags, ints, last_seen, locate, next_seen, pair, ranks
 from pipeline.schema import in_order, schema_of
 
-WAIT_MS: Final = 24 * 3_600_000  # of the log's own time
+WAIT_MS: Final = 24 * 3_600_000  # in the log's time
 GAPS: Final = 10
 NONE: Final = -1  # in lists of edges
 NEVER: Final = 1 << 62
@@ -40,7 +40,7 @@ class Rows(NamedTuple):
 
     commits: pa.Table
     keys: Ints
-    groups: Ints  # places in `names`
+    groups: Ints  # indexes into `names`
     names: pa.Array
     is_new: Flags
 
@@ -54,32 +54,32 @@ class Edges(NamedTuple):
 
 
 def edges_of(rows: Rows, images: pa.Table, offsets: Ints, log_ms: Ints, waiting: pa.Table, around: pa.Table) -> Edges:
-    """`images`: new group metadata records. `offsets`, `log_ms`: of each new record of the log, its time as it went on."""
+    """`images`: new group metadata records. `offsets`, `log_ms`: of each new record of the log; its time never decreases."""
     heads, is_new = _heads(images, offsets, log_ms, waiting)
     if not len(heads):
         empty = schema_of("edges").empty_table()
         return Edges(empty, empty, [], heads, around)
-    found = _around(rows, heads, is_new, _cut(heads, offsets, log_ms), around)
-    found = _with_kept(found, around)
-    head_of, in_heads = _of_heads(heads, found)
+    edge_rows = _commits_around(rows, heads, is_new, _limits(heads, offsets, log_ms), around)
+    edge_rows = _merged(edge_rows, around)
+    head_of, in_heads = _of_heads(heads, edge_rows)
     waits = np.zeros(len(heads), np.bool_)
-    np.logical_or.at(waits, head_of, ints(found["first_after_ms"]) == NONE)
+    np.logical_or.at(waits, head_of, ints(edge_rows["first_after_ms"]) == NONE)
     newest = int(log_ms[-1]) if len(log_ms) else -NEVER
     is_open = (waits | (ints(heads["next_offset"]) == MISSING)) & (ints(heads["until_ms"]) >= newest)
-    edges = _as_edges(heads, found, head_of)
-    refold = np.unique(np.concatenate((in_heads[is_new], in_heads[head_of[ints(found["changed"]) == 1]])))
+    edges = _as_edges(heads, edge_rows, head_of)
+    refold = np.unique(np.concatenate((in_heads[is_new], in_heads[head_of[ints(edge_rows["changed"]) == 1]])))
     names = pc.unique(heads["group"]).sort()
     return Edges(
         edges.filter(pa.array(~is_open)),
         edges.filter(pa.array(is_open)),
         [names[int(place)].as_py() for place in refold],
         heads.filter(pa.array(is_open)),
-        found.select(AROUND.names).filter(pa.array(is_open[head_of])).cast(AROUND),
+        edge_rows.select(AROUND.names).filter(pa.array(is_open[head_of])).cast(AROUND),
     )
 
 
 def _heads(images: pa.Table, offsets: Ints, log_ms: Ints, waiting: pa.Table) -> tuple[pa.Table, Flags]:
-    """Known and new edges by group and offset, each with the offset of the group's next record if known."""
+    """Known and new edges by group and offset, with the offset of the group's next record if known."""
     at = log_ms[np.searchsorted(offsets, ints(images["offset"]))] if len(images) else np.empty(0, np.int64)
     new = pa.table(
         [images["cluster"], images["group"], images["offset"], pa.array(at + WAIT_MS), pa.nulls(len(images), pa.int64())], schema=WAITING
@@ -95,14 +95,14 @@ def _heads(images: pa.Table, offsets: Ints, log_ms: Ints, waiting: pa.Table) -> 
     return heads.set_column(4, "next_offset", pa.array(following, mask=following == MISSING)), order >= len(waiting)
 
 
-def _cut(heads: pa.Table, offsets: Ints, log_ms: Ints) -> Ints:
-    """For each record the offset from which on a commit is too late for its edge."""
+def _limits(heads: pa.Table, offsets: Ints, log_ms: Ints) -> Ints:
+    """For each edge the offset from which on commits are too late."""
     index = np.searchsorted(log_ms, ints(heads["until_ms"]), "right")
     return np.append(offsets, NEVER)[index]
 
 
-def _around(rows: Rows, heads: pa.Table, is_new: Flags, cut: Ints, around: pa.Table) -> pa.Table:
-    """The commits around each head: for new heads all, for old heads those that new commits add. `changed`: heads with a result."""
+def _commits_around(rows: Rows, heads: pa.Table, is_new: Flags, cut: Ints, around: pa.Table) -> pa.Table:
+    """The commits around each edge: all for new edges, those among new commits for known ones."""
     commits, keys = rows.commits, rows.keys
     first_rows = np.flatnonzero(firsts(keys))
     key_groups = rows.groups[first_rows]  # rising
@@ -120,25 +120,25 @@ def _around(rows: Rows, heads: pa.Table, is_new: Flags, cut: Ints, around: pa.Ta
     head, key = head[wanted], key[wanted]
 
     own, following = ints(heads["offset"])[head], ints(heads["next_offset"])[head]
-    behind = locate(dense, offsets, key, own, "right")  # the first row after it, of this key or another
-    before = behind - 1
+    following_row = locate(dense, offsets, key, own, "right")  # the first row after it, perhaps of another key
+    before = following_row - 1
     has_before = (before >= 0) & (dense[before] == key) & live[before] if len(dense) else np.zeros(len(key), np.bool_)
     live_from = np.append(next_seen(live), len(dense))
-    after = live_from[behind]
-    inside = np.minimum(after, max(len(dense) - 1, 0))
-    has_after = (after < len(dense)) & (dense[inside] == key) & (offsets[inside] < cut[head]) if len(dense) else np.zeros(len(key), np.bool_)
-    right_after = has_after & ((following == MISSING) | (offsets[inside] < following))
+    after = live_from[following_row]
+    after_index = np.minimum(after, max(len(dense) - 1, 0))
+    has_after = (after < len(dense)) & (dense[after_index] == key) & (offsets[after_index] < cut[head]) if len(dense) else np.zeros(len(key), np.bool_)
+    right_after = has_after & ((following == MISSING) | (offsets[after_index] < following))
     kept = np.where(is_new[head], has_before | right_after, has_after)
 
-    head, key, before, inside = head[kept], key[kept], before[kept], inside[kept]
+    head, key, before, after_index = head[kept], key[kept], before[kept], after_index[kept]
     has_before, has_after, right_after = has_before[kept], has_after[kept], right_after[kept]
     has_before &= is_new[head]  # of known edges
     last = np.where(has_before, at[before], NONE)
-    first = np.where(has_after, at[inside], NONE)
+    first = np.where(has_after, at[after_index], NONE)
     gap = np.full(len(head), NONE)
     gap[has_before] = _usual_gaps(rows, before[has_before])
     named = commits.take(pa.array(first_rows[key]))
-    old_alone = ~is_new[head] & ~right_after  # says something only of a partition that the edge has already
+    fills_only = ~is_new[head] & ~right_after  # completes only partitions that the edge has already
     return pa.table(
         {
             "group": named["group"],
@@ -149,7 +149,7 @@ def _around(rows: Rows, heads: pa.Table, is_new: Flags, cut: Ints, around: pa.Ta
             "first_after_ms": pa.array(first),
             "usual_gap_ms": pa.array(gap),
             "changed": pa.array(np.ones(len(head), np.int64)),
-            "adds": pa.array((~old_alone).astype(np.int64)),
+            "adds": pa.array((~fills_only).astype(np.int64)),
         }
     )
 
@@ -158,7 +158,7 @@ def _usual_gaps(rows: Rows, at: Ints) -> Ints:
     """The median of the last ten gaps up to each of these rows."""
     distinct, back = np.unique(at, return_inverse=True)
     gaps = ints(rows.commits["gap_ms"])
-    # A removal ends the sequence, and so does another key: there a row has no gap.
+    # A row without a gap begins the sequence: the first of a key, or one after a tombstone.
     began = last_seen(gaps == MISSING)
     index = distinct[:, None] - np.arange(GAPS)[None, :]
     known = index > began[distinct][:, None]
@@ -169,12 +169,12 @@ def _usual_gaps(rows: Rows, at: Ints) -> Ints:
     return np.where(count > 0, middle, NONE)[back]
 
 
-def _with_kept(found: pa.Table, around: pa.Table) -> pa.Table:
-    """Merge known and new rows; new rows replace known ones. One row for each partition of each edge."""
+def _merged(around_rows: pa.Table, around: pa.Table) -> pa.Table:
+    """Merge known and new rows into one row for each partition of each edge."""
     count = len(around)
     zeros = pa.array(np.zeros(count, np.int64))
-    kept = around.append_column("changed", zeros).append_column("adds", pa.array(np.ones(count, np.int64)))
-    both = pa.concat_tables([kept, found.cast(kept.schema)])
+    known_rows = around.append_column("changed", zeros).append_column("adds", pa.array(np.ones(count, np.int64)))
+    both = pa.concat_tables([known_rows, around_rows.cast(known_rows.schema)])
     (groups,), _ = ranks(both["group"])
     (topics,), _ = ranks(both["topic"])
     partition, offset = ints(both["topic_partition"]), ints(both["offset"])
@@ -194,18 +194,18 @@ def _with_kept(found: pa.Table, around: pa.Table) -> pa.Table:
     return both.filter(pa.array(stays)).drop_columns(["adds"])
 
 
-def _of_heads(heads: pa.Table, found: pa.Table) -> tuple[Ints, Ints]:
-    """For each row of `found` its index in `heads`, and for each head the index of its group among the sorted groups."""
-    (in_found, in_heads), _ = ranks(found["group"], heads["group"])
-    return locate(in_heads, ints(heads["offset"]), in_found, ints(found["offset"]), "left"), in_heads
+def _of_heads(heads: pa.Table, around_rows: pa.Table) -> tuple[Ints, Ints]:
+    """For each row of `around_rows` its index in `heads`, and for each head the index of its group among the sorted groups."""
+    (in_rows, in_heads), _ = ranks(around_rows["group"], heads["group"])
+    return locate(in_heads, ints(heads["offset"]), in_rows, ints(around_rows["offset"]), "left"), in_heads
 
 
-def _as_edges(heads: pa.Table, found: pa.Table, head_of: Ints) -> pa.Table:
-    ends = np.searchsorted(head_of, np.arange(len(heads) + 1))  # rows of `found` are in the order of heads
+def _as_edges(heads: pa.Table, around_rows: pa.Table, head_of: Ints) -> pa.Table:
+    ends = np.searchsorted(head_of, np.arange(len(heads) + 1))  # rows are in the order of heads
     offsets = pa.array(ends.astype(np.int32))
-    names = pc.binary_join_element_wise(found["topic"], found["topic_partition"].cast(pa.string()), "-").combine_chunks()
+    names = pc.binary_join_element_wise(around_rows["topic"], around_rows["topic_partition"].cast(pa.string()), "-").combine_chunks()
     lists = {"partitions": names} | {
-        name: found[name].combine_chunks() for name in ("last_before_ms", "first_after_ms", "usual_gap_ms")
+        name: around_rows[name].combine_chunks() for name in ("last_before_ms", "first_after_ms", "usual_gap_ms")
     }
     columns = {name: heads[name] for name in ("cluster", "group", "offset")}
     columns |= {name: pa.ListArray.from_arrays(offsets, values) for name, values in lists.items()}

@@ -1,7 +1,7 @@
-"""End offset samples from the broker's notes (kind 8), decoded thousands at a time.
+"""End offset samples from the broker's notes (kind 8), of which there is one for every topic every few seconds.
 
-The broker writes one for every topic every few seconds. Notes that are in any way unusual (lengths of many bytes, fields that are not known
-here) are odd, and read by the message's own code, which is the reference.
+Thousands of notes are decoded at once. Unusual ones ("odd": long lengths, unknown fields) are decoded one by one with the message's own
+code, which is the reference.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from coordinator.notes import Kind
 from pipeline.batches import Bytes, Ints
-from pipeline.columns import MISSING, Flags, by_key_and_time, coded, expanded, optional, pair, ranks
+from pipeline.columns import MISSING, Flags, by_key_and_time, dictionary_column, expanded, optional, pair, ranks
 from pipeline.gathering import number, texts
 from pipeline.rows import EndOffset
 from pipeline.schema import in_order, joined, schema_of, table_of
@@ -30,7 +30,7 @@ LOOKAHEAD: Final = 64
 
 
 class Walked(NamedTuple):
-    """The fields of each note, their places, and whether the note is odd."""
+    """For each note its fields or their positions, and whether it is odd."""
 
     is_ends: Flags
     odd: Flags
@@ -43,36 +43,36 @@ class Walked(NamedTuple):
 
 
 def walk_ends(data: Bytes, at: Ints, size: Ints) -> Walked:
-    """The notes with decoded values; up to LOOKAHEAD bytes past the end of `data` may be read. Shorter than 3: no note."""
+    """Decode notes. Up to LOOKAHEAD bytes after the end of `data` may be read. Values shorter than 3 bytes are not notes."""
     is_ends = size >= TIME_AT
     is_ends[is_ends] = data[at[is_ends] + 2] == Kind.END_OFFSETS
     end = at + size
     version = number(data, at, 2)
     odd = (version < 0) | (version > NOTE_VERSION) | (size < BODY_AT[1] + 4) | ~is_ends
-    here = np.where(odd, 0, at + np.where(version == 0, *BODY_AT))
-    topic_size, topic_at = _short(data, here)
+    body_at = np.where(odd, 0, at + np.where(version == 0, *BODY_AT))
+    topic_size, topic_at = _short(data, body_at)
     odd |= (topic_size < 0) | (topic_at + topic_size >= end)
     count, partitions_at = _short(data, np.where(odd, 0, topic_at + topic_size))
     tags_at = partitions_at + np.maximum(count, 0) * PARTITION_BYTES
     odd |= (count < 0) | (tags_at >= end)
     tags_at = np.where(odd, 0, tags_at)
     tagged = data[tags_at] == 1
-    says = tagged & (data[tags_at + 1] == 0) & (data[tags_at + 2] == LONG_BYTES) & (tags_at + 3 + LONG_BYTES <= end)
-    odd |= (data[tags_at] > 1) | (tagged & ~says)
+    has_unchanged = tagged & (data[tags_at + 1] == 0) & (data[tags_at + 2] == LONG_BYTES) & (tags_at + 3 + LONG_BYTES <= end)
+    odd |= (data[tags_at] > 1) | (tagged & ~has_unchanged)
     unchanged = np.full(len(at), MISSING)
-    said = np.flatnonzero(says & ~odd)
-    unchanged[said] = number(data, tags_at[said] + 3, 8)
+    with_unchanged = np.flatnonzero(has_unchanged & ~odd)
+    unchanged[with_unchanged] = number(data, tags_at[with_unchanged] + 3, 8)
     unchanged[unchanged < 0] = MISSING
     counts = np.where(odd, 0, count)
     note, place = expanded(counts)
-    bad = data[partitions_at[note] + (place + 1) * PARTITION_BYTES - 1] != 0  # tagged fields of a partition
-    odd[note[bad]] = True
+    odd_partitions = data[partitions_at[note] + (place + 1) * PARTITION_BYTES - 1] != 0  # tagged fields of a partition
+    odd[note[odd_partitions]] = True
     at_ms = number(data, np.where(odd, 0, at + TIME_AT), 8)
     return Walked(is_ends, odd, at_ms, topic_at, topic_size, partitions_at, np.where(odd, 0, counts), unchanged)
 
 
 def _short(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """A compact length of one or two bytes, minus one, and its end; negative: null or longer."""
+    """A compact length of one or two bytes, decoded, and the position after it; negative: null, or more bytes."""
     first, second = data[at].astype(np.int64), data[at + 1].astype(np.int64)
     two = first > 127
     length = np.where(two, (first & 127) | second << 7, first) - 1
@@ -90,9 +90,9 @@ def from_notes(events: pa.Table) -> tuple[pa.Table, pa.Table]:
     others = walked.partitions == 0
     rows: list[EndOffset] = []
     for index in np.flatnonzero(walked.is_ends & walked.odd).tolist():
-        found = _read(events["cluster"][index].as_py(), values[index].as_py())
-        rows += found
-        others[index] = not found
+        samples_of_note = _read(events["cluster"][index].as_py(), values[index].as_py())
+        rows += samples_of_note
+        others[index] = not samples_of_note
     samples = _samples(events["cluster"], raw, walked)
     if rows:
         samples = in_order("end_offsets", joined("end_offsets", [samples.cast(schema_of("end_offsets")), table_of("end_offsets", rows)]))
@@ -100,7 +100,7 @@ def from_notes(events: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _samples(clusters: pa.ChunkedArray, raw: bytes, walked: Walked) -> pa.Table:
-    """The samples of notes that are not odd, in table order."""
+    """The samples of all notes that are not odd, in table order."""
     notes = np.flatnonzero(walked.partitions)
     (cluster,), cluster_names = ranks(clusters)
     (topic,), topic_names = ranks(pa.chunked_array([texts(raw, walked.topic_at[notes], walked.topic_size[notes])]))
@@ -111,13 +111,13 @@ def _samples(clusters: pa.ChunkedArray, raw: bytes, walked: Walked) -> pa.Table:
     order = by_key_and_time(pair(topic[note], partition), at_ms)
     note, at = note[order], at[order]
     columns = {
-        "cluster": coded(cluster[notes][note], cluster_names.to_pylist()),
-        "topic": coded(topic[note], topic_names.to_pylist()),
+        "cluster": dictionary_column(cluster[notes][note], cluster_names.to_pylist()),
+        "topic": dictionary_column(topic[note], topic_names.to_pylist()),
         "topic_partition": pa.array(partition[order]),
         "at_ms": pa.array(at_ms[order]),
         "end_offset": pa.array(number(data, at + 12, 8)),
         "log_start": pa.array(number(data, at + 4, 8)),
-        "origin": coded(np.zeros(len(at), np.int64), [NOTES]),
+        "origin": dictionary_column(np.zeros(len(at), np.int64), [NOTES]),
         "unchanged_ms": optional(walked.unchanged_ms[notes][note]),
     }
     schema = schema_of("end_offsets")

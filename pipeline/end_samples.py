@@ -1,7 +1,7 @@
 """End offsets without notes: from data directories of Tenure or Kafka, and from ListOffsets replies.
 
-For an ordinary topic only the time indexes and the batch headers after their last entry are read: the log ended at an offset
-when that offset was written. A checkpoint of high watermarks counts for the moment at which it was written.
+In a topic's log only the time indexes are read, and the batch headers after their last entry: the timestamp of an offset is the time at
+which the log ended there. The high watermark checkpoint is a sample at its modification time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from storage.disk import OsDisk
 from storage.segment import segment_bases, segment_name
 
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
-SAMPLE_MS: Final = 10_000  # the minimum distance of two samples
+SAMPLE_MS: Final = 10_000  # the minimum time between two samples
 ENTRY: Final = np.dtype([("at", ">i8"), ("offset", ">i4")])  # of a time index
 PLACE: Final = np.dtype([("offset", ">i4"), ("position", ">i4")])  # of an offset index
 _FOLDER: Final = re.compile(r"(.+)-(\d{1,10})", re.ASCII)
@@ -32,15 +32,15 @@ def from_directory(cluster: str, directory: str, topics: Collection[str]) -> lis
     starts = read_offsets(PlainFiles(), os.path.join(directory, LOG_STARTS))
     rows = list(_checkpoint(cluster, directory, topics, starts))
     for name in sorted(os.listdir(directory)):
-        found = _FOLDER.fullmatch(name)
-        if found is None or found[1] not in topics:
+        match = _FOLDER.fullmatch(name)
+        if match is None or match[1] not in topics:
             continue
-        topic, partition = found[1], int(found[2])
+        topic, partition = match[1], int(match[2])
         rows += _of_log(cluster, os.path.join(directory, name), topic, partition, starts.get((topic, partition)))
     return sorted(rows, key=lambda row: (row.topic, row.topic_partition, row.at_ms, row.origin))
 
 
-def answered(cluster: str, at_ms: int, ends: Mapping[tuple[str, int], tuple[int | None, int]]) -> list[EndOffset]:
+def from_list_offsets(cluster: str, at_ms: int, ends: Mapping[tuple[str, int], tuple[int | None, int]]) -> list[EndOffset]:
     """Samples from a ListOffsets reply: the end offset of each partition, and its log start offset if that was requested."""
     return [EndOffset(cluster, *key, at_ms, end, start, "live", None) for key, (start, end) in sorted(ends.items())]
 
@@ -67,20 +67,20 @@ def _of_log(cluster: str, folder: str, topic: str, partition: int, start: int | 
         last, at_ms, end = _end(folder, bases[-1])
     except OSError:
         return []
-    samples = {at: offset for at, offset in samples.items() if offset <= end}  # an index may have entries for a truncated tail
+    samples = {at: offset for at, offset in samples.items() if offset <= end}  # an index may have entries for a truncated end
     samples[at_ms] = end
     samples[max(last, at_ms)] = end
     start = max(start or 0, bases[0])
-    top, rows = -1, []
+    highest, rows = -1, []
     for at, offset in sorted(samples.items()):
-        if offset >= top:  # the clock was set back: the time is wrong
-            top = offset
+        if offset >= highest:  # otherwise the clock had been set back, and the time is wrong
+            highest = offset
             rows.append(EndOffset(cluster, topic, partition, at, offset, None, "segments", None))
-    return [*rows[:-1], rows[-1]._replace(log_start=start)]  # the log start offset is known for the last sample only
+    return [*rows[:-1], rows[-1]._replace(log_start=start)]  # the log start offset is known only for the last sample
 
 
 def _time_index(folder: str, base: int) -> list[tuple[int, int]]:
-    """(time, end) of every tenth second or so. Kafka makes room for entries beforehand: those are zeros."""
+    """(time, end) about every ten seconds. Kafka preallocates entries as zeros."""
     try:
         with open(os.path.join(folder, f"{segment_name(base)}.timeindex"), "rb", opener=open_for_reading) as file:
             data = file.read()
@@ -108,7 +108,7 @@ def _end(folder: str, base: int) -> tuple[int, int, int]:
                 header = read_header(file.read(HEADER_BYTES), 0)
             except CorruptBatch:
                 if not begin or position != begin:
-                    break  # a torn end
+                    break  # a torn end of the log
                 begin = position = 0  # the index points to no batch
                 continue
             position += header.size

@@ -1,9 +1,9 @@
-"""The fold of one group: from its events to its tables. Rebalances come from notes, and where notes are missing from records.
+"""The fold of one group: from its events to its tables. Rebalances come from notes, or from records if notes are missing.
 
     events = events_of(raw_records)["checkout"]
     tables = fold_group("prod", "checkout", events, edges, coverage, now_ms)
 
-Pure: equal events make equal tables, whatever the order and the slices in which they were read.
+Equal events make equal tables, whatever the order and the slices in which they were read.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def fold_group(
 ) -> GroupTables:
     """`edges` by the offset of the group metadata record; `coverage` of both logs of the group's partition."""
     holes = Holes(coverage, events.unreadable)
-    if not group:  # notes about coordinators and end offsets; no broker accepts a group of that name, but stored records are not dropped
+    if not group:  # notes about coordinators and end offsets; stored records of a group with an empty name are not dropped either
         images = generation_rows(cluster, group, events.images, holes), member_rows(cluster, group, events.images)
         return GroupTables(*images, note_rows(cluster, group, events.notes), [], [], [])
-    between = Between({offset: around(edge) for offset, edge in edges.items()})
+    between = Between({offset: nearby_commits(edge) for offset, edge in edges.items()})
     horizon = horizon_ms(coverage, now_ms)
     story = Story(group, whole=True, recorded=not holes.between(-1, events.images[0].offset) if events.images else True)
     spells = Spells(between)
@@ -45,7 +45,7 @@ def fold_group(
     for event in _in_order(events):
         linked = True
         if isinstance(event, GroupRecord):
-            # Compaction keeps the newest record of a group: the last record before the uncompacted part is that one.
+            # A compacted gap is no break: compaction keeps the newest record of a group.
             linked = before < 0 or not holes.between(before, event.offset) - {COMPACTED}
             before = event.offset
             if not linked:
@@ -71,7 +71,7 @@ def _in_order(events: Events) -> Iterator[NoteRecord | GroupRecord]:
     yield from order.rest()
 
 
-def around(edge: Edge) -> NearbyCommits:
+def nearby_commits(edge: Edge) -> NearbyCommits:
     return NearbyCommits(
         dict(zip(edge.partitions, edge.last_before_ms, strict=True)),
         dict(zip(edge.partitions, edge.first_after_ms, strict=True)),
@@ -80,9 +80,9 @@ def around(edge: Edge) -> NearbyCommits:
 
 
 def _numbered(rows: Sequence[Episode], windows_ms: Sequence[int], settled_ms: int) -> list[Episode]:
-    """Add number, storm and `final`; rebalances of a storm that may go on are not final."""
-    found = storms([Stretch(row.start_hi_ms, row.end_ms, window) for row, window in zip(rows, windows_ms, strict=True)])
+    """Add number, storm and `final`. Rebalances of a storm that may continue are not final."""
+    storm_numbers = storms([Stretch(row.start_hi_ms, row.end_ms, window) for row, window in zip(rows, windows_ms, strict=True)])
     return [
         row._replace(episode=number, storm=storm, final=row.end != "open" and max(row.end_ms or NEVER, row.start_hi_ms or NEVER) <= settled_ms)
-        for number, (row, storm) in enumerate(zip(rows, found, strict=True))
+        for number, (row, storm) in enumerate(zip(rows, storm_numbers, strict=True))
     ]

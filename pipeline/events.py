@@ -33,8 +33,8 @@ class Raw(NamedTuple):
     value: bytes | None
 
 
-class Noted(NamedTuple):
-    """A note with its offset."""
+class NoteAt(NamedTuple):
+    """A note with its partition and offset."""
 
     partition: int
     offset: int
@@ -47,52 +47,52 @@ class Events(NamedTuple):
     The group "" has only notes about coordinators and end offsets.
     """
 
-    notes: Sequence[Noted]
+    notes: Sequence[NoteAt]
     images: Sequence[GroupRecord]
-    unreadable: Sequence[int] = ()  # offsets of its records that cannot be read
+    unreadable: Sequence[int] = ()  # offsets of the group's unreadable records
 
 
 def events_of(records: Iterable[Raw]) -> dict[str, Events]:
     """The events of all groups of one bucket. Offset commits are skipped."""
-    notes: dict[str, list[Noted]] = {}
+    notes: dict[str, list[NoteAt]] = {}
     images: dict[str, list[GroupRecord]] = {}
     unreadable: dict[str, list[int]] = {}
-    coordinator: list[Noted] = []
+    coordinator: list[NoteAt] = []
     for record in records:
         try:
             if record.log == NOTES:
                 note_record = read_note_record(record.key, record.value)
                 if note_record is None:
                     continue
-                noted = Noted(record.partition, record.offset, note_record)
+                noted = NoteAt(record.partition, record.offset, note_record)
                 notes.setdefault(note_record.group, []).append(noted)
                 if not note_record.group and note_record.header.kind == Kind.COORDINATOR:
                     coordinator.append(noted)
                 continue
-            about = read_offsets_key(record.key) if record.key is not None else None
+            decoded_key = read_offsets_key(record.key) if record.key is not None else None
         except ProtocolError:
             continue
-        if not isinstance(about, GroupMetadataKey):
+        if not isinstance(decoded_key, GroupMetadataKey):
             continue
-        images.setdefault(about.group, [])
+        images.setdefault(decoded_key.group, [])
         try:
-            image = read_image(about.group, record.offset, record.append_ms, record.leader_epoch, record.key, record.value)
+            image = read_image(decoded_key.group, record.offset, record.append_ms, record.leader_epoch, record.key, record.value)
         except ProtocolError:
-            unreadable.setdefault(about.group, []).append(record.offset)
+            unreadable.setdefault(decoded_key.group, []).append(record.offset)
             continue
         if image is not None:
-            images[about.group].append(image)
-    found: dict[str, Events] = {}
+            images[decoded_key.group].append(image)
+    events_by_group: dict[str, Events] = {}
     for group in sorted({*notes, *images}):
-        own = notes.get(group, [])
+        group_notes = notes.get(group, [])
         if group:
-            own = sorted([*own, *coordinator], key=lambda one: (one.partition, one.offset))
-        found[group] = Events(own, sorted(images.get(group, []), key=lambda image: image.offset), unreadable.get(group, ()))
-    return found
+            group_notes = sorted([*group_notes, *coordinator], key=lambda note: (note.partition, note.offset))
+        events_by_group[group] = Events(group_notes, sorted(images.get(group, []), key=lambda image: image.offset), unreadable.get(group, ()))
+    return events_by_group
 
 
 class Holes:
-    """Where records of a log are missing."""
+    """The offset ranges of a log with missing records."""
 
     def __init__(self, coverage: Iterable[Coverage], unreadable: Iterable[int] = ()) -> None:
         rows = [row for row in coverage if row.log == OFFSETS]
@@ -101,22 +101,22 @@ class Holes:
         self.begin = min((row.from_offset for row in rows), default=0)
 
     def between(self, after: int, before: int) -> set[str]:
-        """The reasons for missing offsets between these two existing ones."""
-        found = {why for first, last, why in self._holes if first < before and last > after}
+        """The reasons for missing offsets between two existing ones."""
+        reasons = {why for first, last, why in self._holes if first < before and last > after}
         if after < 0 and self.begin > 0:
-            found.add("retention")
-        return found
+            reasons.add("retention")
+        return reasons
 
 
 def horizon_ms(coverage: Iterable[Coverage], now_ms: int) -> int:
-    """The time up to which both logs are read completely."""
+    """The time up to which both logs have been read."""
     ends: dict[str, int] = {}
     for row in coverage:
         ends[row.log] = max(ends.get(row.log, -1), row.to_ms if row.to_ms is not None else -1)
     return min([now_ms, *(end for end in ends.values() if end >= 0)])
 
 
-class People:
+class MemberIdentities:
     """The client id, host and instance id of each member id, from any note or record of the group."""
 
     def __init__(self, events: Events) -> None:
@@ -133,15 +133,15 @@ class People:
                     self._known[member.member_id] = who(member)
 
     def of(self, member_id: str, instance_id: str | None = None) -> Who:
-        found = self._known.get(member_id)
-        return found if found is not None else Who(member_id, instance_id, "", "")
+        known = self._known.get(member_id)
+        return known if known is not None else Who(member_id, instance_id, "", "")
 
 
-def note_rows(cluster: str, group: str, notes: Iterable[Noted]) -> list[NoteRow]:
+def note_rows(cluster: str, group: str, notes: Iterable[NoteAt]) -> list[NoteRow]:
     return [_note_row(cluster, note) for note in notes if note.record.group == group]
 
 
-def _note_row(cluster: str, noted: Noted) -> NoteRow:
+def _note_row(cluster: str, noted: NoteAt) -> NoteRow:
     header, body = noted.record.header, noted.record.body
     return NoteRow(
         cluster,
@@ -165,5 +165,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Part):
         return {name: _plain(getattr(value, name)) for name in fields_of(type(value))}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain(element) for element in value]
     return value.hex() if isinstance(value, bytes) else value

@@ -1,4 +1,4 @@
-"""Gather fields from bytes by their positions: numbers with numpy, texts with Arrow, without Python objects."""
+"""Extracts fields from bytes at given positions: numbers with numpy, texts with Arrow, without Python objects."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ def number(data: Bytes, at: Ints, size: int) -> Ints:
 
 
 def texts(raw: bytes, at: Ints, size: Ints) -> pa.Array:
-    """Null where the size is below 0."""
-    found = blobs(raw, at, size)
+    """The text at each position; null if its size is negative."""
+    values = blobs(raw, at, size)
     try:
-        return found.cast(pa.string())
-    except pa.ArrowInvalid:  # not UTF-8: use replacement characters, as the reference does
-        return pa.array([one if one is None else one.decode("utf-8", "replace") for one in found.to_pylist()], pa.string())
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:  # not UTF-8: replacement characters, as in the reference
+        return pa.array([value if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()], pa.string())
 
 
 def blobs(raw: bytes, at: Ints, size: Ints) -> pa.Array:
-    """Null if the size is below 0. The positions are ordered; the bytes are cut at both ends of each, and every other piece is a value."""
+    """The bytes at each position, in rising order; null if the size is negative. Cutting at both ends of each makes every other piece a value."""
     known = np.flatnonzero(size >= 0)
     cuts = np.empty(2 * len(known) + 1, np.int32)
     cuts[0:-1:2] = at[known]

@@ -1,4 +1,4 @@
-"""Group metadata records as rows: one of the group, and one of each member."""
+"""Group metadata records as rows: one for the group, and one for each member."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def _generation(cluster: str, group: str, before: GroupRecord | None, image: Gro
         return Generation(cluster, group, NO_GENERATION, image.offset, image.at_ms, None, None, None, None, None, 0, 0, None, True, True, False)
     replaced = before is not None and is_replacement(before, image)
     settled = not replaced and image.generation > 0
-    whole = not holes.between(before.offset if before is not None else -1, image.offset)
-    aborted = max(image.generation - max(before.generation if before is not None else 0, 0) - 1, 0) if settled and whole else None
+    contiguous = not holes.between(before.offset if before is not None else -1, image.offset)
+    aborted = max(image.generation - max(before.generation if before is not None else 0, 0) - 1, 0) if settled and contiguous else None
     return Generation(
         cluster,
         group,
@@ -57,7 +57,7 @@ def member_rows(cluster: str, group: str, images: Sequence[GroupRecord]) -> list
     for image in images:
         stored = image.stored
         if stored is not None:
-            rows += [_member(cluster, group, image, stored, member) for member in sorted(stored.members, key=lambda one: one.member_id)]
+            rows += [_member(cluster, group, image, stored, member) for member in sorted(stored.members, key=lambda metadata: metadata.member_id)]
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Gold `groups`: each group in one row, from its other tables."""
+"""Gold `groups`: one row for each group, from the other tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORST_FIRST: Final = ("LOST", "STOP", "STALL", "REWIND", "WARN", "UNOWNED", "UNK
 OFFSETS: Final = "offsets"
 
 
-def groups(
+def group_rows(
     cluster: str,
     generations: Sequence[Generation],
     episodes: Sequence[Episode],
@@ -25,10 +25,10 @@ def groups(
     standing: pa.Table,
     coverage: Sequence[Coverage],
 ) -> list[Group]:
-    """`saved`: rebalances that static members avoided, by group; `noted`: groups of which there are notes; `standing`: see `standing.py`."""
+    """`saved`: rebalances that static members avoided, by group; `noted`: groups with notes; `standing`: see `standing.py`."""
     by_generation, by_episode = _by_group(generations), _by_group(episodes)
     totals = _totals(standing, by_generation)
-    share = _share(coverage)
+    share = _complete_share(coverage)
     return [
         _row(cluster, name, by_generation[name], by_episode[name], saved.get(name, 0), name in noted, totals.get(name), share)
         for name in sorted({*by_generation, *by_episode, *totals})
@@ -51,9 +51,9 @@ def _row(
         moments += [totals["first_ms"], totals["last_ms"]]
     first, last = min(moments, default=0), max(moments, default=0)
     newest = generations[-1] if generations else None
-    costs = [one.partition_seconds_lost for one in known if one.partition_seconds_lost is not None]
-    took = [one.end_ms - one.start_hi_ms for one in known if one.end_ms is not None and one.start_hi_ms is not None]
-    exact = all(one.confidence == "exact" for one in known)
+    costs = [episode.partition_seconds_lost for episode in known if episode.partition_seconds_lost is not None]
+    durations = [episode.end_ms - episode.start_hi_ms for episode in known if episode.end_ms is not None and episode.start_hi_ms is not None]
+    exact = all(episode.confidence == "exact" for episode in known)
     return Group(
         cluster=cluster,
         group=group,
@@ -66,9 +66,9 @@ def _row(
         generation=None if newest is None or newest.tombstone else newest.generation,
         rebalances=len(known),
         rebalances_per_day=round(len(known) * DAY_MS / max(last - first, DAY_MS), 3),
-        unstable_ms=sum(max(ms, 0) for ms in took) if len(took) == len(known) else None,
+        unstable_ms=sum(max(ms, 0) for ms in durations) if len(durations) == len(known) else None,
         partition_seconds_lost=round(sum(costs), 3) if len(costs) == len(known) or costs else (0.0 if not known else None),
-        avoidable=sum(one.avoidable == "yes" for one in known),
+        avoidable=sum(episode.avoidable == "yes" for episode in known),
         saved=saved,
         commits=totals["commits"] if totals is not None else 0,
         commits_per_s=_rate(totals),
@@ -98,7 +98,7 @@ def _state(newest: Generation | None, episodes: Sequence[Episode]) -> str:
 
 def _flags(newest: Generation | None, known: Sequence[Episode], missing: int) -> list[str]:
     flags = []
-    if any(one.storm is not None for one in known):
+    if any(episode.storm is not None for episode in known):
         flags.append("storm")
     if newest is not None and 0 < newest.static_members < newest.members:
         flags.append("mixed_membership")
@@ -108,35 +108,35 @@ def _flags(newest: Generation | None, known: Sequence[Episode], missing: int) ->
 
 
 def _totals(standing: pa.Table, generations: Mapping[str, Sequence[Generation]]) -> dict[str, dict[str, Any]]:
-    """Sum up the partitions of each group: commits, partitions with commits, lag, longest time lag, worst status.
+    """The totals of each group: commits, partitions with commits, lag, longest time lag, worst status.
 
-    Deleting a group removes its offsets: partitions without a later commit have no lag any more.
+    Deleting a group removes its offsets: partitions without a later commit have no lag.
     """
-    found: dict[str, dict[str, Any]] = {}
+    totals: dict[str, dict[str, Any]] = {}
     live_from = {group: _live_from(rows) for group, rows in generations.items()}
     names = ("group", "commits", "first_ms", "last_ms", "lag", "time_lag_ms", "status")
-    for group, commits, first, last, lag, late, status in zip(*(standing[name].to_pylist() for name in names), strict=True):
-        mine = found.setdefault(group, {"commits": 0, "partitions": 0, "first_ms": first, "last_ms": last, "lag": None, "time_lag_ms": None, "worst": None})
+    for group, commits, first, last, lag, time_lag, status in zip(*(standing[name].to_pylist() for name in names), strict=True):
+        total = totals.setdefault(group, {"commits": 0, "partitions": 0, "first_ms": first, "last_ms": last, "lag": None, "time_lag_ms": None, "worst": None})
         if first is not None:
-            mine["commits"] += commits
-            mine["partitions"] += 1
-            mine["first_ms"] = min(first, first if mine["first_ms"] is None else mine["first_ms"])
-            mine["last_ms"] = max(last, last if mine["last_ms"] is None else mine["last_ms"])
+            total["commits"] += commits
+            total["partitions"] += 1
+            total["first_ms"] = min(first, first if total["first_ms"] is None else total["first_ms"])
+            total["last_ms"] = max(last, last if total["last_ms"] is None else total["last_ms"])
         if last is not None and last < live_from.get(group, last):
-            lag = late = None
+            lag = time_lag = None
         if lag is not None:
-            mine["lag"] = lag + (mine["lag"] or 0)
-        if late is not None:
-            mine["time_lag_ms"] = max(late, mine["time_lag_ms"] or 0)
+            total["lag"] = lag + (total["lag"] or 0)
+        if time_lag is not None:
+            total["time_lag_ms"] = max(time_lag, total["time_lag_ms"] or 0)
         if status is not None:
-            mine["worst"] = min(status, mine["worst"] or status, key=WORST_FIRST.index)
-    return found
+            total["worst"] = min(status, total["worst"] or status, key=WORST_FIRST.index)
+    return totals
 
 
 def _live_from(generations: Sequence[Generation]) -> int:
-    """The first minute whose commits count as made after the last deletion of the group.
+    """The first minute whose commits are after the last deletion of the group.
 
-    Commit times are known by the minute. In the minute of the deletion, the newest group record decides.
+    Commit times are in minutes. For the minute of the deletion, the newest group record decides.
     """
     deleted_ms = max((generation.append_ms for generation in generations if generation.tombstone), default=None)
     if deleted_ms is None:
@@ -145,16 +145,16 @@ def _live_from(generations: Sequence[Generation]) -> int:
     return minute_ms + MINUTE_MS if generations[-1].tombstone else minute_ms
 
 
-def _share(coverage: Iterable[Coverage]) -> float:
+def _complete_share(coverage: Iterable[Coverage]) -> float:
     """The share of the offsets of the bucket's __consumer_offsets that are complete."""
-    rows = [one for one in coverage if one.log == OFFSETS]
-    whole = sum(row.to_offset - row.from_offset + 1 for row in rows)
+    rows = [row for row in coverage if row.log == OFFSETS]
+    total = sum(row.to_offset - row.from_offset + 1 for row in rows)
     complete = sum(row.to_offset - row.from_offset + 1 for row in rows if row.complete)
-    return round(complete / whole, 4) if whole else 0.0
+    return round(complete / total, 4) if total else 0.0
 
 
 def _by_group(rows: Sequence[Any]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = defaultdict(list)
+    rows_by_group: dict[str, list[Any]] = defaultdict(list)
     for row in rows:
-        found[row.group].append(row)
-    return found
+        rows_by_group[row.group].append(row)
+    return rows_by_group

@@ -1,4 +1,4 @@
-"""Gold `hygiene`: cleanup recommendations from the newest records of each group of a bucket."""
+"""Gold `hygiene`: cleanup recommendations, from the newest records of each group of a bucket."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from pipeline.series import Series, last_of
 R = TypeVar("R", Generation, Member, Replaced)
 
 DAY_MS: Final = 86_400_000
-TEXT_MAX: Final = 20  # names in one line of details
+TEXT_MAX: Final = 20  # names in the text of one finding
 
 
 @dataclass(frozen=True)
 class Policy:
-    dead_ms: int = 7 * DAY_MS  # without members and commits
-    recent_ms: int = 3_600_000  # newer commits count as current
+    dead_ms: int = 7 * DAY_MS  # the time without members and commits
+    recent_ms: int = 3_600_000  # commits newer than this are current
     retention_ms: int = 7 * DAY_MS  # offsets.retention.minutes
     expiry_warning_ms: int = DAY_MS
     session_ms_min: int = 10_000
     session_ms_max: int = 600_000
     metadata_bytes: int = 1_024
-    returns: int = 3  # returns of an instance in `returns_ms` that show two processes with its id
+    returns: int = 3  # returns of an instance within `returns_ms` that indicate two processes with its id
     returns_ms: int = 600_000
 
 
@@ -54,19 +54,19 @@ def hygiene(
     now_ms: int,
     policy: Policy | None = None,
 ) -> list[Hygiene]:
-    """The findings of one bucket. `series`: at least the last commit of each partition, as `State.tails` has it."""
+    """The findings of one bucket. `series`: at least the last commit of each partition, as in `State.tails`."""
     rules = policy or Policy()
-    records: dict[str, list[Generation]] = _grouped(rows_of(Generation, generations))
-    people: dict[str, list[Member]] = _grouped(rows_of(Member, members))
-    returned: dict[str, list[Replaced]] = _grouped(rows_of(Replaced, replacements))
+    records_by_group: dict[str, list[Generation]] = _grouped(rows_of(Generation, generations))
+    members_by_group: dict[str, list[Member]] = _grouped(rows_of(Member, members))
+    replaced_by_group: dict[str, list[Replaced]] = _grouped(rows_of(Replaced, replacements))
     offsets = last_offsets(series)
     rows: list[Hygiene] = []
-    for group in sorted({*records, *offsets}):
-        seen = Group(cluster, group, records.get(group, []), people.get(group, []), offsets.get(group, []), now_ms, rules)
-        rows += seen.rows()
-        at_ms = {row.offset: row.append_ms for row in records.get(group, [])}
-        rows += instances(cluster, group, people.get(group, []), at_ms, returned.get(group, []), rules)
-    rows += lost(cluster, standing)
+    for group in sorted({*records_by_group, *offsets}):
+        group_state = Group(cluster, group, records_by_group.get(group, []), members_by_group.get(group, []), offsets.get(group, []), now_ms, rules)
+        rows += group_state.rows()
+        at_ms = {row.offset: row.append_ms for row in records_by_group.get(group, [])}
+        rows += instances(cluster, group, members_by_group.get(group, []), at_ms, replaced_by_group.get(group, []), rules)
+    rows += lost_data(cluster, standing)
     # Members with the same visible fields share a row.
     return [row for _, row in sorted({(row.group, row.kind, row.topic or "", row.topic_partition or 0, row.detail): row for row in rows}.items())]
 
@@ -98,7 +98,7 @@ class Group:
                 yield self._row("metadata_bloat", f"{offset.metadata_bytes} bytes of metadata with each commit", offset.append_ms, offset)
 
     def _abandoned(self) -> Iterator[Hygiene]:
-        """Groups without members. Offsets of a group that never had members expire one by one; those of others after it became empty."""
+        """Findings for a group without members. Offsets expire after their commit or after the group became empty, whichever is later."""
         last = max(self._committed_ms, self._changed_ms)
         quiet = self._now_ms - last
         if self._now_ms - self._committed_ms <= self._rules.recent_ms and self._committed_ms > self._changed_ms:
@@ -109,27 +109,27 @@ class Group:
             expires = max(offset.append_ms, self._changed_ms) + self._rules.retention_ms
             if expires <= self._now_ms + self._rules.expiry_warning_ms:
                 hours = max(0, expires - self._now_ms) // 3_600_000
-                yield self._row("offsets_about_to_expire", f"in {hours} hours, unless somebody joins or commits", offset.append_ms, offset)
+                yield self._row("offsets_about_to_expire", f"in {hours} hours, unless a member joins or an offset is committed", offset.append_ms, offset)
 
     def _sessions(self) -> Iterator[Hygiene]:
         for member in self._members:
             if not self._rules.session_ms_min <= member.session_timeout_ms <= self._rules.session_ms_max:
-                text = f"session.timeout.ms={member.session_timeout_ms} of {_name(member)} is not from {self._rules.session_ms_min} to {self._rules.session_ms_max}"
+                text = f"session.timeout.ms={member.session_timeout_ms} of {_name(member)} is not between {self._rules.session_ms_min} and {self._rules.session_ms_max}"
                 yield self._row("session_out_of_policy", text, self._changed_ms)
 
     def _assignments(self) -> Iterator[Hygiene]:
-        """Where the assignment can be read: that of Kafka's own consumers."""
+        """Findings about the assignment, if it is readable: that of Kafka's consumers."""
         assert self._newest is not None
-        taken = {name for member in self._members for name in member.assigned}
-        if self._newest.protocol_type != "consumer" or not taken:
+        assigned = {name for member in self._members for name in member.assigned}
+        if self._newest.protocol_type != "consumer" or not assigned:
             return
         for member in self._members:
             if not member.assigned:
-                yield self._row("idle_member", f"{_name(member)} has no partition: {len(self._members)} members for {len(taken)} partitions", self._changed_ms)
+                yield self._row("idle_member", f"{_name(member)} has no partition: {len(self._members)} members for {len(assigned)} partitions", self._changed_ms)
         wanted = {topic for member in self._members for topic in member.topics}
         for offset in self._offsets:
-            if f"{offset.topic}-{offset.partition}" not in taken:
-                why = "no member has it" if offset.topic in wanted else "no member subscribes to its topic any more"
+            if f"{offset.topic}-{offset.partition}" not in assigned:
+                why = "no member is assigned to it" if offset.topic in wanted else "no member subscribes to its topic any more"
                 yield self._row("unowned_partition", why, offset.append_ms, offset)
 
     def _row(self, kind: str, detail: str, at_ms: int, about: Offset | None = None) -> Hygiene:
@@ -141,20 +141,20 @@ class Group:
 def instances(
     cluster: str, group: str, members: Iterable[Member], at_ms: Mapping[int, int], replaced: Iterable[Replaced], rules: Policy
 ) -> Iterator[Hygiene]:
-    """Instance ids that several processes share: they alternate between hosts, or return too often."""
+    """Findings about instance ids that several processes share: they alternate between hosts, or return too often."""
     hosts: dict[str, list[str]] = defaultdict(list)
     moved: dict[str, int] = {}
     for member in sorted(members, key=lambda row: row.offset):
         if member.instance_id is not None and (not hosts[member.instance_id] or hosts[member.instance_id][-1] != member.host):
             hosts[member.instance_id].append(member.host)
             moved[member.instance_id] = at_ms.get(member.offset, 0)
-    for instance, seen in sorted(hosts.items()):
-        if len(seen) > len(set(seen)):  # a process that moves appears once on each host
-            text = f"{instance} is on {_some(sorted(set(seen)))} in turn"
+    for instance, seen_hosts in sorted(hosts.items()):
+        if len(seen_hosts) > len(set(seen_hosts)):  # a process that only moves was on each host once
+            text = f"{instance} is on {_listed(sorted(set(seen_hosts)))} alternately"
             yield Hygiene(cluster, group, None, None, "host_shared_instance", text, moved[instance])
     times: dict[str, list[int]] = defaultdict(list)
-    for one in replaced:
-        times[one.instance_id].append(one.at_ms)
+    for replacement in replaced:
+        times[replacement.instance_id].append(replacement.at_ms)
     for instance, at in sorted(times.items()):
         at.sort()
         close = [last for first, last in zip(at, at[rules.returns - 1 :], strict=False) if last - first <= rules.returns_ms]
@@ -163,8 +163,8 @@ def instances(
             yield Hygiene(cluster, group, None, None, "duplicate_instance", text, close[-1])
 
 
-def lost(cluster: str, standing: pa.Table) -> Iterator[Hygiene]:
-    """Partitions of which records were deleted before the group had read them."""
+def lost_data(cluster: str, standing: pa.Table) -> Iterator[Hygiene]:
+    """Findings about partitions whose records were deleted before the group had read them."""
     rows = standing.filter(pc.is_valid(standing["lost_ms"]))
     for group, topic, partition, at_ms in zip(*(rows[name].to_pylist() for name in ("group", "topic", "topic_partition", "lost_ms")), strict=True):
         yield Hygiene(cluster, group, topic, partition, "data_lost", "records were deleted before the group had read them", at_ms)
@@ -175,23 +175,23 @@ def last_offsets(series: Series) -> dict[str, list[Offset]]:
     last = np.flatnonzero(last_of(series.series) & ~series.removed)
     rows = series.commits.select(["group", "topic", "topic_partition", "append_ms", "metadata"]).take(pa.array(series.rows[last]))
     sizes: Ints = ints(pc.fill_null(pc.binary_length(rows["metadata"]), 0).cast(pa.int64()))
-    found: dict[str, list[Offset]] = defaultdict(list)
+    offsets: dict[str, list[Offset]] = defaultdict(list)
     columns = (rows[name].to_pylist() for name in ("group", "topic", "topic_partition", "append_ms"))
     for group, topic, partition, at, size in zip(*columns, sizes.tolist(), strict=True):
-        found[group].append(Offset(topic, partition, at, size))
-    return found
+        offsets[group].append(Offset(topic, partition, at, size))
+    return offsets
 
 
 def _name(member: Member) -> str:
     return member.instance_id or f"{member.client_id} at {member.host}"
 
 
-def _some(names: Sequence[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:TEXT_MAX]) + (f" and {len(names) - TEXT_MAX} more" if len(names) > TEXT_MAX else "")
 
 
 def _grouped(rows: Iterable[R]) -> dict[str, list[R]]:
-    found: dict[str, list[R]] = defaultdict(list)
+    rows_by_group: dict[str, list[R]] = defaultdict(list)
     for row in rows:
-        found[row.group].append(row)
-    return found
+        rows_by_group[row.group].append(row)
+    return rows_by_group

@@ -1,6 +1,6 @@
-"""Ingestion: write new records of the logs to bronze files, then publish the files and the cursors at once.
+"""Ingestion: writes new records of the logs to bronze files, then publishes the files with the cursors.
 
-After a crash the next run begins at the published cursors, so no record is read twice or lost.
+After a crash the next run continues at the published cursors, so no record is lost or read twice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from pipeline.coverage import coverage_lost
+from pipeline.coverage import unreadable_coverage
 from pipeline.inputs import FAIL, BadInput, Folder, Inputs, LogId, folders_of, replicas
 from pipeline.progress import Progress
 from pipeline.reading import Changed, Read, read_split
@@ -26,13 +26,13 @@ from pipeline.wire_reading import WireRead, WireSplit, plan_wire
 
 __all__ = ["BadInput", "Inputs", "ingest"]
 
-ATTEMPTS: Final = 10  # plans, if a cleaner replaces segments between planning and reading
-SURVEY_HERE_BYTES: Final = 64 << 20  # smaller inputs are surveyed without a Spark job
+ATTEMPTS: Final = 10  # to plan and read, if a cleaner replaces segments meanwhile
+LOCAL_SURVEY_BYTES: Final = 64 << 20  # smaller inputs are surveyed without a Spark job
 FILE_BYTES: Final = 256 << 20  # of rows in memory
-LEFT_OUT: Final = {  # texts for counters that need an explanation
-    "quarantined_bytes": "bytes are damaged and left out: the table `segments` says where",
-    "diverged": "batches differ between the replicas: those of the later leader count",
-    "undecided": "records wait for the end of a transaction: a later run reads them",
+EXPLANATIONS: Final = {  # of counters
+    "quarantined_bytes": "bytes are damaged and skipped: the table `segments` has their positions",
+    "diverged": "batches differ between the replicas: those of the later leader are used",
+    "undecided": "records are part of an open transaction: a later run reads them",
 }
 
 
@@ -45,7 +45,7 @@ class SurveyTask(NamedTuple):
 
 
 class ReadTask(NamedTuple):
-    """Splits of one log, in order; or one stretch of a live log."""
+    """Splits of one log, in order; or one range of a live log."""
 
     warehouse: str
     run: int
@@ -65,8 +65,8 @@ class TaskResult(NamedTuple):
     segments: Sequence[Segment] = ()
     coverage: Sequence[Coverage] = ()
     cursor: Cursor | None = None
-    bad: str = ""  # errors of the input
-    changed: bool = False
+    bad: str = ""  # an error of the input
+    changed: bool = False  # a cleaner replaced a segment
 
 
 def ingest(warehouse: Warehouse, runner: Runner, inputs: Inputs, progress: Progress) -> dict[str, object]:
@@ -76,7 +76,7 @@ def ingest(warehouse: Warehouse, runner: Runner, inputs: Inputs, progress: Progr
             return _ingest(warehouse, runner, inputs, progress)
         except Changed as error:
             changed = error
-    raise BadInput(f"{changed}: its segments are exchanged faster than they can be read; copy the directory, or stop its broker")
+    raise BadInput(f"{changed}: its segments are replaced faster than they can be read; copy the directory, or stop its broker")
 
 
 def _ingest(warehouse: Warehouse, runner: Runner, inputs: Inputs, progress: Progress) -> dict[str, object]:
@@ -86,31 +86,31 @@ def _ingest(warehouse: Warehouse, runner: Runner, inputs: Inputs, progress: Prog
     wire = plan_wire(inputs, plan.cursors)
     run = current.run + 1
     folder = str(warehouse.folder)
-    tasks = [ReadTask(folder, run, splits) for splits in _together(plan.splits)]
+    tasks = [ReadTask(folder, run, splits) for splits in _grouped_splits(plan.splits)]
     tasks += [ReadTask(folder, run, (), split) for split in wire]
-    wrote = runner.run("reading", write_rows, tasks, lambda task: task.records)
-    for one in wrote:
-        if one.bad:
-            raise BadInput(one.bad)
-        if one.changed:
+    results = runner.run("reading", write_rows, tasks, lambda task: task.records)
+    for result in results:
+        if result.bad:
+            raise BadInput(result.bad)
+        if result.changed:
             raise Changed(str(warehouse.folder))
-    segments, covered = _with_losses(plan, tasks, wrote, inputs.on_corrupt)
-    for task, one in zip(tasks, wrote, strict=True):
-        segments += one.segments
-        covered += one.coverage
-        if task.wire is not None and one.cursor is not None:
-            plan.cursors[task.wire.id] = one.cursor
-    files = [file for one in wrote for file in one.files]
-    said = _said(files, segments, sum(plan.undecided.values()))
-    for name, meaning in LEFT_OUT.items():
-        if said[name]:
-            progress.say(f"{said[name]} {meaning}")
+    segments, coverage = _with_losses(plan, tasks, results, inputs.on_corrupt)
+    for task, result in zip(tasks, results, strict=True):
+        segments += result.segments
+        coverage += result.coverage
+        if task.wire is not None and result.cursor is not None:
+            plan.cursors[task.wire.id] = result.cursor
+    files = [file for result in results for file in result.files]
+    summary = _summary(files, segments, sum(plan.undecided.values()))
+    for name, meaning in EXPLANATIONS.items():
+        if summary[name]:
+            progress.say(f"{summary[name]} {meaning}")
     if plan.cursors == cursors and not segments:
-        return said
-    files += _facts(warehouse, run, "segments", segments) + _facts(warehouse, run, "coverage", covered)
-    kept = {str(id): cursor.as_json() for id, cursor in sorted(plan.cursors.items())}
-    warehouse.publish(replace(current, run=run, files=current.replacing((), files), cursors=kept))
-    return said
+        return summary
+    files += _write_by_bucket(warehouse, run, "segments", segments) + _write_by_bucket(warehouse, run, "coverage", coverage)
+    cursors_json = {str(id): cursor.as_json() for id, cursor in sorted(plan.cursors.items())}
+    warehouse.publish(replace(current, run=run, files=current.replacing((), files), cursors=cursors_json))
+    return summary
 
 
 def cursors_of(current: Current) -> dict[LogId, Cursor]:
@@ -127,36 +127,36 @@ def survey_all(inputs: Inputs, cursors: Mapping[LogId, Cursor], runner: Runner) 
         cursor = cursors.get(id)
         size = sum(new_bytes(folder, cursor) for folder in folders)
         tasks.append(SurveyTask(id, tuple(folders), cursor, inputs.on_corrupt, size))
-    large = sum(task.bytes for task in tasks) > SURVEY_HERE_BYTES
+    large = sum(task.bytes for task in tasks) > LOCAL_SURVEY_BYTES
     parts = runner.run("surveying", survey_log, tasks, lambda task: task.bytes, "bytes") if large else [survey_log(task) for task in tasks]
-    whole = Plan([], [], [], dict(cursors), {})
+    plan = Plan([], [], [], dict(cursors), {})
     for part in parts:
         if isinstance(part, str):
             raise BadInput(part)
-        whole.add(part)
-    return whole
+        plan.add(part)
+    return plan
 
 
 def survey_log(task: SurveyTask) -> Plan | str:
-    """The plan, or an error text: Spark would add the traces of two languages to an exception."""
+    """The plan, or the text of an error: Spark would add tracebacks of two languages to an exception."""
     try:
         return plan_log(task.id, task.folders, task.cursor, task.on_corrupt)
     except BadInput as error:
         return str(error)
 
 
-def _together(splits: Sequence[Split]) -> Iterator[tuple[Split, ...]]:
+def _grouped_splits(splits: Sequence[Split]) -> Iterator[tuple[Split, ...]]:
     """Group consecutive splits of one log into tasks of a useful size."""
-    found: list[Split] = []
+    group: list[Split] = []
     for split in splits:
-        size = sum(one.bytes for one in found) + split.bytes
-        count = sum(one.records for one in found) + split.records
-        if found and (found[-1].id != split.id or size > SPLIT_BYTES or count > SPLIT_RECORDS):
-            yield tuple(found)
-            found = []
-        found.append(split)
-    if found:
-        yield tuple(found)
+        size = sum(earlier.bytes for earlier in group) + split.bytes
+        count = sum(earlier.records for earlier in group) + split.records
+        if group and (group[-1].id != split.id or size > SPLIT_BYTES or count > SPLIT_RECORDS):
+            yield tuple(group)
+            group = []
+        group.append(split)
+    if group:
+        yield tuple(group)
 
 
 # Reading
@@ -181,16 +181,16 @@ def write_rows(task: ReadTask) -> TaskResult:
 
 
 def _write(warehouse: Warehouse, task: ReadTask, id: LogId, rows: Iterator[pa.RecordBatch], files: list[File]) -> None:
-    waiting: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     size = 0
 
     def flush() -> None:
-        if waiting:
-            files.append(warehouse.write("records", task.run, id.bucket, pa.Table.from_batches(waiting)))
-            waiting.clear()
+        if pending:
+            files.append(warehouse.write("records", task.run, id.bucket, pa.Table.from_batches(pending)))
+            pending.clear()
 
     for batch in rows:
-        waiting.append(batch)
+        pending.append(batch)
         size += batch.nbytes
         if size >= FILE_BYTES:
             flush()
@@ -201,17 +201,17 @@ def _write(warehouse: Warehouse, task: ReadTask, id: LogId, rows: Iterator[pa.Re
 # Publishing
 
 
-def _with_losses(plan: Plan, tasks: Sequence[ReadTask], wrote: Sequence[TaskResult], on_corrupt: str) -> tuple[list[Segment], list[Coverage]]:
-    """Add losses found while reading: batches with a right checksum and unreadable records."""
+def _with_losses(plan: Plan, tasks: Sequence[ReadTask], results: Sequence[TaskResult], on_corrupt: str) -> tuple[list[Segment], list[Coverage]]:
+    """Add the losses found while reading: batches with a valid checksum and unreadable records."""
     segments = {(row[:3], row.path): row for row in plan.segments}
-    covered = list(plan.coverage)
-    for task, one in zip(tasks, wrote, strict=True):
-        for split, read in zip(task.splits, one.reads, strict=True):
+    coverage = list(plan.coverage)
+    for task, result in zip(tasks, results, strict=True):
+        for split, read in zip(task.splits, result.reads, strict=True):
             if not read.holes:
                 continue
             if on_corrupt == FAIL:
                 raise BadInput(
-                    f"{split.path}: offset {read.holes[0].first}: a batch that cannot be read; --on-corrupt=quarantine leaves it out and counts it"
+                    f"{split.path}: offset {read.holes[0].first}: unreadable batch; --on-corrupt=quarantine skips and counts it"
                 )
             row = segments[split.id, split.path]
             lost = len(read.holes)
@@ -221,19 +221,19 @@ def _with_losses(plan: Plan, tasks: Sequence[ReadTask], wrote: Sequence[TaskResu
                 damaged_batches=row.damaged_batches + lost,
                 quarantined_bytes=row.quarantined_bytes + read.bytes,
             )
-            covered += coverage_lost(split.id, read.holes, covered)
-    return list(segments.values()), covered
+            coverage += unreadable_coverage(split.id, read.holes, coverage)
+    return list(segments.values()), coverage
 
 
-def _facts(warehouse: Warehouse, run: int, table: str, rows: Sequence[Segment | Coverage]) -> list[File]:
+def _write_by_bucket(warehouse: Warehouse, run: int, table: str, rows: Sequence[Segment | Coverage]) -> list[File]:
     by_bucket: dict[str, list[tuple[object, ...]]] = {}
     for row in rows:
         by_bucket.setdefault(LogId(row.cluster, row.log, row.partition).bucket, []).append(row)
-    return [warehouse.write(table, run, bucket, in_order(table, table_of(table, mine))) for bucket, mine in sorted(by_bucket.items())]
+    return [warehouse.write(table, run, bucket, in_order(table, table_of(table, rows_of_bucket))) for bucket, rows_of_bucket in sorted(by_bucket.items())]
 
 
-def _said(files: Sequence[File], segments: Sequence[Segment], undecided: int) -> dict[str, object]:
-    said: dict[str, object] = {
+def _summary(files: Sequence[File], segments: Sequence[Segment], undecided: int) -> dict[str, object]:
+    return {
         "records": sum(file.rows for file in files),
         "segments": len(segments),
         "aborted": sum(row.aborted for row in segments),
@@ -243,4 +243,3 @@ def _said(files: Sequence[File], segments: Sequence[Segment], undecided: int) ->
         "quarantined_bytes": sum(row.quarantined_bytes for row in segments),
         "diverged": sum(row.diverged for row in segments),
     }
-    return said

@@ -1,7 +1,7 @@
-"""The input: data directories of Tenure or Kafka, and the log segments in them.
+"""The input: data directories of Tenure or Kafka, and their log segments.
 
-Nothing is opened for writing and no lock is taken, so a broker may run on a directory. Its cleaner exchanges segments meanwhile:
-files are opened first and the folder is listed again, until both say the same.
+Nothing is opened for writing or locked, so a broker may run on a directory, and its cleaner may replace segments meanwhile: the folder is
+listed again after the files are opened, until nothing has changed.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ WIRE: Final = "kafka://"
 QUARANTINE: Final = "quarantine"
 FAIL: Final = "fail"
 NO_CLUSTER: Final = "unknown"
-LISTINGS_MAX: Final = 20  # listings of a folder that changes during cleaning
+LISTINGS_MAX: Final = 20  # of a folder that changes
 
 _LOG_FOLDER: Final = re.compile(r"(.+)-(\d{1,10})", re.ASCII)
 
 
 class BadInput(Exception):
-    """An input cannot be read; the text says why in one line."""
+    """An input cannot be read; the text is the reason, in one line."""
 
 
 class NoAnswer(BadInput):
@@ -43,13 +43,13 @@ class NoAnswer(BadInput):
 
 @dataclass(frozen=True)
 class Inputs:
-    """`offsets`: data directories, folders of single logs, or kafka://host:port, with both logs; `notes`: where notes alone are."""
+    """`offsets`: data directories, folders of single logs, or kafka://host:port, to read both topics from; `notes`: sources to read only notes from."""
 
     offsets: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    cluster: str = ""  # the cluster's name, instead of its id
+    cluster: str = ""  # a name in place of the cluster's id
     on_corrupt: str = QUARANTINE
-    until: Mapping[int, int] = field(default_factory=dict)  # by partition: nothing of __consumer_offsets is read from this offset on
+    until: Mapping[int, int] = field(default_factory=dict)  # by partition of __consumer_offsets: the offset to stop at
 
     @classmethod
     def of(
@@ -65,14 +65,17 @@ class Inputs:
 
     @property
     def directories(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Each directory with the topics to read from it."""
-        both = [(source, tuple(LOGS)) for source in self.offsets]
-        return [(source, topics) for source, topics in both + [(source, (NOTES_TOPIC,)) for source in self.notes] if not is_wire(source)]
+        """The directories, each with the topics to read from it."""
+        return [(source, topics) for source, topics in self._sources if not is_wire(source)]
 
     @property
     def brokers(self) -> list[tuple[str, tuple[str, ...]]]:
-        both = [(source, tuple(LOGS)) for source in self.offsets]
-        return [(source, topics) for source, topics in both + [(source, (NOTES_TOPIC,)) for source in self.notes] if is_wire(source)]
+        """The live clusters, each with the topics to read from it."""
+        return [(source, topics) for source, topics in self._sources if is_wire(source)]
+
+    @property
+    def _sources(self) -> list[tuple[str, tuple[str, ...]]]:
+        return [*((source, tuple(LOGS)) for source in self.offsets), *((source, (NOTES_TOPIC,)) for source in self.notes)]
 
 
 def is_wire(source: str) -> bool:
@@ -95,7 +98,7 @@ class LogId(NamedTuple):
 
     @property
     def bucket(self) -> str:
-        """The bucket: offsets and notes of a group are in partitions with the same number."""
+        """The bucket of the partition: offsets and notes of a group are in partitions with the same number."""
         return f"{self.cluster}/{self.partition}"
 
 
@@ -104,31 +107,31 @@ class Folder(NamedTuple):
 
     id: LogId
     path: str
-    name: str  # of the folder: topic-partition
-    until: int  # nothing is read from this offset on; -1: no bound
-    cleaned: int  # compaction may have been before this offset; -1: anywhere
+    name: str  # topic-partition
+    until: int  # the offset to stop at; -1: none
+    cleaned: int  # compaction has only removed records before this offset; -1: unknown
 
 
 class SegmentFile(NamedTuple):
     path: str
-    name: str  # with its folder, as bronze has it
+    name: str  # folder/file, as in bronze
     base: int
     descriptor: int
-    file: OsFile  # which closes it
+    file: OsFile  # owns the descriptor
     size: int
 
 
 def open_for_reading(path: str, _flags: int = 0) -> int:
-    """Open an ordinary file; opening a pipe of that name would wait for a writer. Also an opener for `open`."""
+    """Open a regular file; opening a pipe would wait for a writer. Also usable as the opener of `open`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "is no ordinary file", path)
+        raise OSError(errno.EINVAL, "is not a regular file", path)
     return descriptor
 
 
 class PlainFiles(OsDisk):
-    """A disk that reads ordinary files only, for directories that others have written."""
+    """A disk that reads only regular files, for directories that other programs have written."""
 
     def read_text(self, path: str) -> str:
         with open(path, encoding="utf-8", opener=open_for_reading) as file:
@@ -136,15 +139,15 @@ class PlainFiles(OsDisk):
 
 
 def folders_of(inputs: Inputs) -> list[Folder]:
-    """Raises BadInput for a directory in which no coordinator log is."""
-    found: dict[str, Folder] = {}
+    """The folders of coordinator logs. Raises BadInput for a directory without any."""
+    folders: dict[str, Folder] = {}
     for source, topics in inputs.directories:
-        here = _folders(os.path.abspath(source), topics, inputs)
-        if not here:
-            raise BadInput(_why_nothing(source, topics))
-        for folder in here:
-            found[os.path.realpath(folder.path)] = folder
-    return sorted(found.values())
+        source_folders = _folders(os.path.abspath(source), topics, inputs)
+        if not source_folders:
+            raise BadInput(_no_logs_text(source, topics))
+        for folder in source_folders:
+            folders[os.path.realpath(folder.path)] = folder
+    return sorted(folders.values())
 
 
 def _folders(source: str, topics: Sequence[str], inputs: Inputs) -> list[Folder]:
@@ -152,19 +155,19 @@ def _folders(source: str, topics: Sequence[str], inputs: Inputs) -> list[Folder]
         if _log_of(source, topics) is not None:
             os.listdir(source)
             return [_folder(source, os.path.dirname(source), inputs)]
-        named = sorted((entry for entry in os.scandir(source) if _log_of(entry.name, topics) is not None), key=lambda entry: entry.name)
-        for entry in named:
-            if not entry.is_dir():  # or a dangling link: skipping a log silently would give a wrong answer
-                raise BadInput(f"{entry.path}: is no folder, and the name is that of a log")
+        entries = sorted((entry for entry in os.scandir(source) if _log_of(entry.name, topics) is not None), key=lambda entry: entry.name)
+        for entry in entries:
+            if not entry.is_dir():  # skipping it silently would give wrong results
+                raise BadInput(f"{entry.path}: has the name of a log, but is not a folder")
     except OSError as error:
         raise BadInput(f"{error.filename or source}: {error.strerror}") from None
-    return [_folder(entry.path, source, inputs) for entry in named]
+    return [_folder(entry.path, source, inputs) for entry in entries]
 
 
 def _folder(path: str, directory: str, inputs: Inputs) -> Folder:
-    named = _log_of(path, tuple(LOGS))
-    assert named is not None
-    topic, partition = named
+    topic_and_partition = _log_of(path, tuple(LOGS))
+    assert topic_and_partition is not None
+    topic, partition = topic_and_partition
     cleaned = read_offsets(PlainFiles(), os.path.join(directory, CLEANER_POINTS)).get((topic, partition), -1)
     id = LogId(inputs.cluster or cluster_of(directory), LOGS[topic], partition)
     until = inputs.until.get(partition, -1) if topic == OFFSETS_TOPIC else -1
@@ -172,8 +175,8 @@ def _folder(path: str, directory: str, inputs: Inputs) -> Folder:
 
 
 def _log_of(path: str, topics: Sequence[str]) -> tuple[str, int] | None:
-    found = _LOG_FOLDER.fullmatch(os.path.basename(path))
-    return (found[1], int(found[2])) if found is not None and found[1] in topics else None
+    match = _LOG_FOLDER.fullmatch(os.path.basename(path))
+    return (match[1], int(match[2])) if match is not None and match[1] in topics else None
 
 
 def cluster_of(directory: str) -> str:
@@ -188,51 +191,51 @@ def cluster_of(directory: str) -> str:
     return NO_CLUSTER
 
 
-def _why_nothing(source: str, topics: Sequence[str]) -> str:
-    remedy = "give the data directory of a broker (log.dirs), or a copy of it"
+def _no_logs_text(source: str, topics: Sequence[str]) -> str:
+    remedy = "name the data directory of a broker (log.dirs), or a copy of it"
     if not os.listdir(source):
         return f"{source}: is empty; {remedy}"
-    return f"{source}: has no folder {' or '.join(f'{name}-N' for name in topics)}; {remedy}"
+    return f"{source}: contains no folder {' or '.join(f'{name}-N' for name in topics)}; {remedy}"
 
 
 def segments_of(folder: Folder, opened: ExitStack) -> list[SegmentFile]:
-    """The segments in order, a consistent listing; `opened` closes them."""
+    """The segments in order, from a consistent listing; `opened` closes them."""
     disk = OsDisk()
     for _ in range(LISTINGS_MAX):
-        held = ExitStack()
+        attempt = ExitStack()
         try:
             bases = segment_bases(disk, folder.path)
             if bases and bases[-1] > INT64_MAX:
-                raise BadInput(f"{folder.path}/{segment_name(bases[-1])}.log: its name is no offset")
-            found = [_open_segment(folder, base, held) for base in bases]
-            if segment_bases(disk, folder.path) == bases and all(_is_there(one) for one in found):
-                opened.push(held.pop_all())
-                return found
+                raise BadInput(f"{folder.path}/{segment_name(bases[-1])}.log: its name is not an offset")
+            segments = [_open_segment(folder, base, attempt) for base in bases]
+            if segment_bases(disk, folder.path) == bases and all(_has_its_name(segment) for segment in segments):
+                opened.push(attempt.pop_all())
+                return segments
         except FileNotFoundError:
-            pass  # exchanged or dropped since its name was read
+            pass  # replaced or deleted since the listing
         except OSError as error:
             raise BadInput(f"{error.filename or folder.path}: {error.strerror}") from None
         finally:
-            held.close()
-    raise BadInput(f"{folder.path}: its segments are exchanged faster than they can be opened; copy the folder, or stop the broker")
+            attempt.close()
+    raise BadInput(f"{folder.path}: its segments are replaced faster than they can be opened; copy the folder, or stop the broker")
 
 
-def _open_segment(folder: Folder, base: int, held: ExitStack) -> SegmentFile:
+def _open_segment(folder: Folder, base: int, attempt: ExitStack) -> SegmentFile:
     name = f"{segment_name(base)}.log"
     path = os.path.join(folder.path, name)
     descriptor = open_for_reading(path)
     file = OsFile(descriptor)
-    held.callback(file.close)
+    attempt.callback(file.close)
     return SegmentFile(path, f"{folder.name}/{name}", base, descriptor, file, file.size())
 
 
-def _is_there(segment: SegmentFile) -> bool:
-    """Whether the file still has its name: a cleaner replaces the file."""
+def _has_its_name(segment: SegmentFile) -> bool:
+    """Whether the name still belongs to this file: a cleaner replaces files."""
     return os.path.samestat(os.stat(segment.path), os.fstat(segment.descriptor))
 
 
 def replicas(folders: Sequence[Folder]) -> dict[LogId, list[Folder]]:
-    found: dict[LogId, list[Folder]] = {}
+    folders_by_log: dict[LogId, list[Folder]] = {}
     for folder in folders:
-        found.setdefault(folder.id, []).append(folder)
-    return found
+        folders_by_log.setdefault(folder.id, []).append(folder)
+    return folders_by_log

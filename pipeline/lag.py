@@ -7,45 +7,45 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pipeline.columns import MINUTE_MS, MISSING, Flags, Floats, Ints, SortedRows, coded, firsts, optional
+from pipeline.columns import MINUTE_MS, MISSING, Flags, Floats, Ints, SortedRows, dictionary_column, firsts, optional
 from pipeline.schema import schema_of
 from pipeline.series import LOOKBACK_MS, ORIGINS, Moments, Samples, View
 
-# Sums of time times lag have to fit into 64 bits: 60 minutes, each up to 3.6 million milliseconds away.
+# So that sums of time * lag fit into 64 bits, for 60 minutes of up to 3.6 million milliseconds.
 LAG_MAX: Final = 1 << 35
 NEVER: Final = -1
 
 
 def lag_by_minute(view: View, since_ms: int) -> pa.Table:
-    """Rows of the minute of `since_ms` and later, in the table's order.
+    """Rows since the minute of `since_ms`, in table order.
 
-    The view's moments begin LOOKBACK_MS before that or earlier; of each partition it has the last commit before them, too.
+    The view's moments begin at least LOOKBACK_MS earlier; it also has the last commit of each partition before them.
     """
     since_ms -= since_ms % MINUTE_MS
-    series, samples, seen = view
-    if len(seen.at) and since_ms - LOOKBACK_MS > seen.at.min():
-        seen = Moments(*(column[seen.at >= since_ms - LOOKBACK_MS] for column in seen))
-    minute = seen.at // MINUTE_MS
-    starts = np.flatnonzero(firsts(seen.series) | firsts(minute))
+    series, samples, moments = view
+    if len(moments.at) and since_ms - LOOKBACK_MS > moments.at.min():
+        moments = Moments(*(column[moments.at >= since_ms - LOOKBACK_MS] for column in moments))
+    minute = moments.at // MINUTE_MS
+    starts = np.flatnonzero(firsts(moments.series) | firsts(minute))
     schema = schema_of("lag_1m")
     if not len(starts):
         return schema.empty_table()
     last = np.append(starts[1:], len(minute)) - 1
-    low = np.minimum.reduceat(np.where(seen.lag != MISSING, seen.lag, np.iinfo(np.int64).max), starts)
-    high = np.maximum.reduceat(seen.lag, starts)
+    low = np.minimum.reduceat(np.where(moments.lag != MISSING, moments.lag, np.iinfo(np.int64).max), starts)
+    high = np.maximum.reduceat(moments.lag, starts)
     low = np.where(high == MISSING, MISSING, low)
 
-    owner, at, lag, minute = seen.series[last], seen.at[last], seen.lag[last], minute[last]
+    owner, at, lag, minute = moments.series[last], moments.at[last], moments.lag[last], minute[last]
     window = SortedRows(owner, minute)
     slope = Slope(at, lag)
     growth_5, growth_60 = (slope.since(window.find(owner, minute - (minutes - 1), "left")) for minutes in (5, 60))
     drain = _drain(lag, growth_5, growth_60)
-    time_lag, at_least = _time_lag(series.parts[owner], samples, at, lag, seen.committed[last])
-    origin = np.where(lag == MISSING, MISSING, samples.origin_of(seen.sample[last]))
+    time_lag, at_least = _time_lag(series.parts[owner], samples, at, lag, moments.committed[last])
+    origin = np.where(lag == MISSING, MISSING, samples.origin_of(moments.sample[last]))
     columns = {
         "minute_ms": minute * MINUTE_MS,
-        "committed": seen.committed[last],
-        "end_offset": seen.end[last],
+        "committed": moments.committed[last],
+        "end_offset": moments.end[last],
         "lag_min": low,
         "lag_max": high,
         "lag_last": lag,
@@ -55,39 +55,41 @@ def lag_by_minute(view: View, since_ms: int) -> pa.Table:
         "growth_60m_per_s": growth_60[0],
         "drain_ms": drain,
     }
-    wanted = minute * MINUTE_MS >= since_ms
-    known = {"growth_5m_per_s": growth_5[1][wanted], "growth_60m_per_s": growth_60[1][wanted]}
+    is_recent = minute * MINUTE_MS >= since_ms
+    known = {"growth_5m_per_s": growth_5[1][is_recent], "growth_60m_per_s": growth_60[1][is_recent]}
     names = ("cluster", "group", "topic", "topic_partition")
-    arrays: dict[str, pa.Array] = dict(zip(names, series.named(owner[wanted], *names), strict=True))
-    arrays |= {name: optional(values[wanted], known.get(name)) for name, values in columns.items()}
-    arrays["origin"] = coded(origin[wanted], ORIGINS)
+    arrays: dict[str, pa.Array] = dict(zip(names, series.named(owner[is_recent], *names), strict=True))
+    arrays |= {name: optional(values[is_recent], known.get(name)) for name, values in columns.items()}
+    arrays["origin"] = dictionary_column(origin[is_recent], ORIGINS)
     return pa.table([arrays[name] for name in schema.names], names=schema.names)
 
 
 def _time_lag(part: Ints, samples: Samples, at: Ints, lag: Ints, committed: Ints) -> tuple[Ints, Flags]:
-    """The time since the log end passed the committed offset; and whether it is only a lower bound."""
-    behind = np.flatnonzero((lag != 0) & (lag != MISSING))
-    passed, since_first = samples.passed_at(part[behind], committed[behind])
+    """The time since the log end passed the committed offset, and whether that is only a lower bound."""
+    lagging = np.flatnonzero((lag != 0) & (lag != MISSING))
+    passed, since_first = samples.passed_at(part[lagging], committed[lagging])
     time_lag = np.where(lag == 0, 0, MISSING)
-    time_lag[behind] = np.where(passed == MISSING, MISSING, np.maximum(at[behind] - passed, 0))
+    time_lag[lagging] = np.where(passed == MISSING, MISSING, np.maximum(at[lagging] - passed, 0))
     at_least = np.zeros(len(lag), np.bool_)
-    at_least[behind] = since_first & (passed != MISSING)
+    at_least[lagging] = since_first & (passed != MISSING)
     return time_lag, at_least
 
 
 class Slope:
-    """Records a second, by least squares over the last lag of each minute. Of whole numbers, so that sums are the same wherever rows begin."""
+    """The growth of lag in records per second, by least squares over the last lag of each minute. Integer sums, so that the result does not
+    depend on the first row.
+    """
 
     def __init__(self, at: Ints, lag: Ints) -> None:
         self._known = lag != MISSING
         self._at = at - at.min()
         t = np.where(self._known, self._at, 0)
         y = np.where(self._known, np.minimum(lag, LAG_MAX), 0)
-        # Products and sums wrap around 2**64; the values of a window relative to its base are small, and exact.
+        # Products and sums wrap around at 2**64; differences within a window are small, so exact.
         self._totals = [np.concatenate((np.zeros(1, np.int64), np.cumsum(part, dtype=np.int64))) for part in (self._known, t, y, t * t, t * y)]
 
     def since(self, row: Ints) -> tuple[Floats, Flags]:
-        """For each row the line from that row up to it, and whether there is one."""
+        """For each row the slope from the row `row` up to it, and whether it is defined."""
         n, sum_t, sum_y, sum_tt, sum_ty = (total[1:] - total[row] for total in self._totals)
         shift = self._at
         sum_tt += shift * (n * shift - 2 * sum_t)

@@ -1,6 +1,6 @@
 """End offsets of a live cluster, requested from its brokers whenever their logs are read.
 
-The replies are kept beside the ingested records, since they cannot be requested again later: a build makes `end_offsets` rows of them.
+The replies are stored as a table, since they cannot be requested again later; a build converts them into rows of `end_offsets`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow.compute as pc
 
-from pipeline.end_samples import answered
+from pipeline.end_samples import from_list_offsets
 from pipeline.inputs import BadInput, Inputs
 from pipeline.progress import Progress
 from pipeline.rows import EndOffset
@@ -21,15 +21,15 @@ from pipeline.schema import joined, rows_of, table_of
 from pipeline.warehouse import Current, Warehouse
 from pipeline.wire import Client
 
-TABLE: Final = "live_ends"  # a separate table, since a full build reads it
-BUCKET: Final = "live"  # of a cluster, beside its partitions
+TABLE: Final = "live_ends"  # separate from end_offsets, as a full build needs it
+BUCKET: Final = "live"  # in place of a partition
 TOPICS: Final = "live_topics"
-PATIENCE_S: Final = 10.0  # without these samples only the current lag is missing
+TIMEOUT_S: Final = 10.0  # short, as without these samples only the current lag is missing
 
 Ends = Mapping[tuple[str, int], tuple[int | None, int]]
 
 
-def note_ends(warehouse: Warehouse, inputs: Inputs, progress: Progress) -> None:
+def store_live_ends(warehouse: Warehouse, inputs: Inputs, progress: Progress) -> None:
     """Store the current end offsets of committed topics. The caller holds the lock and has ingested."""
     if not inputs.brokers:
         return
@@ -38,47 +38,47 @@ def note_ends(warehouse: Warehouse, inputs: Inputs, progress: Progress) -> None:
     files, run = [], current.run + 1
     for source, _ in inputs.brokers:
         try:
-            with Client(source, PATIENCE_S) as client:
+            with Client(source, TIMEOUT_S) as client:
                 at_ms = time.time_ns() // 1_000_000
                 ends = client.ends(tuple(client_topics(client, inputs, topics)))
                 cluster = inputs.cluster or client.cluster
         except BadInput as error:
-            progress.say(f"{error}: where topics end was not asked")
+            progress.say(f"{error}: the end offsets of topics are not known")
             continue
-        if ends and ends != _before(warehouse, current, f"{cluster}/{BUCKET}"):
-            files.append(warehouse.write(TABLE, run, f"{cluster}/{BUCKET}", table_of("end_offsets", answered(cluster, at_ms, ends))))
-    kept = {cluster: sorted(names) for cluster, names in topics.items()}
+        if ends and ends != _last_reply(warehouse, current, f"{cluster}/{BUCKET}"):
+            files.append(warehouse.write(TABLE, run, f"{cluster}/{BUCKET}", table_of("end_offsets", from_list_offsets(cluster, at_ms, ends))))
+    stored_topics = {cluster: sorted(names) for cluster, names in topics.items()}
     if files:
-        warehouse.publish(replace(current, run=run, files=current.replacing((), files), build={**current.build, TOPICS: kept}))
-    elif kept != current.build.get(TOPICS):
-        warehouse.publish(replace(current, build={**current.build, TOPICS: kept}))
+        warehouse.publish(replace(current, run=run, files=current.replacing((), files), build={**current.build, TOPICS: stored_topics}))
+    elif stored_topics != current.build.get(TOPICS):
+        warehouse.publish(replace(current, build={**current.build, TOPICS: stored_topics}))
 
 
 def client_topics(client: Client, inputs: Inputs, topics: Mapping[str, set[str]]) -> list[str]:
-    client.logs(())  # after this the cluster's name is known
+    client.logs(())  # learns the cluster's id
     return sorted(topics.get(inputs.cluster or client.cluster, ()))
 
 
 def committed_topics(warehouse: Warehouse, current: Current) -> dict[str, set[str]]:
     """The committed topics of each cluster, with records ingested since the last build."""
-    found: dict[str, set[str]] = defaultdict(set)
+    topics_by_cluster: dict[str, set[str]] = defaultdict(set)
     for cluster, names in current.build.get(TOPICS, {}).items():
-        found[cluster].update(names)
+        topics_by_cluster[cluster].update(names)
     for file in [*current.of("tails"), *(file for file in current.of("records") if file.run > current.built)]:
         topics = pc.unique(warehouse.load(file, columns=["topic"])["topic"]).drop_null().to_pylist()
-        found[file.bucket.rpartition("/")[0]].update(topics)
-    return found
+        topics_by_cluster[file.bucket.rpartition("/")[0]].update(topics)
+    return topics_by_cluster
 
 
 def with_live_ends(warehouse: Warehouse, current: Current) -> Current:
-    """Add the brokers' replies since the last build."""
+    """Add the replies since the last build to `end_offsets`."""
     for file in [file for file in current.of(TABLE) if file.run > current.built]:
         rows = joined("end_offsets", [warehouse.load(file)])
         current = replace(current, files=current.replacing((), [warehouse.write("end_offsets", current.run, file.bucket, rows)]))
     return current
 
 
-def _before(warehouse: Warehouse, current: Current, bucket: str) -> Ends:
+def _last_reply(warehouse: Warehouse, current: Current, bucket: str) -> Ends:
     """The last stored reply."""
     last = max(current.of(TABLE, bucket), key=lambda file: file.run, default=None)
     rows = rows_of(EndOffset, joined("end_offsets", [warehouse.load(last)])) if last is not None else []

@@ -1,7 +1,7 @@
-"""Find keys and values of the records of thousands of batches at once: step k reads record k of each batch.
+"""Locates keys and values of the records of thousands of batches at once: step k reads record k of each batch.
 
-A batch that is in any way unusual (headers, lengths that lie, varints of more bytes than here) is said to be odd, and read by
-`protocol.batch.records`, the reference. Only the reference describes errors; this module just detects them. When few batches have records left, each goes its own way to its end.
+An unusual batch (with headers, wrong lengths or long varints) is "odd": this module only detects it, and the reference decoder,
+`protocol.batch.records`, reads it and describes errors. When few batches have records left, they are read one by one.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from pipeline.batches import Bytes, Ints
 from protocol.batch_record import RECORD_BYTES_MIN
 
-PADDING: Final = 64  # bytes that may be read past the last batch
-TOGETHER_MIN: Final = 24  # number of batches from which a numpy step is cheaper than one by one
-SIZE_BYTES_MAX: Final = 4  # of a varint that is a length; longer ones are odd
+PADDING: Final = 64  # bytes after the last batch that may be read
+STEP_BATCHES_MIN: Final = 24  # from so many batches on, a numpy step is faster than reading them one by one
+SIZE_BYTES_MAX: Final = 4  # of a length varint; longer ones are odd
 TIME_BYTES_MAX: Final = 8
 TIME_MAX: Final = 1 << 61
 
@@ -32,7 +32,7 @@ class Batches(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """Of each record; `batch` grows. Lengths of -1 are null."""
+    """The fields of each record, in the order of batches. A size of -1 means null."""
 
     batch: NDArray[np.int64]
     delta: Ints
@@ -41,7 +41,7 @@ class Walked(NamedTuple):
     key_size: Ints
     value_at: Ints
     value_size: Ints
-    odd: NDArray[np.bool_]  # of each batch; the records of an odd batch are left out
+    odd: NDArray[np.bool_]  # of each batch; records of odd batches are skipped
 
 
 def walk(data: Bytes, batches: Batches) -> Walked:
@@ -52,45 +52,45 @@ def walk(data: Bytes, batches: Batches) -> Walked:
     counts = np.where(odd, 0, count)
     slots = np.concatenate([[0], np.cumsum(counts)])
     total = int(slots[-1])
-    found = np.empty((6, total), np.int64)
+    fields = np.empty((6, total), np.int64)
     order = np.argsort(-counts, kind="stable")
     active = order[counts[order] > 0]
     at = batches.begin[active].copy()
     delta = np.full(len(active), -1, np.int64)
     step = 0
-    while len(active) >= TOGETHER_MIN:
-        at, delta, wrong = _step(data, batches, active, at, delta, found, slots[active] + step)
+    while len(active) >= STEP_BATCHES_MIN:
+        at, delta, wrong = _step(data, batches, active, at, delta, fields, slots[active] + step)
         step += 1
         done = counts[active] <= step
         wrong |= done & (at != batches.end[active])
         if wrong.any() or done.any():
             odd[active[wrong]] = True
-            left = ~(wrong | done)
-            active, at, delta = active[left], at[left], delta[left]
+            remaining = ~(wrong | done)
+            active, at, delta = active[remaining], at[remaining], delta[remaining]
     if len(active):
         raw = data.tobytes()
         for index, begin, before in zip(active.tolist(), at.tolist(), delta.tolist(), strict=True):
             first = int(slots[index]) + step
             try:
-                places = _one(raw, begin, int(batches.end[index]), int(counts[index]) - step, before, int(batches.last_delta[index]))
+                places = _rest_of_batch(raw, begin, int(batches.end[index]), int(counts[index]) - step, before, int(batches.last_delta[index]))
             except IndexError:
                 places = None
             if places is None:
                 odd[index] = True
             else:
-                found[:, first : first + len(places)] = np.array(places, np.int64).T
+                fields[:, first : first + len(places)] = np.array(places, np.int64).T
     batch = np.repeat(np.arange(len(count)), counts)
     if odd.any():
-        sound = ~odd[batch]
-        batch, found = batch[sound], found[:, sound]
-    return Walked(batch, found[0], found[1], found[2], found[3], found[4], found[5], odd)
+        is_usual = ~odd[batch]
+        batch, fields = batch[is_usual], fields[:, is_usual]
+    return Walked(batch, fields[0], fields[1], fields[2], fields[3], fields[4], fields[5], odd)
 
 
-def _step(data: Bytes, batches: Batches, active: Ints, at: Ints, before: Ints, found: Ints, slots: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
-    """One record of each active batch."""
+def _step(data: Bytes, batches: Batches, active: Ints, at: Ints, before: Ints, fields: Ints, slots: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    """Read one record of each active batch."""
     size, at, wrong = _varints(data, at, SIZE_BYTES_MAX)
     end = at + size
-    # Positions must not move past the batches from here on: a wrong batch keeps its position.
+    # From here on a wrong batch keeps its position, so that no position exceeds the batches.
     wrong |= (size < 0) | (end > batches.end[active])
     end = np.where(wrong, at, end)
     delta_ms, at, bad = _varints(data, np.where(wrong, at, at + 1), TIME_BYTES_MAX)
@@ -105,13 +105,13 @@ def _step(data: Bytes, batches: Batches, active: Ints, at: Ints, before: Ints, f
     at = value_at + np.maximum(value_size, 0)
     wrong |= bad | (at + 1 != end)
     wrong |= data[np.where(wrong, 0, at)] != 0  # headers
-    for row, column in zip(found, (delta, delta_ms, key_at, key_size, value_at, value_size), strict=True):
+    for row, column in zip(fields, (delta, delta_ms, key_at, key_size, value_at, value_size), strict=True):
         row[slots] = column
     return end, delta, wrong
 
 
 def _varints(data: Bytes, at: Ints, bytes_max: int) -> tuple[Ints, Ints, NDArray[np.bool_]]:
-    """The zigzag varint at each place, where it ends, and whether it has more bytes than so many."""
+    """The zigzag varint at each position, the position after it, and whether it has more than `bytes_max` bytes."""
     byte = data[at].astype(np.int64)
     raw = byte & 127
     at = at + 1
@@ -130,9 +130,9 @@ def _varints(data: Bytes, at: Ints, bytes_max: int) -> tuple[Ints, Ints, NDArray
     return (raw >> 1) ^ -(raw & 1), at, wrong
 
 
-def _one(data: bytes, at: int, end: int, count: int, before: int, last_delta: int) -> list[tuple[int, ...]] | None:
-    """The rest of one batch; None, or IndexError, if it is odd."""
-    found: list[tuple[int, ...]] = []
+def _rest_of_batch(data: bytes, at: int, end: int, count: int, before: int, last_delta: int) -> list[tuple[int, ...]] | None:
+    """The remaining records of one batch; None, or IndexError, if it is odd."""
+    rows: list[tuple[int, ...]] = []
     for _ in range(count):
         size, at = _varint(data, at, SIZE_BYTES_MAX)
         stop = at + size
@@ -151,13 +151,13 @@ def _one(data: bytes, at: int, end: int, count: int, before: int, last_delta: in
         at = value_at + max(value_size, 0)
         if at + 1 != stop or data[at]:
             return None
-        found.append((delta, delta_ms, key_at, key_size, value_at, value_size))
+        rows.append((delta, delta_ms, key_at, key_size, value_at, value_size))
         at = stop
-    return found if at == end else None
+    return rows if at == end else None
 
 
 def _varint(data: bytes, at: int, bytes_max: int) -> tuple[int, int]:
-    """Like `_varints`; a longer varint gives a value that is invalid everywhere."""
+    """One varint as in `_varints`; a longer one returns a value that is invalid everywhere."""
     byte = data[at]
     at += 1
     if byte < 128:

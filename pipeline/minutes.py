@@ -11,7 +11,7 @@ from pipeline.series import Series
 
 
 def commit_rate(series: Series, since_ms: int) -> pa.Table:
-    """Rows of the minute of `since_ms` and later, of all commits since then, in the table's order."""
+    """Rows since the minute of `since_ms`, in table order."""
     at = series.column("append_ms")
     recent = np.flatnonzero(at >= since_ms - since_ms % MINUTE_MS)
     key, minute = series.series[recent], at[recent] // MINUTE_MS * MINUTE_MS
@@ -22,8 +22,8 @@ def commit_rate(series: Series, since_ms: int) -> pa.Table:
         return schema.empty_table()
     first = np.flatnonzero(firsts(key) | firsts(minute))
     last = np.append(first[1:], len(key)) - 1
-    counted = ~series.removed[rows], series.column("delta")[rows] > 0, flags(series.commits["rewind"])[series.rows[rows]]
-    sums = [pa.array(np.add.reduceat(part.astype(np.int64), first)) for part in counted]
+    flags_to_sum = ~series.removed[rows], series.column("delta")[rows] > 0, flags(series.commits["rewind"])[series.rows[rows]]
+    sums = [pa.array(np.add.reduceat(part.astype(np.int64), first)) for part in flags_to_sum]
     names = series.named(key[first], "cluster", "group", "topic", "topic_partition")
     columns = [*names, pa.array(minute[first]), *sums, optional(series.committed[rows[last]])]
     return pa.table(columns, names=schema.names)

@@ -9,34 +9,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.columns import Flags, Ints, expanded, flags, ints, locate, rising
-from pipeline.series import Series, picked
+from pipeline.series import Series, value_at
 
-UNKNOWN, NOBODY = -2, -1
+UNKNOWN, NO_OWNER = -2, -1
 
 
 class Owners(NamedTuple):
     groups: Ints  # of each record, by group and time
     at: Ints
-    tells: Flags  # the assignment is known: consumer protocol, with members
-    owned: Ints  # by record
-    names: Ints  # of the partition
-    members: Ints  # places in `keys`
+    is_known: Flags  # whether the record has a readable assignment: consumer protocol, with members
+    owned: Ints  # the record of each owned partition
+    names: Ints  # its index in `partitions`
+    members: Ints  # its owner, as an index into `keys`
     keys: pa.Array
     partitions: pa.Array  # sorted names
-    name_of: Ints  # of each series
+    name_of: Ints  # the index in `partitions` of each series
 
     def of(self, series: Ints, group: Ints, at: Ints) -> Ints:
-        """The index of the owner in `keys`, NOBODY, or UNKNOWN."""
+        """The index of the owner in `keys`, NO_OWNER, or UNKNOWN."""
         record = locate(self.groups, self.at, group, at, "right") - 1
-        mine = (record >= 0) & (picked(self.groups, record) == group)
+        in_group = (record >= 0) & (value_at(self.groups, record) == group)
         name = self.name_of[series]
         index = locate(self.owned, self.names, np.maximum(record, 0), name, "left")
-        has = (index < len(self.owned)) & (picked(self.owned, index) == record) & (picked(self.names, index) == name)
-        tells = mine & (self.tells[np.clip(record, 0, len(self.tells) - 1)] if len(self.tells) else False)
-        return np.where(tells, np.where(has, picked(self.members, index), NOBODY), UNKNOWN)
+        is_owned = (index < len(self.owned)) & (value_at(self.owned, index) == record) & (value_at(self.names, index) == name)
+        is_known = in_group & (self.is_known[np.clip(record, 0, len(self.is_known) - 1)] if len(self.is_known) else False)
+        return np.where(is_known, np.where(is_owned, value_at(self.members, index), NO_OWNER), UNKNOWN)
 
     def moments(self, group_of: Ints, since_ms: int) -> tuple[Ints, Ints]:
-        """Each series of a group with the times of its assignments."""
+        """For each assignment since then: the series of its group, and its time."""
         recent = self.at >= since_ms
         groups, at = self.groups[recent], self.at[recent]
         low, high = np.searchsorted(group_of, groups, "left"), np.searchsorted(group_of, groups, "right")
@@ -45,7 +45,7 @@ class Owners(NamedTuple):
 
 
 def owners_of(series: Series, names: pa.Array, generations: pa.Table, members: pa.Table) -> Owners:
-    """`names`: the sorted groups of the series. Silver `generations` and `members` of them, perhaps of more."""
+    """`names`: the sorted groups of the series. `generations`, `members`: silver tables, perhaps also of other groups."""
     place = pc.index_in(generations["group"], names)
     generations = generations.filter(pc.is_valid(place))
     groups = ints(place.drop_null().cast(pa.int64()))
@@ -73,11 +73,11 @@ def owners_of(series: Series, names: pa.Array, generations: pa.Table, members: p
     has_some[owned] = True
     began = rising(groups, (count > 0).astype(np.int64)) > 0 if len(groups) else np.empty(0, np.bool_)
     consumer = np.asarray(pc.fill_null(pc.equal(generations["protocol_type"], "consumer"), False).to_numpy(zero_copy_only=False), np.bool_)
-    tells = consumer & began & ~flags(generations["tombstone"]) & ((count == 0) | has_some)
+    is_known = consumer & began & ~flags(generations["tombstone"]) & ((count == 0) | has_some)
     return Owners(
         groups,
         rising(groups, at),
-        tells,
+        is_known,
         owned[by_record],
         names_owned[by_record],
         np.asarray(keys.indices.to_numpy(), np.int64)[parents][by_record],
@@ -87,8 +87,8 @@ def owners_of(series: Series, names: pa.Array, generations: pa.Table, members: p
     )
 
 
-def nobody(series: Series) -> Owners:
-    """Owners without any record: all unknown."""
+def unknown_owners(series: Series) -> Owners:
+    """Owners without any record: all are unknown."""
     empty = np.empty(0, np.int64)
     strings = pa.array([], pa.string())
     return Owners(empty, empty, np.empty(0, np.bool_), empty, empty, empty, strings, strings, np.zeros(len(series.heads), np.int64))

@@ -11,11 +11,11 @@ from typing import Final, TextIO
 
 BAR_WIDTH: Final = 30
 REFRESH_S: Final = 0.2
-LINE_EVERY_S: Final = 10.0  # where it is no terminal
+LINE_EVERY_S: Final = 10.0  # if it is not a terminal
 
 
 class Progress:
-    """`stream` None: nothing is shown."""
+    """Shows progress on `stream`; None: nothing."""
 
     def __init__(self, stream: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
@@ -26,8 +26,8 @@ class Progress:
         self._write(f"{text}\n")
 
     @contextmanager
-    def of(self, what: str, total: int, done: Callable[[], int], unit: str = "records") -> Iterator[None]:
-        """Shows `done()` of `total` until the block ends."""
+    def shown(self, what: str, total: int, done: Callable[[], int], unit: str = "records") -> Iterator[None]:
+        """Show `done()` of `total` until the block ends."""
         if self._stream is None:
             yield
             return
@@ -45,7 +45,7 @@ class Progress:
         ended.set()
         watcher.join()
         self._clear()
-        self._write(f"{what}: {counted(total)} {unit} in {lasting(self._clock() - began)}\n")
+        self._write(f"{what}: {short_number(total)} {unit} in {duration_text(self._clock() - began)}\n")
 
     def _watch(self, what: str, total: int, done: Callable[[], int], unit: str, began: float, ended: threading.Event) -> None:
         while not ended.wait(REFRESH_S if self._terminal else LINE_EVERY_S):
@@ -54,12 +54,12 @@ class Progress:
 
     def _line(self, what: str, total: int, done: int, unit: str, passed: float) -> str:
         share = done / total if total else 1.0
-        left = f"{lasting(passed / share - passed)} left" if share > 0.02 else "time left unknown"
+        time_left = f"{duration_text(passed / share - passed)} left" if share > 0.02 else "time left unknown"
         bar = ""
         if self._terminal:
             filled = round(share * BAR_WIDTH)
             bar = f" [{'#' * filled}{'.' * (BAR_WIDTH - filled)}]"
-        return f"{what}{bar} {counted(done)} of {counted(total)} {unit}, {share:.0%}, {left}"
+        return f"{what}{bar} {short_number(done)} of {short_number(total)} {unit}, {share:.0%}, {time_left}"
 
     def _clear(self) -> None:
         if self._terminal:
@@ -71,21 +71,21 @@ class Progress:
                 self._stream.write(text)
                 self._stream.flush()
             except (OSError, ValueError):
-                self._stream = None  # the reader closed it; the work goes on
+                self._stream = None  # closed by its reader; the work continues
 
 
-def standard(quiet: bool = False) -> Progress:
+def to_standard_error(quiet: bool = False) -> Progress:
     return Progress(None if quiet else sys.stderr)
 
 
-def counted(number: int) -> str:
+def short_number(number: int) -> str:
     for size, word in ((1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k")):
         if number >= size:
             return f"{number / (1000 if word == 'k' else size):.3g} {word}"
     return str(number)
 
 
-def lasting(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 100:

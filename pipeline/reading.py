@@ -1,4 +1,4 @@
-"""Reading a split: its bytes as Arrow batches of `rows.Record`. Works without Spark, and in any process."""
+"""Reads a split of a log as Arrow batches of `rows.Record`, in any process."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from protocol.errors import ProtocolError
 from storage.disk import OsFile
 
 CHUNK_BYTES: Final = 4 << 20
-# The maximum of one decompressed batch: thirty times Kafka's default message.max.bytes. Its records are in memory at once.
+# Of one batch, whose records are all in memory: thirty times Kafka's default of message.max.bytes.
 DECOMPRESSED_BYTES_MAX: Final = 32 << 20
-UNPACKED_BYTES: Final = 8 << 20  # decompressed batches that are read together
+UNPACKED_BYTES: Final = 8 << 20  # of decompressed batches that are read together
 
 
 class Changed(Exception):
@@ -36,15 +36,15 @@ class Changed(Exception):
 
 @dataclass
 class Read:
-    """The result of a read, besides its rows."""
+    """The result of a read, apart from its rows."""
 
     records: int = 0
-    holes: list[Hole] = field(default_factory=list)  # batches with a right checksum and unreadable records
-    bytes: int = 0  # in these holes
+    holes: list[Hole] = field(default_factory=list)  # batches with a valid checksum and unreadable records
+    bytes: int = 0  # of these batches
 
 
 def read_split(split: Split, read: Read | None = None) -> Iterator[pa.RecordBatch]:
-    """In the order of the log. Raises Changed before the first batch, or while it goes on."""
+    """The rows of a split, in log order. May raise Changed at any time."""
     read = Read() if read is None else read
     try:
         descriptor = open_for_reading(split.path)
@@ -83,7 +83,7 @@ def _check(file: OsFile, split: Split) -> None:
 
 
 def read_batches(id: LogId, segment: str, data: bytes, positions: list[int], at: int | None, read: Read) -> Iterator[pa.RecordBatch]:
-    """Read the complete, sound batches at these positions; `at` is the file position of the data, None without a file."""
+    """Read the complete, sound batches at these positions of `data`, which begins at `at` in its file (None: no file)."""
     headers = headers_at(data, positions)
     begins = np.array(positions, np.int64)
     in_file = np.full(len(begins), -1, np.int64) if at is None else begins + at
@@ -107,10 +107,10 @@ def read_batches(id: LogId, segment: str, data: bytes, positions: list[int], at:
         bodies.append(body)
         size += len(body)
         if size >= UNPACKED_BYTES or index + 1 == len(positions):
-            chosen = slice(first, index + 1)
+            batches_read = slice(first, index + 1)
             ends = np.cumsum([len(body) for body in bodies])
             starts = ends - [len(body) + HEADER_BYTES for body in bodies]
-            yield from _read(id, segment, b"".join(bodies), headers[chosen], starts, ends, in_file[chosen], data, begins[chosen], read)
+            yield from _read(id, segment, b"".join(bodies), headers[batches_read], starts, ends, in_file[batches_read], data, begins[batches_read], read)
             bodies, first, size = [], index + 1, 0
 
 
@@ -126,18 +126,18 @@ def _read(
     places: NDArray[np.int64],
     read: Read,
 ) -> Iterator[pa.RecordBatch]:
-    """`begins` are header positions in the file, `places` those in `data`."""
+    """`begins`: header positions in `body`; `positions`: in the file; `places`: in `data`."""
     body += bytes(PADDING)
     chunk = Chunk(id, segment, body, headers, positions)
-    asked = Batches(
+    batches = Batches(
         begins + HEADER_BYTES,
         ends,
         headers["record_count"].astype(np.int64),
         headers["last_offset_delta"].astype(np.int64),
         headers["base_timestamp"].astype(np.int64),
     )
-    walked = walk(chunk.data, asked)
-    found = record_batch(chunk, walked)
+    walked = walk(chunk.data, batches)
+    rows_found = record_batch(chunk, walked)
     odd = np.flatnonzero(walked.odd).tolist()
     if odd:
         rows: list[Any] = []
@@ -149,11 +149,11 @@ def _read(
             except CorruptBatch:
                 read.holes.append(Hole(header.base_offset, header.last_offset, DAMAGED))
                 read.bytes += header.size
-        table = in_order("records", joined("records", [pa.Table.from_batches([found]), table_of("records", rows)]))
+        table = in_order("records", joined("records", [pa.Table.from_batches([rows_found]), table_of("records", rows)]))
         read.records += len(table)
         yield from table.to_batches()
-    elif found.num_rows:
-        read.records += found.num_rows
-        yield found
+    elif rows_found.num_rows:
+        read.records += rows_found.num_rows
+        yield rows_found
 
 

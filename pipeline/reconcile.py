@@ -1,6 +1,6 @@
-"""Checks the tables: every layer has the rows of the layer before, and recomputing a sample of groups gives the same rows.
+"""Checks the tables: every layer has the rows of the previous layer, and recomputing a sample of groups returns the same rows.
 
-The recomputation uses no slices, no state and no Spark: it is the oracle of the tests, too.
+The recomputation needs no slices, stored state or Spark. The tests use it as an oracle.
 """
 
 from __future__ import annotations
@@ -42,34 +42,34 @@ def reconcile(warehouse: Warehouse, sample: int) -> list[Check]:
             kinds[kind if kind in kinds else "others"] += count
     checks.append(Check("offset commits of bronze are in silver", kinds["offset"], sum(file.rows for file in current.of("commits"))))
     checks.append(Check("group records of bronze are in silver", kinds["group"], sum(file.rows for file in current.of("generations"))))
-    checks += computed_again(warehouse, current, sample)
+    checks += recomputed(warehouse, current, sample)
     return checks
 
 
-def computed_again(warehouse: Warehouse, current: Current, sample: int) -> Iterable[Check]:
-    """A check for each table: rows of the sampled groups, and how many of them come out the same."""
+def recomputed(warehouse: Warehouse, current: Current, sample: int) -> Iterable[Check]:
+    """A check for each table: the rows of the sampled groups, and how many of them are the same when recomputed."""
     totals = dict.fromkeys(BY_GROUP, (0, 0))
-    left = sample
+    groups_left = sample
     for bucket, files in by_bucket(current.of("records")).items():
-        if left <= 0:
+        if groups_left <= 0:
             break
         stored = {name: joined(name, [warehouse.load(file) for file in current.of(name, bucket)]) for name in BY_GROUP}
-        names = sorted({name for table in stored.values() for name in table["group"].unique().to_pylist() if name != COORDINATOR})[:left]
-        left -= len(names)
+        names = sorted({name for table in stored.values() for name in table["group"].unique().to_pylist() if name != COORDINATOR})[:groups_left]
+        groups_left -= len(names)
         coverage = merged(rows_of(Coverage, joined("coverage", [warehouse.load(file) for file in current.of("coverage", bucket)])))
         cluster = cluster_of(bucket)
-        again = oracle(cluster, joined("records", [warehouse.load(file) for file in files]), coverage, current.now_ms[cluster], set(names))
+        recomputed_tables = oracle(cluster, joined("records", [warehouse.load(file) for file in files]), coverage, current.now_ms[cluster], set(names))
         for name in BY_GROUP:
-            mine = in_order(name, stored[name].filter(pc.is_in(stored[name]["group"], pa.array(names, pa.string()))))
-            theirs = in_order(name, again[name])
-            rows = max(len(mine), len(theirs))
-            same = rows if mine.equals(theirs) else len({repr(row) for row in mine.to_pylist()} & {repr(row) for row in theirs.to_pylist()})
+            stored_rows = in_order(name, stored[name].filter(pc.is_in(stored[name]["group"], pa.array(names, pa.string()))))
+            recomputed_rows = in_order(name, recomputed_tables[name])
+            rows = max(len(stored_rows), len(recomputed_rows))
+            same = rows if stored_rows.equals(recomputed_rows) else len({repr(row) for row in stored_rows.to_pylist()} & {repr(row) for row in recomputed_rows.to_pylist()})
             totals[name] = (totals[name][0] + rows, totals[name][1] + same)
-    return [Check(f"{name}: rows of {sample - max(left, 0)} groups computed again are the same", rows, same) for name, (rows, same) in totals.items()]
+    return [Check(f"{name}: rows of {sample - max(groups_left, 0)} groups computed again are the same", rows, same) for name, (rows, same) in totals.items()]
 
 
 def oracle(cluster: str, records: pa.Table, coverage: list[Coverage], now_ms: int, groups: set[str] | None = None) -> dict[str, pa.Table]:
-    """All records of one bucket in one step."""
+    """The tables from all records of one bucket, in one step."""
     offsets = records.filter(pc.equal(records["log"], "offsets"))
     stepped = step(offsets, State.new())
     edges = joined("edges", [stepped.edges, stepped.open_edges])
@@ -83,4 +83,4 @@ def _sum(warehouse: Warehouse, current: Current, table: str, column: str) -> int
 
 
 def _kinds(records: pa.Table) -> dict[str, int]:
-    return {one["values"]: one["counts"] for one in pc.value_counts(records["kind"]).to_pylist()}
+    return {entry["values"]: entry["counts"] for entry in pc.value_counts(records["kind"]).to_pylist()}

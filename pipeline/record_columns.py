@@ -1,4 +1,4 @@
-"""Records as Arrow columns, for all records of a chunk at once. `decode.decoded` is the reference; this must give the same result.
+"""Decodes all records of a chunk at once into Arrow columns. `decode.decoded` is the reference; the results must be the same.
 
 Rare records (group metadata, notes other than end offsets) are decoded one by one.
 """
@@ -30,7 +30,7 @@ NEVER: Final = -1
 
 
 class Chunk:
-    """Bytes with batches in them, `headers` of each (see `batches.HEADER_TYPE`), and where in their file they begin."""
+    """Bytes with batches, the `headers` of each (see `batches.HEADER_TYPE`), and their positions in the file."""
 
     def __init__(self, id: LogId, segment: str, data: bytes, headers: NDArray[Any], positions: Ints) -> None:
         self.id = id
@@ -48,9 +48,9 @@ def record_batch(chunk: Chunk, walked: Walked) -> pa.RecordBatch:
     attributes = of("attributes")
     base = of("base_offset")
     append_ms = np.where(attributes & LOG_APPEND_TIME, of("max_timestamp"), of("base_timestamp") + walked.delta_ms)
-    said = _Said(chunk, walked, (attributes & CONTROL) != 0)
+    decoded = _DecodedColumns(chunk, walked, (attributes & CONTROL) != 0)
     size = len(base)
-    raw = said.kind != _CODE[OFFSET]
+    raw = decoded.kind != _CODE[OFFSET]
     columns = [
         _repeated(chunk.id.cluster, size),
         _repeated(chunk.id.log, size),
@@ -61,17 +61,17 @@ def record_batch(chunk: Chunk, walked: Walked) -> pa.RecordBatch:
         pa.array(of("leader_epoch")),
         pa.array(of("producer_id")),
         pa.array((attributes & TRANSACTIONAL) != 0),
-        _NAMES.take(pa.array(said.kind)),
-        pa.array(said.key_version),
-        pa.array(said.value_version),
-        texts(chunk.raw, said.group_at, said.group_size),
-        texts(chunk.raw, said.topic_at, said.topic_size),
-        _numbers(said.partition, said.has_topic),
-        _numbers(said.committed, said.has_value),
-        _numbers(said.commit_epoch, said.has_value & (said.commit_epoch != -1)),
-        _numbers(said.commit_ms, said.has_value),
-        _numbers(said.expire_ms, said.has_value & (said.expire_ms != -1)),
-        texts(chunk.raw, said.metadata_at, np.where(said.has_value, said.metadata_size, NEVER)),
+        _NAMES.take(pa.array(decoded.kind)),
+        pa.array(decoded.key_version),
+        pa.array(decoded.value_version),
+        texts(chunk.raw, decoded.group_at, decoded.group_size),
+        texts(chunk.raw, decoded.topic_at, decoded.topic_size),
+        _numbers(decoded.partition, decoded.has_topic),
+        _numbers(decoded.committed, decoded.has_value),
+        _numbers(decoded.commit_epoch, decoded.has_value & (decoded.commit_epoch != -1)),
+        _numbers(decoded.commit_ms, decoded.has_value),
+        _numbers(decoded.expire_ms, decoded.has_value & (decoded.expire_ms != -1)),
+        texts(chunk.raw, decoded.metadata_at, np.where(decoded.has_value, decoded.metadata_size, NEVER)),
         pa.array(walked.value_size < 0),
         blobs(chunk.raw, walked.key_at, np.where(raw, walked.key_size, NEVER)),
         blobs(chunk.raw, walked.value_at, np.where(raw, walked.value_size, NEVER)),
@@ -81,8 +81,8 @@ def record_batch(chunk: Chunk, walked: Walked) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema_of("records"))
 
 
-class _Said:
-    """The decoded keys and values: a column for each field, and the records that have it."""
+class _DecodedColumns:
+    """The decoded keys and values: a column for each field, and masks of the records that have it."""
 
     def __init__(self, chunk: Chunk, walked: Walked, control: Mask) -> None:
         self._chunk = chunk
@@ -108,18 +108,18 @@ class _Said:
         return np.full(self._size, value, np.int64)
 
     def _version(self, at: Ints, size: Ints) -> Ints:
-        found = self._none(-1)
-        there = np.flatnonzero(size >= 2)
-        found[there] = number(self._chunk.data, at[there], 2)
-        return found
+        versions = self._none(-1)
+        has_version = np.flatnonzero(size >= 2)
+        versions[has_version] = number(self._chunk.data, at[has_version], 2)
+        return versions
 
     def _notes(self, sized: Mask) -> None:
         self.kind[sized & (self.key_version > NoteKey.VERSIONS[1])] = _CODE[OTHER]
-        known = self._group(np.flatnonzero(sized & (self.key_version >= 0) & (self.key_version <= NoteKey.VERSIONS[1])))
-        self.kind[known] = _CODE[NOTE]
-        there = known[self._walked.value_size[known] >= 0]
-        ends = walk_ends(self._chunk.data, self._walked.value_at[there], self._walked.value_size[there])
-        self._check(there[ends.odd], is_note)
+        readable = self._group(np.flatnonzero(sized & (self.key_version >= 0) & (self.key_version <= NoteKey.VERSIONS[1])))
+        self.kind[readable] = _CODE[NOTE]
+        with_value = readable[self._walked.value_size[readable] >= 0]
+        ends = walk_ends(self._chunk.data, self._walked.value_at[with_value], self._walked.value_size[with_value])
+        self._check(with_value[ends.odd], is_note)
 
     def _offsets(self, sized: Mask) -> None:
         group_version = GroupMetadataKey.VERSIONS[1]
@@ -131,7 +131,7 @@ class _Said:
         self._commits(np.flatnonzero(sized & (self.key_version >= 0) & (self.key_version <= OffsetCommitKey.VERSIONS[1])))
 
     def _group(self, index: Ints) -> Ints:
-        """Keys that begin with a group after their version."""
+        """Decode the group of keys that begin with version and group; return the indexes of valid ones."""
         data, walked = self._chunk.data, self._walked
         index = index[walked.key_size[index] >= 4]
         size = number(data, walked.key_at[index] + 2, 2)
@@ -141,37 +141,37 @@ class _Said:
         self.group_size[index] = size
         return index
 
-    def _check(self, index: Ints, sound: Any) -> None:
-        """Rare records: the fold decodes them one by one."""
+    def _check(self, index: Ints, is_readable: Any) -> None:
+        """Mark unreadable ones among rare records, one by one."""
         raw, walked = self._chunk.raw, self._walked
-        for one in index[walked.value_size[index] >= 0].tolist():
-            at = int(walked.value_at[one])
-            if not sound(raw[at : at + int(walked.value_size[one])]):
-                self.kind[one] = _CODE[UNREADABLE]
+        for record in index[walked.value_size[index] >= 0].tolist():
+            at = int(walked.value_at[record])
+            if not is_readable(raw[at : at + int(walked.value_size[record])]):
+                self.kind[record] = _CODE[UNREADABLE]
 
-    # Offset commits.
+    # Offset commits
 
     def _commits(self, index: Ints) -> None:
         data, walked = self._chunk.data, self._walked
-        found = self._group(index)
-        group_size = self.group_size[found]
-        at = walked.key_at[found] + 4 + group_size
-        left = walked.key_size[found] - 4 - group_size
-        fits = left >= 6
+        valid = self._group(index)
+        group_size = self.group_size[valid]
+        at = walked.key_at[valid] + 4 + group_size
+        key_bytes_left = walked.key_size[valid] - 4 - group_size
+        fits = key_bytes_left >= 6
         topic_size = np.where(fits, number(data, np.where(fits, at, 0), 2), NEVER)
-        fits &= (topic_size >= 0) & (left - 6 >= topic_size)
-        short = found[~fits]
+        fits &= (topic_size >= 0) & (key_bytes_left - 6 >= topic_size)
+        short = valid[~fits]
         self.group_size[short] = NEVER
-        found, at, topic_size = found[fits], at[fits] + 2, topic_size[fits]
-        self.topic_at[found], self.topic_size[found] = at, topic_size
-        self.partition[found] = number(data, at + topic_size, 4)
-        self.has_topic[found] = True
+        valid, at, topic_size = valid[fits], at[fits] + 2, topic_size[fits]
+        self.topic_at[valid], self.topic_size[valid] = at, topic_size
+        self.partition[valid] = number(data, at + topic_size, 4)
+        self.has_topic[valid] = True
         newest = OffsetCommitValue.VERSIONS[1]
-        version, size = self.value_version[found], walked.value_size[found]
-        self.kind[found[size < 0]] = _CODE[OFFSET]
-        self.kind[found[version > newest]] = _CODE[OTHER]
-        for each in range(newest + 1):
-            self._values(found[(version == each) & (size >= 2)], each)
+        version, size = self.value_version[valid], walked.value_size[valid]
+        self.kind[valid[size < 0]] = _CODE[OFFSET]
+        self.kind[valid[version > newest]] = _CODE[OTHER]
+        for version_number in range(newest + 1):
+            self._values(valid[(version == version_number) & (size >= 2)], version_number)
 
     def _values(self, index: Ints, version: int) -> None:
         if not len(index):
@@ -179,27 +179,27 @@ class _Said:
         data, walked = self._chunk.data, self._walked
         at = walked.value_at[index] + 2
         end = walked.value_at[index] + walked.value_size[index]
-        before = 12 if version >= 3 else 8  # offset and leader epoch
-        behind = 16 if version == 1 else 8  # times
+        prefix_bytes = 12 if version >= 3 else 8  # offset and leader epoch
+        suffix_bytes = 16 if version == 1 else 8  # times
         length_bytes = 1 if version >= 4 else 2
-        fits = end - at >= before + length_bytes + behind + (version >= 4)
+        fits = end - at >= prefix_bytes + length_bytes + suffix_bytes + (version >= 4)
         index, at, end = index[fits], at[fits], end[fits]
-        text_at = at + before + length_bytes
+        text_at = at + prefix_bytes + length_bytes
         if version >= 4:
-            text_size = data[at + before].astype(np.int64) - 1
+            text_size = data[at + prefix_bytes].astype(np.int64) - 1
             unusual = text_size >= 127
         else:
-            text_size = number(data, at + before, 2)
+            text_size = number(data, at + prefix_bytes, 2)
             unusual = np.zeros(len(index), bool)
-        sound = (text_size >= 0) & (text_at + text_size + behind + (version >= 4) <= end)
+        sound = (text_size >= 0) & (text_at + text_size + suffix_bytes + (version >= 4) <= end)
         if version >= 4:
             tags_at = np.where(sound & ~unusual, text_at + text_size + 8, 0)
             unusual |= sound & ~self._usual_tags(tags_at, end)
-            for one in np.flatnonzero(unusual).tolist():
-                place = self._unusual(int(index[one]))
-                sound[one] = place is not None
-                if place is not None:
-                    text_at[one], text_size[one] = place
+            for at_index in np.flatnonzero(unusual).tolist():
+                metadata_place = self._metadata_place(int(index[at_index]))
+                sound[at_index] = metadata_place is not None
+                if metadata_place is not None:
+                    text_at[at_index], text_size[at_index] = metadata_place
         index, at, text_at, text_size = index[sound], at[sound], text_at[sound], text_size[sound]
         self.kind[index] = _CODE[OFFSET]
         self.has_value[index] = True
@@ -212,13 +212,13 @@ class _Said:
             self.expire_ms[index] = number(data, text_at + text_size + 8, 8)
 
     def _usual_tags(self, at: Ints, end: Ints) -> Mask:
-        """None, or the topic's id alone, as Kafka writes them."""
+        """Whether the tagged fields are empty or only the topic id, as Kafka writes them."""
         data = self._chunk.data
         topic_id = (data[at] == 1) & (data[at + 1] == 0) & (data[at + 2] == 16) & (at + 19 <= end)
         return np.asarray((data[at] == 0) | topic_id)
 
-    def _unusual(self, record: int) -> tuple[int, int] | None:
-        """The position of the metadata in a value of version 4 that is decoded by itself; None if unreadable."""
+    def _metadata_place(self, record: int) -> tuple[int, int] | None:
+        """The position and size of the metadata in a single value of version 4; None if unreadable."""
         at = int(self._walked.value_at[record])
         value = self._chunk.raw[at : at + int(self._walked.value_size[record])]
         if not is_commit(value):

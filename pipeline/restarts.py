@@ -11,26 +11,26 @@ from history.pairs import AWAY_MAX_MS, Pair, Span, Stay, away, pairs_of
 from pipeline.rows import Episode, Generation, GroupTables, Replaced, Spell
 
 EXACT: Final = "exact"
-ALWAYS: Final = 1 << 62
-COMES_BACK: Final = frozenset({"left", "expired", "evicted", "unknown"})  # spell ends of members that may be restarted
+FAR_FUTURE: Final = 1 << 62
+MAY_RETURN: Final = frozenset({"left", "expired", "evicted", "unknown"})  # ends of spells whose member may return
 
 STATIC_REPLACEMENT, DYNAMIC_PAIR, EXPIRED_RETURNED = "static_replacement", "dynamic_pair", "expired_returned"
 
 
 class Return(NamedTuple):
-    """A member that left and returned under another id."""
+    """A member that left and returned under another member id."""
 
     source: str  # as in rows.Gap
-    process: str  # the first member id that it had: the same for all its returns
+    process: str  # its first member id, common to all of its returns
     old_id: str
     new_id: str
     member_key: str
     went_ms: int  # at the earliest
     back_ms: int  # at the latest
-    away: Span  # from its last sign of life
+    away: Span  # since its last sign of life
     partitions: int | None
     confidence: str
-    episodes: list[int]  # rebalances that it had a part in
+    episodes: list[int]  # rebalances in which it left or joined
 
     @property
     def static(self) -> bool:
@@ -38,11 +38,11 @@ class Return(NamedTuple):
 
 
 @dataclass(slots=True)
-class Made:
+class MemberChanges:
     """The members that joined and left in one rebalance."""
 
-    pairs: set[int] = field(default_factory=set)  # places in Restarts.pairs
-    replaced: list[Replaced] = field(default_factory=list)  # static members that took their seats again while it was under way
+    pairs: set[int] = field(default_factory=set)  # indexes into Restarts.pairs
+    replaced: list[Replaced] = field(default_factory=list)  # static members that returned to their seats during it
     others: bool = False  # a member joined or left for good
     unsure: bool = False  # a member joined or left whose history is incomplete
 
@@ -52,139 +52,139 @@ class Made:
 
 
 class Restarts:
-    """`returns` in their order; `made` by number of the rebalance."""
+    """`returns` in order; `changes` by number of the rebalance."""
 
     def __init__(self, tables: GroupTables, now_ms: int) -> None:
         self.now_ms = now_ms
         self.spells = tables.spells
-        # Other static members had lost their seats by then: they are pair_returned like dynamic members.
+        # Other static members had lost their seats: they are paired like dynamic members.
         seats = {spell.member_id for spell in tables.spells if spell.end_kind == "replaced"}
         self.replacements = [_bounded(replacement) for replacement in tables.replacements if replacement.old_member_id in seats]
         successors = {replacement.new_member_id for replacement in self.replacements}
-        joined = _Joined(tables.generations)
+        joined = _JoinTimes(tables.generations)
         self.stays = [stay_of(spell, joined.until(spell)) for spell in tables.spells]
         # A member that takes over its own seat has not left.
         self.stays = [stay._replace(joined=None) if stay.member_id in successors else stay for stay in self.stays]
         self._episodes = sorted(tables.episodes, key=lambda one: one.episode)
         self._begins = [_begin(episode) for episode in self._episodes]
-        self.stays = [self._parked(stay, spell) for stay, spell in zip(self.stays, tables.spells, strict=True)]
-        self._came = [(at, stay.joined) for at, stay in enumerate(self.stays) if stay.joined is not None]
-        self._joining = [at for at, _ in self._came]
-        self.undone: set[str] = set()  # members whose join was never stored
-        self._undo_what_was_not_stored()
+        self.stays = [self._waiting_in_rebalance(stay, spell) for stay, spell in zip(self.stays, tables.spells, strict=True)]
+        self._joins = [(at, stay.joined) for at, stay in enumerate(self.stays) if stay.joined is not None]
+        self._join_indexes = [at for at, _ in self._joins]
+        self.never_stored: set[str] = set()  # members whose join was never stored
+        self._merge_unstored_joins()
         self.pairs = pairs_of(self.stays, [generation.append_ms for generation in tables.generations if generation.tombstone])
         self._by_old = {pair.old: at for at, pair in enumerate(self.pairs)}
         self._by_new = {pair.new: at for at, pair in enumerate(self.pairs)}
-        self._holes = [(-ALWAYS, _end(episode)) for episode in self._episodes[:1] if episode.from_generation != 0]
+        self._holes = [(-FAR_FUTURE, _end(episode)) for episode in self._episodes[:1] if episode.from_generation != 0]
         self._holes += [(_begin(episode), _end(episode)) for episode in self._episodes if episode.missing or episode.end == "unknown"]
-        self._went_in: dict[int, int] = {}  # the rebalance in which a member went
+        self._left_in: dict[int, int] = {}  # the rebalance in which a member left
         self._interrupted = {episode.episode: episode.end == "interrupted" for episode in self._episodes}
-        self.made = {episode.episode: Made() for episode in self._episodes}
-        self._tell_who_made_what()
+        self.changes = {episode.episode: MemberChanges() for episode in self._episodes}
+        self._assign_changes()
         self.returns = self._returns()
 
     def gap(self, pair: Pair) -> Span:
         return away(self.stays[pair.old], self.stays[pair.new])
 
     def lost(self) -> Iterator[tuple[Spell, Span, int | None]]:
-        """Members that went and did not come back in all the time in which they could have; since when, and in which rebalance."""
+        """Members that left and did not return within the longest absence; since when they were silent, and in which rebalance they left."""
         for at, stay in enumerate(self.stays):
             if stay.silent is not None and at not in self._by_old and stay.silent[1] + AWAY_MAX_MS <= self.now_ms:
-                yield self.spells[at], stay.silent, self._went_in.get(at)
+                yield self.spells[at], stay.silent, self._left_in.get(at)
 
     def members_at(self, ms: int) -> int:
         """The number of members right before this time."""
         spells = zip(self.spells, self.stays, strict=True)
         return sum((spell.joined_hi_ms or 0) < ms and (stay.gone is None or stay.gone[1] >= ms) for spell, stay in spells)
 
-    def _parked(self, stay: Stay, spell: Spell) -> Stay:
-        """Where a member waits in a rebalance its coordinator takes it for alive until it is answered: it may have gone since it began."""
+    def _waiting_in_rebalance(self, stay: Stay, spell: Spell) -> Stay:
+        """A coordinator considers a member that waits in a rebalance alive until its reply: it may have been silent since the rebalance began."""
         if stay.silent is None or stay.silent[0] != stay.silent[1] or spell.end_kind not in ("expired", "evicted"):
             return stay
         heard = stay.silent[1]
         at = bisect_right(self._begins, heard) - 1
         if at < 0 or _end(self._episodes[at]) < heard:
             return stay
-        since = max(self._begins[at], (spell.joined_hi_ms or 0) + 1)  # not before it had come
+        since = max(self._begins[at], (spell.joined_hi_ms or 0) + 1)  # not before it had joined
         return stay._replace(silent=(min(since, heard), heard))
 
-    def _undo_what_was_not_stored(self) -> None:
-        """The coordinator was restarted before it had stored that a member had joined: the member joined again, and came when it first did."""
-        joined = sorted((span[1], at) for at, span in self._came)
+    def _merge_unstored_joins(self) -> None:
+        """If the coordinator restarted before it had stored a join, the member joined again: its join counts from the first time."""
+        joined = sorted((span[1], at) for at, span in self._joins)
         joining: dict[object, list[tuple[Span, int]]] = {}
-        same: dict[int, int] = {}
+        stored_as: dict[int, int] = {}
         for _, at in joined:
             stay, spell = self.stays[at], self.spells[at]
             assert stay.joined is not None
-            waiting = joining.pop(stay.who, [])
-            waiting = [one for one in waiting if stay.joined[1] - one[0][1] <= AWAY_MAX_MS]
+            unstored = joining.pop(stay.who, [])
+            unstored = [earlier for earlier in unstored if stay.joined[1] - earlier[0][1] <= AWAY_MAX_MS]
             if spell.end_kind == "unknown" and spell.from_generation is None:
-                joining[stay.who] = [*waiting, (stay.joined, at)]
-                self.undone.add(spell.member_id)
+                joining[stay.who] = [*unstored, (stay.joined, at)]
+                self.never_stored.add(spell.member_id)
                 self.stays[at] = stay._replace(joined=None, silent=None, gone=None)
-            elif waiting:
-                same |= {before: at for _, before in waiting}
-                self.stays[at] = stay._replace(joined=waiting[0][0])
-        self._came = [(same.get(at, at), span) for at, span in self._came]
+            elif unstored:
+                stored_as |= {before: at for _, before in unstored}
+                self.stays[at] = stay._replace(joined=unstored[0][0])
+        self._joins = [(stored_as.get(at, at), span) for at, span in self._joins]
 
-    # Members and rebalances.
+    # Members and rebalances
 
-    def _tell_who_made_what(self) -> None:
-        explained: dict[int, set[str]] = {number: set() for number in self.made}
-        for at, (new, joined) in zip(self._joining, self._came, strict=True):
+    def _assign_changes(self) -> None:
+        explained: dict[int, set[str]] = {number: set() for number in self.changes}
+        for at, (new, joined) in zip(self._join_indexes, self._joins, strict=True):
             names = {self.spells[at].member_key, self.spells[at].member_id}
             episode = self._episode(names, joined, came=True)
             if episode is not None:
                 explained[episode.episode] |= names
-                self._count(self.made[episode.episode], self._by_new.get(new), self._came_from_nowhere(joined))
+                self._add(self.changes[episode.episode], self._by_new.get(new), self._may_be_return(joined))
         for at, (spell, stay) in enumerate(zip(self.spells, self.stays, strict=True)):
             names = {spell.member_key, spell.member_id}
             if stay.gone is not None and spell.end_kind != "replaced":
                 episode = self._episode(names, stay.gone, came=False)
                 if episode is not None:
                     explained[episode.episode] |= names
-                    self._went_in[at] = episode.episode
-                    self._count(self.made[episode.episode], self._by_old.get(at), self._may_return(stay))
+                    self._left_in[at] = episode.episode
+                    self._add(self.changes[episode.episode], self._by_old.get(at), self._may_return(stay))
         for replacement in self.replacements:
             names = {replacement.instance_id, replacement.old_member_id, replacement.new_member_id}
             episode = self._episode(names, (replacement.at_ms, replacement.at_ms), came=True) if replacement.verdict != "saved" else None
             if episode is not None:
                 explained[episode.episode] |= names
-                self.made[episode.episode].replaced.append(replacement)
+                self.changes[episode.episode].replaced.append(replacement)
         for episode in self._episodes:
             for name in {*episode.joined, *episode.left, *episode.expired, *episode.rejoined} - explained[episode.episode]:
-                self._count_again(self.made[episode.episode], name)
+                self._add_unexplained(self.changes[episode.episode], name)
 
-    def _count_again(self, made: Made, name: str) -> None:
-        """A member that went, and was there again when the coordinator had been restarted before it had stored that."""
-        for at, number in self._went_in.items():
+    def _add_unexplained(self, changes: MemberChanges, name: str) -> None:
+        """Add a member without a known spell. It may have left in a rebalance that a restart of the coordinator undid."""
+        for at, number in self._left_in.items():
             if name in (self.spells[at].member_key, self.spells[at].member_id) and self._interrupted[number]:
-                self._count(made, self._by_old.get(at), self._may_return(self.stays[at]))
+                self._add(changes, self._by_old.get(at), self._may_return(self.stays[at]))
                 return
-        made.unsure = True
+        changes.unsure = True
 
-    def _count(self, made: Made, pair: int | None, unsure: bool) -> None:
+    def _add(self, changes: MemberChanges, pair: int | None, unsure: bool) -> None:
         if pair is not None:
-            made.pairs.add(pair)
+            changes.pairs.add(pair)
         elif unsure:
-            made.unsure = True
+            changes.unsure = True
         else:
-            made.others = True
+            changes.others = True
 
     def _episode(self, names: set[str], span: Span, *, came: bool) -> Episode | None:
-        """The rebalance in which a member joined or left: the one that names it, else the last that had begun."""
-        found: list[Episode] = []
+        """The rebalance in which a member joined or left: the one that lists it, else the latest that had begun."""
+        candidates: list[Episode] = []
         at = bisect_right(self._begins, span[1])
         while at and _end(self._episodes[at - 1]) >= span[0]:
             at -= 1
-            found.append(self._episodes[at])
-        for one in found:
-            if not names.isdisjoint((*one.joined, *one.rejoined) if came else (*one.left, *one.expired, *one.rejoined)):
-                return one
-        return found[0] if found else None
+            candidates.append(self._episodes[at])
+        for episode in candidates:
+            if not names.isdisjoint((*episode.joined, *episode.rejoined) if came else (*episode.left, *episode.expired, *episode.rejoined)):
+                return episode
+        return candidates[0] if candidates else None
 
-    def _came_from_nowhere(self, joined: Span) -> bool:
-        """Whether the member may have left during a gap in the logs."""
+    def _may_be_return(self, joined: Span) -> bool:
+        """Whether the join may be the return of a member that left during a gap in the logs."""
         return any(begin <= joined[1] and joined[0] - AWAY_MAX_MS <= end for begin, end in self._holes)
 
     def _may_return(self, stay: Stay) -> bool:
@@ -197,21 +197,21 @@ class Restarts:
     def _returns(self) -> list[Return]:
         of_pair: dict[int, list[int]] = {}
         of_seat: dict[str, list[int]] = {}
-        for number, made in self.made.items():
-            for at in made.pairs:
+        for number, changes in self.changes.items():
+            for at in changes.pairs:
                 of_pair.setdefault(at, []).append(number)
-            for one in made.replaced:
-                of_seat.setdefault(one.new_member_id, []).append(number)
-        found = [self._of_pair(pair, of_pair.get(at, [])) for at, pair in enumerate(self.pairs)]
-        found += [_of_seat(replacement, of_seat.get(replacement.new_member_id, [])) for replacement in self.replacements if replacement.gap_hi_ms is not None]
-        found.sort(key=lambda one: (one.back_ms, one.new_id))
+            for replaced in changes.replaced:
+                of_seat.setdefault(replaced.new_member_id, []).append(number)
+        returns = [self._return_of_pair(pair, of_pair.get(at, [])) for at, pair in enumerate(self.pairs)]
+        returns += [_return_to_seat(replacement, of_seat.get(replacement.new_member_id, [])) for replacement in self.replacements if replacement.gap_hi_ms is not None]
+        returns.sort(key=lambda returned: (returned.back_ms, returned.new_id))
         process: dict[str, str] = {}
-        for at, back in enumerate(found):
-            process[back.new_id] = process.get(back.old_id, back.old_id)
-            found[at] = back._replace(process=process[back.new_id])
-        return found
+        for at, returned in enumerate(returns):
+            process[returned.new_id] = process.get(returned.old_id, returned.old_id)
+            returns[at] = returned._replace(process=process[returned.new_id])
+        return returns
 
-    def _of_pair(self, pair: Pair, episodes: list[int]) -> Return:
+    def _return_of_pair(self, pair: Pair, episodes: list[int]) -> Return:
         old, new = self.spells[pair.old], self.spells[pair.new]
         stay, joined = self.stays[pair.old], self.stays[pair.new].joined
         assert stay.silent is not None
@@ -233,23 +233,23 @@ class Restarts:
         )
 
 
-def _of_seat(one: Replaced, episodes: list[int]) -> Return:
-    assert one.gap_hi_ms is not None
-    gap = one.gap_lo_ms or 0, one.gap_hi_ms
-    went = one.at_ms - one.gap_hi_ms
-    ids = one.old_member_id, one.new_member_id
-    return Return(STATIC_REPLACEMENT, "", *ids, one.instance_id, went, one.at_ms, gap, one.partitions_held, one.confidence, episodes)
+def _return_to_seat(replaced: Replaced, episodes: list[int]) -> Return:
+    assert replaced.gap_hi_ms is not None
+    gap = replaced.gap_lo_ms or 0, replaced.gap_hi_ms
+    went = replaced.at_ms - replaced.gap_hi_ms
+    ids = replaced.old_member_id, replaced.new_member_id
+    return Return(STATIC_REPLACEMENT, "", *ids, replaced.instance_id, went, replaced.at_ms, gap, replaced.partitions_held, replaced.confidence, episodes)
 
 
-def _bounded(one: Replaced) -> Replaced:
-    """A seat is kept for one session."""
-    if one.confidence == EXACT or one.gap_hi_ms is None or one.session_timeout_ms is None:
-        return one
-    return one._replace(gap_hi_ms=max(min(one.gap_hi_ms, one.session_timeout_ms), one.gap_lo_ms or 0))
+def _bounded(replaced: Replaced) -> Replaced:
+    """Limit the absence to the session timeout: a seat is kept only for one session."""
+    if replaced.confidence == EXACT or replaced.gap_hi_ms is None or replaced.session_timeout_ms is None:
+        return replaced
+    return replaced._replace(gap_hi_ms=max(min(replaced.gap_hi_ms, replaced.session_timeout_ms), replaced.gap_lo_ms or 0))
 
 
-class _Joined:
-    """The times at which members joined for their last generation, from its record: all members, but for static ones."""
+class _JoinTimes:
+    """The join times of dynamic members for their last generation, from its record."""
 
     def __init__(self, generations: Sequence[Generation]) -> None:
         rows = [generation for generation in generations if generation.state_ms is not None and not generation.is_replacement]
@@ -265,35 +265,35 @@ class _Joined:
 
 
 def stay_of(spell: Spell, alive_ms: int = 0) -> Stay:
-    """Without notes a member was there until the rebalance that it was not in; its last sign of life is its last commit.
+    """The stay of a member. Without notes it ends with the rebalance that the member missed, and its last commit is its last sign of life.
 
-    `alive_ms`: it was alive then.
+    `alive_ms`: a time at which it was known to be alive.
     """
     joined = (spell.joined_lo_ms, spell.joined_hi_ms) if spell.joined_lo_ms is not None and spell.joined_hi_ms is not None else None
     if spell.end_kind == "open" or spell.ended_hi_ms is None:
         return Stay(spell.member_id, spell.instance_id, spell.client_id, spell.host, joined, None, None, False)
     gone = (spell.ended_lo_ms if spell.ended_lo_ms is not None else spell.ended_hi_ms, spell.ended_hi_ms)
     known = spell.confidence == EXACT and gone[0] == gone[1]
-    farewell = spell.end_kind == "left" or not known
+    end_known = spell.end_kind == "left" or not known
     silent: Span | None = None
-    if spell.end_kind in COMES_BACK:
+    if spell.end_kind in MAY_RETURN:
         if known and spell.last_heartbeat_ms is not None:
             silent = spell.last_heartbeat_ms, spell.last_heartbeat_ms
         elif spell.end_kind == "expired" and gone[0] == gone[1] and spell.last_heartbeat_ms is not None:
-            # Its session may have begun anew with the coordinator, when it was silent already.
+            # A restart of the coordinator may have restarted its session when it was silent already.
             alive = max(spell.last_heartbeat_ms, spell.last_commit_ms or 0, (spell.joined_hi_ms or 0) + 1)
             silent = alive, max(alive, gone[1] - (spell.session_timeout_ms or 0))
-            farewell = False
+            end_known = False
         else:
             session = spell.session_timeout_ms or AWAY_MAX_MS
             since = max(gone[0] - session, spell.last_commit_ms or 0, spell.last_heartbeat_ms or 0, alive_ms)
             silent = min(since, gone[1]), gone[1]
-    return Stay(spell.member_id, spell.instance_id, spell.client_id, spell.host, joined, silent, gone, farewell)
+    return Stay(spell.member_id, spell.instance_id, spell.client_id, spell.host, joined, silent, gone, end_known)
 
 
 def _begin(episode: Episode) -> int:
-    return next((ms for ms in (episode.start_lo_ms, episode.start_hi_ms, episode.end_ms) if ms is not None), -ALWAYS)
+    return next((ms for ms in (episode.start_lo_ms, episode.start_hi_ms, episode.end_ms) if ms is not None), -FAR_FUTURE)
 
 
 def _end(episode: Episode) -> int:
-    return episode.end_ms if episode.end_ms is not None else ALWAYS
+    return episode.end_ms if episode.end_ms is not None else FAR_FUTURE

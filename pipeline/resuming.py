@@ -1,4 +1,4 @@
-"""The position up to which a log was read, found again later: the file may have been compacted, dropped or replaced since."""
+"""Cursors: the position up to which a log was read, to continue there although files may have been compacted or replaced since."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NOWHERE: Final = -1
 
 class Cursor(NamedTuple):
     next_offset: int
-    base: int = NOWHERE  # of the segment of the last batch, and where in it that is
+    base: int = NOWHERE  # of the segment with the last batch
     position: int = NOWHERE
-    first: int = NOWHERE  # its offsets, checksum, number of records and newest time
+    first: int = NOWHERE  # the last batch's base offset, checksum, number of records and newest time
     crc: int = NOWHERE
     records: int = NOWHERE
     max_ms: int = NOWHERE
@@ -32,12 +32,12 @@ class Cursor(NamedTuple):
         return cls._make((*numbers, Last(*last)))
 
 
-def cursor_behind(segment: SegmentFile, batch: Any, last: Last) -> Cursor:
+def cursor_after(segment: SegmentFile, batch: Any, last: Last) -> Cursor:
     position, first, crc, records, max_ms = (int(batch[name]) for name in ("position", "base", "crc", "count", "max_ms"))
     return Cursor(int(batch["last"]) + 1, segment.base, position, first, crc, records, max_ms, last)
 
 
-def begin_of(segment: SegmentFile, cursor: Cursor) -> int:
+def position_after(segment: SegmentFile, cursor: Cursor) -> int:
     """The position in the segment to continue from: after the last batch if it is unchanged, else the start."""
     if segment.base != cursor.base or cursor.position < 0:
         return 0
@@ -51,19 +51,19 @@ def begin_of(segment: SegmentFile, cursor: Cursor) -> int:
     return end
 
 
-def not_before(id: LogId, batches: NDArray[Any], cursor: Cursor) -> None:
-    """Raises BadInput if this is another log of the same name, whose offsets mean something else."""
+def check_same_log(id: LogId, batches: NDArray[Any], cursor: Cursor) -> None:
+    """Raise BadInput if this is another log with the same name."""
     if not len(batches):
         return
-    same = batches[batches["base"] == cursor.first]
-    if len(same):
-        one = same[0]
-        another = one["last"] + 1 == cursor.next_offset and one["count"] == cursor.records and one["max_ms"] != cursor.max_ms
+    batches_at_cursor = batches[batches["base"] == cursor.first]
+    if len(batches_at_cursor):
+        batch = batches_at_cursor[0]
+        is_other_log = batch["last"] + 1 == cursor.next_offset and batch["count"] == cursor.records and batch["max_ms"] != cursor.max_ms
     else:
         end = batches[-1]
-        another = end["last"] + 1 < cursor.next_offset and end["max_ms"] > cursor.last.ms
-    if another:
+        is_other_log = end["last"] + 1 < cursor.next_offset and end["max_ms"] > cursor.last.ms
+    if is_other_log:
         raise BadInput(
-            f"{id}: was read up to offset {cursor.next_offset}, and now has other records there: it was deleted and made anew; "
-            "give another --out, or another name with --cluster"
+            f"{id}: was read up to offset {cursor.next_offset}, and now has other records there: it was deleted and created again; "
+            "use another --out, or another name with --cluster"
         )

@@ -1,8 +1,8 @@
-"""Every table of the warehouse: one class a table, one field a column. `schema.py` makes Arrow schemas of them.
+"""Every table of the warehouse: one class for each table, one field for each column. `schema.py` converts them to Arrow schemas.
 
-Times are milliseconds since 1970, UTC. None is "not known", never 0. A pair `..._lo_ms`, `..._hi_ms` is an interval that holds the
-true value; where it is known exactly both are equal. `confidence` is exact (notes say so), strong, weak, or none.
-`final` is False for what later records may still change: such rows are replaced by the next run.
+Times are milliseconds since 1970, UTC. None means unknown. A pair `..._lo_ms`, `..._hi_ms` is an interval that contains the true value;
+both are equal if it is exact. `confidence` is exact (from notes), strong, weak, or none. Rows with `final` False may change with later
+records: the next run replaces them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Record(NamedTuple):
     expire_ms: int | None
     metadata: str | None
     tombstone: bool
-    key_raw: bytes | None  # of everything but offset commits, for the fold reads it again
+    key_raw: bytes | None  # not of offset commits; the fold decodes it again
     value_raw: bytes | None
     segment: str
     file_pos: int  # of the batch
@@ -53,19 +53,19 @@ class Segment(NamedTuple):
     last_offset: int | None
     first_ms: int | None
     last_ms: int | None
-    batches: int  # that were taken from this file, and their records: replicas have the others
+    batches: int  # read from this file; others were read from replicas
     records: int
-    missing_offsets: int  # that compaction took
+    missing_offsets: int  # removed by compaction
     codecs: str  # comma separated
     torn_bytes: int
     damaged_batches: int
     quarantined_bytes: int
-    aborted: int  # records of transactions that were aborted
+    aborted: int  # records of aborted transactions
     diverged: int  # batches that differ from another replica's
 
 
 class Coverage(NamedTuple):
-    """Bronze: a stretch of one log with every record read, or with missing records."""
+    """Bronze: a range of one log that is complete, or has missing records."""
 
     cluster: str
     log: str
@@ -75,7 +75,7 @@ class Coverage(NamedTuple):
     from_ms: int | None
     to_ms: int | None
     complete: bool
-    why: str  # "", compacted, torn, damaged, retention (before the first offset that is kept), missing-segment
+    why: str  # "", compacted, torn, damaged, retention (before the first offset), missing-segment
 
 
 class Commit(NamedTuple):
@@ -88,10 +88,10 @@ class Commit(NamedTuple):
     offset: int
     commit_ms: int
     append_ms: int
-    committed: int | None  # None: removed
+    committed: int | None  # None: a tombstone
     prev_committed: int | None
     delta: int | None
-    gap_ms: int | None  # since the commit before
+    gap_ms: int | None  # since the previous commit
     rewind: bool
     tombstone: bool
     metadata: str | None
@@ -116,11 +116,11 @@ class Generation(NamedTuple):
     rounds_aborted: int | None
     empty: bool
     tombstone: bool
-    is_replacement: bool  # the same generation again: a static member got another id
+    is_replacement: bool  # of the same generation: a static member got a new member id
 
 
 class Member(NamedTuple):
-    """Silver: one member in one group metadata record, and its owner key for `commits` of that time."""
+    """Silver: one member in one group metadata record."""
 
     cluster: str
     group: str
@@ -132,7 +132,7 @@ class Member(NamedTuple):
     host: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    topics: list[str]  # subscribed; empty where the protocol is not `consumer`
+    topics: list[str]  # subscribed; empty if the protocol is not `consumer`
     assigned: list[str]  # topic-partition
     subscription_hash: int
     assignment_hash: int
@@ -152,13 +152,13 @@ class NoteRow(NamedTuple):
     epoch: int
     generation: int
     state: int
-    place: int  # in __consumer_offsets
+    place: int  # the offset in __consumer_offsets
     dropped: int
     body: str
 
 
 class EndOffset(NamedTuple):
-    """Silver: where a partition ended at a moment."""
+    """Silver: the end offset of a partition at a moment."""
 
     cluster: str
     topic: str
@@ -167,23 +167,23 @@ class EndOffset(NamedTuple):
     end_offset: int
     log_start: int | None
     origin: str  # notes, live, segments, checkpoint
-    unchanged_ms: int | None  # until then the end was still that of the sample before; None: not known
+    unchanged_ms: int | None  # until then the end offset was that of the previous sample; None: unknown
 
 
 class Edge(NamedTuple):
-    """Silver: the commits around one group metadata record, per partition: parallel lists."""
+    """Silver: the commits around one group metadata record: parallel lists, with an element for each partition."""
 
     cluster: str
     group: str
     offset: int  # of the group metadata record
-    partitions: list[str]  # topic-partition, all that the group ever committed before it or right after
+    partitions: list[str]  # topic-partition; all with a commit of the group before it or right after
     last_before_ms: list[int]  # -1: none
     first_after_ms: list[int]  # -1: none yet
-    usual_gap_ms: list[int]  # the median of the last ten gaps before, -1: fewer than two commits
+    usual_gap_ms: list[int]  # the median of the last ten gaps; -1: fewer than two commits
 
 
 class Group(NamedTuple):
-    """Gold: one group, one row."""
+    """Gold: one group."""
 
     cluster: str
     group: str
@@ -206,13 +206,13 @@ class Group(NamedTuple):
     lag: int | None
     time_lag_ms: int | None
     worst_status: str | None
-    coverage: float  # share of its time of which every record is there
+    coverage: float  # the complete share of its partition's log
     notes: str  # exact (all notes), partial, none
     flags: list[str]
 
 
 class Spell(NamedTuple):
-    """Gold: one member from its joining to its end."""
+    """Gold: one member id, from its join to its end."""
 
     cluster: str
     group: str
@@ -231,7 +231,7 @@ class Spell(NamedTuple):
     to_generation: int | None
     partitions: int | None
     last_commit_ms: int | None
-    last_heartbeat_ms: int | None  # notes alone know
+    last_heartbeat_ms: int | None  # only from notes
     replaced_by: str | None  # member id
     max_heartbeat_gap_ms: int | None
     confidence: str
@@ -239,7 +239,7 @@ class Spell(NamedTuple):
 
 
 class Replaced(NamedTuple):
-    """Gold: a static member that came back under another member id."""
+    """Gold: a static member that returned under another member id."""
 
     cluster: str
     group: str
@@ -254,13 +254,13 @@ class Replaced(NamedTuple):
     session_timeout_ms: int | None
     partitions_held: int | None
     verdict: str  # saved, not_saved_expired, not_saved_protocol, not_saved_during_rebalance
-    saved_rebalances: int  # avoided by the instance id: one for leaving and one for joining, or one for both
-    saved_at_least: int  # less than that where it is not known how long it was away
+    saved_rebalances: int  # rebalances that the instance id avoided: one or two
+    saved_at_least: int  # a lower bound, if the length of its absence is unknown
     confidence: str
 
 
 class Episode(NamedTuple):
-    """Gold: one rebalance, from its begin until the group has an assignment again or no member is left."""
+    """Gold: one rebalance, from its start until the group has a new assignment or no members."""
 
     cluster: str
     group: str
@@ -286,23 +286,23 @@ class Episode(NamedTuple):
     joined: list[str]  # member keys
     left: list[str]
     expired: list[str]
-    rejoined: list[str]  # came back under another member id: restarts
-    laggards: list[str]  # the members that the others waited for
+    rejoined: list[str]  # returned under another member id
+    laggards: list[str]  # the members that the rebalance waited for
     laggard_ms: int | None
     protocol_change: bool
     subscription_change: bool
     moved_partitions: int | None
     join_ms: int | None
     sync_ms: int | None
-    stalled_lo_ms: int | None  # how long its partitions stood still, together
+    stalled_lo_ms: int | None  # the stalled time of its partitions, in total
     stalled_hi_ms: int | None
     partition_seconds_lost: float | None  # upper bound without notes
     cooperative: bool
     storm: int | None  # number of the first episode of its storm
     avoidable: str  # yes, no, unknown
-    avoidable_by_ms: int | None  # the session timeout that would have bridged all of it
+    avoidable_by_ms: int | None  # the session timeout that would have bridged its restarts
     deploy: int | None
-    missing: int  # 0; otherwise this line stands for so many rebalances of which too little is known (-1: any number)
+    missing: int  # 0, or the number of rebalances with too little information that this row represents (-1: unknown)
     final: bool
 
 
@@ -318,7 +318,7 @@ class GroupTables(NamedTuple):
 
 
 class Deploy(NamedTuple):
-    """Gold: most members of a group restarted close to each other."""
+    """Gold: restarts of most members of a group within a short time."""
 
     cluster: str
     group: str
@@ -329,24 +329,24 @@ class Deploy(NamedTuple):
     restarted: int
     mode: str  # static, dynamic, mixed
     rebalances: int
-    with_static: int  # rebalances that would be left
+    with_static: int  # rebalances that would remain with static members
     partition_seconds_lost: float | None
     confidence: str
 
 
 class Gap(NamedTuple):
-    """Gold: how long a member was away."""
+    """Gold: one absence of a member."""
 
     cluster: str
     group: str
     member_key: str
-    at_ms: int  # when it went
+    at_ms: int  # its start
     gap_lo_ms: int
     gap_hi_ms: int | None
     source: str  # static_replacement, dynamic_pair, heartbeat_gap, expired_returned, death
     returned: bool
     partitions: int | None
-    episodes: list[int]  # rebalances that this made
+    episodes: list[int]  # rebalances that it caused
     confidence: str
 
 
@@ -372,7 +372,7 @@ class Advice(NamedTuple):
     group: str
     current_min_ms: int | None
     current_max_ms: int | None
-    recommended_ms: int | None  # None: no timeout is advised, `text` says why
+    recommended_ms: int | None  # None: no recommendation, `text` has the reason
     quantile: float
     samples: int
     avoided: int  # rebalances, by replay through the coordinator
@@ -397,7 +397,7 @@ class CommitMinute(NamedTuple):
     commits: int
     advanced: int
     rewinds: int
-    committed: int | None  # at its end
+    committed: int | None  # at the end of the minute
 
 
 class LagMinute(NamedTuple):
@@ -410,11 +410,11 @@ class LagMinute(NamedTuple):
     minute_ms: int
     committed: int | None
     end_offset: int | None
-    lag_min: int | None  # None: no end offset is known
+    lag_min: int | None  # None: unknown end offset
     lag_max: int | None
     lag_last: int | None
     time_lag_ms: int | None
-    time_lag_at_least: bool  # older than the samples
+    time_lag_at_least: bool  # a lower bound: older than the samples
     growth_5m_per_s: float | None
     growth_60m_per_s: float | None
     drain_ms: int | None  # -1: never
@@ -431,7 +431,7 @@ class Status(NamedTuple):
     ruleset: str  # burrow, tenure
     from_ms: int
     to_ms: int
-    status: str  # OK, WARN, STOP, STALL, REWIND, and of ours UNKNOWN, UNOWNED, LOST
+    status: str  # OK, WARN, STOP, STALL, REWIND; with ruleset tenure also UNKNOWN, UNOWNED, LOST
     rule: str
     lag: int | None
     complete: float
@@ -440,7 +440,7 @@ class Status(NamedTuple):
 
 
 class Hygiene(NamedTuple):
-    """Gold: something to tidy up."""
+    """Gold: a cleanup recommendation."""
 
     cluster: str
     group: str
@@ -455,7 +455,7 @@ class Hygiene(NamedTuple):
 class Table(NamedTuple):
     layer: str
     row: type[tuple[object, ...]]
-    key: tuple[str, ...]  # sorted by these; no two rows have the same
+    key: tuple[str, ...]  # the unique sort key
 
 
 TABLES: Final[dict[str, Table]] = {

@@ -1,4 +1,4 @@
-"""The execution of tasks: one after the other in this process, or on Spark. A task is a value, its work a function of a module."""
+"""Runs tasks one after the other in this process, or on Spark. Tasks are values; the work is a module-level function."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _REASON: Final = re.compile(r"most recent failure: (?:Lost task \S+ in stage \S+
 
 
 class SparkFailed(Exception):
-    """A job that Spark gave up, with the reason, in one line."""
+    """Spark gave a job up; the text is the reason, in one line."""
 
 
 class Runner(Protocol):
     def run(self, what: str, work: Callable[[T], R], tasks: Sequence[T], size: Callable[[T], int], unit: str = "records") -> list[R]:
-        """The results in the order of the tasks; `size` is the number of records (or another unit) of a task, for the progress display."""
+        """Run the tasks; return results in their order. `what`, `size` (of a task) and `unit` are for the progress display."""
 
 
 class Sequential:
-    """Without Spark: the reference that tests compare with, and a few files on a machine without Java."""
+    """Runs tasks without Spark."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -35,7 +35,7 @@ class Sequential:
         if not tasks:
             return results
         done = 0
-        with self._progress.of(what, sum(map(size, tasks)), lambda: done, unit):
+        with self._progress.shown(what, sum(map(size, tasks)), lambda: done, unit):
             for task in tasks:
                 results.append(work(task))
                 done += size(task)
@@ -43,7 +43,7 @@ class Sequential:
 
 
 class OnSpark:
-    """Each task is one of Spark's; Spark repeats failed tasks. `session` is a SparkSession."""
+    """Runs each task as a task of Spark, which repeats failed ones. `session` is a SparkSession."""
 
     def __init__(self, session: Any, progress: Progress) -> None:
         self.session = session
@@ -55,24 +55,24 @@ class OnSpark:
         context = self.session.sparkContext
         done = context.accumulator(0)
         numbered = [(number, task, size(task)) for number, task in enumerate(tasks)]
-        numbered.sort(key=lambda one: -one[2])  # the largest first, so that no long task is left at the end
+        numbered.sort(key=lambda entry: -entry[2])  # largest first, so that no long task remains at the end
 
-        def call(one: tuple[int, T, int]) -> tuple[int, R]:
-            number, task, records = one
+        def call(entry: tuple[int, T, int]) -> tuple[int, R]:
+            number, task, records = entry
             result = work(task)
             done.add(records)
             return number, result
 
-        with self._progress.of(what, sum(one[2] for one in numbered), lambda: int(done.value), unit):
+        with self._progress.shown(what, sum(entry[2] for entry in numbered), lambda: int(done.value), unit):
             try:
                 results = _interruptible(context, lambda: context.parallelize(numbered, len(numbered)).map(call).collect())
             except Exception as error:
-                raise SparkFailed(f"Spark gave up {what}: {_why(str(error))}") from error
-        return [result for _, result in sorted(results, key=lambda one: int(one[0]))]
+                raise SparkFailed(f"Spark gave up {what}: {_failure_reason(str(error))}") from error
+        return [result for _, result in sorted(results, key=lambda entry: int(entry[0]))]
 
 
 def _interruptible(context: Any, job: Callable[[], Any]) -> Any:
-    """Ctrl-C comes to the main thread; the thread that waits for the JVM must not be interrupted in its connection."""
+    """Run a job of Spark in a thread: Ctrl-C interrupts only the main thread, and must not interrupt a call to the JVM."""
     with ThreadPoolExecutor(1) as waiting:
         result = waiting.submit(job)
         try:
@@ -82,11 +82,11 @@ def _interruptible(context: Any, job: Callable[[], Any]) -> Any:
             raise
 
 
-def _why(text: str) -> str:
+def _failure_reason(text: str) -> str:
     """The exception of the worker in a mixed Python and Java traceback, or Spark's message about the last attempt."""
-    _, traced, trace = text.rpartition("Traceback (most recent call last):")
-    if traced:
+    _, separator, trace = text.rpartition("Traceback (most recent call last):")
+    if separator:
         text = next((line for line in trace.splitlines() if line and not line[0].isspace()), text)
-    elif found := _REASON.search(text):
-        text = found[1]
+    elif match := _REASON.search(text):
+        text = match[1]
     return " ".join(text.split())[:300]

@@ -1,6 +1,6 @@
-"""End offsets from the directories themselves: the samples of a real Kafka, which writes no notes.
+"""End offsets from data directories: the only samples of Apache Kafka, which writes no notes.
 
-The directories of an ingest are recorded, and read again when the tables are built.
+An ingest records its directories; a build reads them again.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pipeline.schema import joined, rows_of, table_of
 from pipeline.warehouse import Current, Warehouse
 
 DIRECTORIES = "directories"
-BUCKET = "directories"  # of a cluster, beside its partitions
+BUCKET = "directories"  # in place of a partition
 
 
-def note_directories(warehouse: Warehouse, inputs: Inputs) -> None:
-    """The caller holds the lock."""
+def record_directories(warehouse: Warehouse, inputs: Inputs) -> None:
+    """Record the directories of an ingest. The caller holds the lock."""
     current = warehouse.current()
-    found = {str(one): [inputs.cluster or cluster_of(one), one] for one, _ in inputs.directories}
-    known = {one[1]: one for one in current.build.get(DIRECTORIES, [])}
-    if not found.keys() <= known.keys():
-        warehouse.publish(replace(current, build={**current.build, DIRECTORIES: sorted((known | found).values())}))
+    ingested = {str(directory): [inputs.cluster or cluster_of(directory), directory] for directory, _ in inputs.directories}
+    recorded = {entry[1]: entry for entry in current.build.get(DIRECTORIES, [])}
+    if not ingested.keys() <= recorded.keys():
+        warehouse.publish(replace(current, build={**current.build, DIRECTORIES: sorted((recorded | ingested).values())}))
 
 
 def with_samples(warehouse: Warehouse, current: Current) -> Current:
@@ -37,9 +37,9 @@ def with_samples(warehouse: Warehouse, current: Current) -> Current:
     for cluster, directory in directories:
         bucket = f"{cluster}/{BUCKET}"
         known = joined("end_offsets", [warehouse.load(file) for file in current.of("end_offsets", bucket)])
-        seen = {_key(one) for one in rows_of(EndOffset, known)}
+        known_keys = {_key(sample) for sample in rows_of(EndOffset, known)}
         try:
-            rows = [one for one in from_directory(cluster, directory, topics) if _key(one) not in seen]
+            rows = [sample for sample in from_directory(cluster, directory, topics) if _key(sample) not in known_keys]
         except OSError:
             continue  # the directory was moved; its earlier samples stay
         if rows:
@@ -48,5 +48,5 @@ def with_samples(warehouse: Warehouse, current: Current) -> Current:
     return current
 
 
-def _key(one: EndOffset) -> tuple[str, int, int, str]:
-    return one.topic, one.topic_partition, one.at_ms, one.origin
+def _key(sample: EndOffset) -> tuple[str, int, int, str]:
+    return sample.topic, sample.topic_partition, sample.at_ms, sample.origin

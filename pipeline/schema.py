@@ -1,4 +1,4 @@
-"""Arrow schemas of the tables, made from the classes of `rows.py`, and rows to tables and back."""
+"""Arrow schemas of the tables, from the classes of `rows.py`, and conversions between rows and tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _field(name: str, hint: Any) -> pa.Field:
 
 
 def table_of(name: str, rows: Sequence[tuple[object, ...]]) -> pa.Table:
-    """In the order in which they are given."""
+    """The rows as a table, in the same order."""
     schema = schema_of(name)
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     return pa.Table.from_arrays([pa.array(values, type=field.type) for values, field in zip(columns, schema, strict=True)], schema=schema)
@@ -43,14 +43,14 @@ def rows_of(row: type[R], table: pa.Table) -> list[R]:
 
 
 def in_order(name: str, table: pa.Table) -> pa.Table:
-    """Sorted by the table's key, unknown values last, with the columns and types of its schema."""
+    """The table sorted by its key, nulls last, with the columns and types of its schema."""
     table = table.select(schema_of(name).names).cast(schema_of(name)).combine_chunks()
     key = TABLES[name].key
     return table if _is_sorted(table, key) else table.sort_by([(column, "ascending") for column in key]).combine_chunks()
 
 
 def _is_sorted(table: pa.Table, key: Sequence[str]) -> bool:
-    """As most tables are made: to look costs a small part of sorting them. False also where a part of the key is not known."""
+    """Whether the table is sorted, as most are: this check is much cheaper than sorting. False also if the key has nulls."""
     if len(table) < 2:
         return True
     tied: Any = True
@@ -66,8 +66,8 @@ def _is_sorted(table: pa.Table, key: Sequence[str]) -> bool:
     return True
 
 
-def coded_schema(name: str, table: pa.Table) -> pa.Schema:
-    """The schema, but with columns that came as codes of few texts left as they are."""
+def schema_with_dictionaries(name: str, table: pa.Table) -> pa.Schema:
+    """The schema, but with the types of dictionary columns in `table`."""
     fields = [field.with_type(table[field.name].type) if pa.types.is_dictionary(table[field.name].type) else field for field in schema_of(name)]
     return pa.schema(fields)
 

@@ -1,4 +1,4 @@
-"""A SparkSession for analyses: a laptop with nothing to configure, or a cluster, with the code that its workers need."""
+"""A SparkSession for analyses, on this machine or a cluster, with the code that its workers need."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 JAVA_MIN: Final = 17
-PACKAGES: Final = ("protocol", "storage", "coordinator", "history", "pipeline")  # imported by a worker
+PACKAGES: Final = ("protocol", "storage", "coordinator", "history", "pipeline")  # imported by workers
 SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -31,74 +31,74 @@ SETTINGS: Final = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.log.level": "ERROR",
 }
-HERE: Final = "local[*]"
-SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # in the environment: spark-submit has started a JVM, and passed it the master
-ROOT: Final = Path(__file__).resolve().parents[1]  # of the packages; a zip archive if spark-submit was given one
+LOCAL_MASTER: Final = "local[*]"
+GATEWAY_PORT: Final = "PYSPARK_GATEWAY_PORT"  # an environment variable set by spark-submit, which has started a JVM with its master
+ROOT: Final = Path(__file__).resolve().parents[1]  # of the packages: a folder, or a zip archive passed to spark-submit
 WORKERS_PYTHON: Final = "spark.pyspark.python"
-ALONE: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 class NoSpark(Exception):
-    """A missing requirement of Spark and how to get it, in one line."""
+    """A requirement of Spark is missing; the text is the remedy, in one line."""
 
 
 @contextmanager
 def session(master: str | None = None, settings: Mapping[str, str] | None = None) -> Iterator[Any]:
-    """Without a master: that of spark-submit, or this machine. Raises NoSpark where PySpark or Java is missing. The JVM ends with the process."""
-    check()
+    """Start Spark; the default master is spark-submit's or this machine. Raises NoSpark if PySpark or Java is missing."""
+    check_requirements()
     from pyspark.sql import SparkSession
 
-    master = master or ("" if SUBMITTED in os.environ else HERE)
+    master = master or ("" if GATEWAY_PORT in os.environ else LOCAL_MASTER)
     local = master.startswith("local")
     with tempfile.TemporaryDirectory(prefix="tenure-analyze-", ignore_cleanup_errors=True) as folder:
-        given = {**SETTINGS, **(ALONE if local else {}), "spark.local.dir": folder, "spark.sql.warehouse.dir": f"{folder}/warehouse"}
-        given |= settings or {}
+        spark_settings = {**SETTINGS, **(LOOPBACK if local else {}), "spark.local.dir": folder, "spark.sql.warehouse.dir": f"{folder}/warehouse"}
+        spark_settings |= settings or {}
         if local:
             os.environ["PYSPARK_PYTHON"] = str(write_worker_script(Path(folder) / "python"))
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        elif WORKERS_PYTHON in given:  # PySpark itself looks only into the environment
-            os.environ["PYSPARK_PYTHON"] = given[WORKERS_PYTHON]
+        elif WORKERS_PYTHON in spark_settings:  # PySpark reads it only from the environment
+            os.environ["PYSPARK_PYTHON"] = spark_settings[WORKERS_PYTHON]
         builder = SparkSession.builder.appName("tenure analyze")
-        for name, value in {**given, **({"spark.master": master} if master else {})}.items():
+        for name, value in {**spark_settings, **({"spark.master": master} if master else {})}.items():
             builder = builder.config(name, value)
         log = Path(folder) / "spark.log"
         try:
-            with chatter_in(log), _own_interrupts():
+            with stderr_to_file(log), _keep_interrupt_handler():
                 spark = builder.getOrCreate()
         except Exception as error:
-            last = log.read_text(errors="replace").strip().splitlines()[-1:] if log.exists() else []
-            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise NoSpark(f"Spark does not start with --master {master or 'of spark-submit'}: {' '.join([said, *last])[:300]}") from error
+            last_log_line = log.read_text(errors="replace").strip().splitlines()[-1:] if log.exists() else []
+            message = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise NoSpark(f"Spark does not start with --master {master or 'of spark-submit'}: {' '.join([message, *last_log_line])[:300]}") from error
         try:
             if not (local and ROOT.is_dir()):
-                _ship(spark.sparkContext, Path(folder))
+                _send_code(spark.sparkContext, Path(folder))
             yield spark
         finally:
             spark.stop()
 
 
 @contextmanager
-def _own_interrupts() -> Iterator[None]:
-    """Keep our Ctrl-C handler: PySpark's would call the JVM from within a signal, possibly during another call."""
+def _keep_interrupt_handler() -> Iterator[None]:
+    """Keep the Ctrl-C handler: PySpark's would call the JVM from a signal handler, possibly during another call."""
     before = signal.getsignal(signal.SIGINT)
     yield
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, before)
 
 
-def _ship(context: Any, folder: Path) -> None:
-    """Send the code to executors that have only Python and the listed packages."""
+def _send_code(context: Any, folder: Path) -> None:
+    """Send the project's code to executors, which only have Python and third-party packages."""
     if ROOT.is_dir():
         context.addPyFile(str(write_code(ROOT, folder / "tenure-code.zip")))
-    elif ROOT.name not in context.getConf().get("spark.submit.pyFiles", ""):  # spark-submit has not shipped this zip already
+    elif ROOT.name not in context.getConf().get("spark.submit.pyFiles", ""):  # not sent by spark-submit already
         context.addPyFile(str(ROOT))
 
 
 def write_worker_script(path: Path) -> Path:
-    """Write the program that Spark starts as Python worker of a local master.
+    """Write the script that Spark starts as Python worker of a local master.
 
-    It runs this interpreter, not the first `python3` on PATH, and imports no package from the working directory. Its PYTHONPATH
-    replaces that of Spark, which names zip archives: Python reads the directory of each archive again in every task.
+    It runs this interpreter, without packages from the working directory. Its PYTHONPATH replaces Spark's, which contains zip archives:
+    Python would read their directories again in every task.
     """
     variables = f"PYTHONPATH={shlex.quote(os.pathsep.join(_import_folders()))}"
     path.write_text(f'#!/bin/sh\n{variables} exec {shlex.join([sys.executable, "-P"])} "$@"\n')
@@ -107,44 +107,44 @@ def write_worker_script(path: Path) -> Path:
 
 
 def _import_folders() -> list[str]:
-    """Where a local worker finds Tenure, PySpark and Py4J, besides the folders that this interpreter always searches."""
-    folders = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
+    """The folders with Tenure, PySpark and Py4J, except those that the interpreter searches anyway."""
+    folders = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     if ROOT.is_dir():
         folders.append(str(ROOT))
     for package in ("pyspark", "py4j"):
-        found = find_spec(package)
-        if found is not None and found.origin is not None:
-            folders.append(str(Path(found.origin).parents[1]))
-    always = {*site.getsitepackages(), site.getusersitepackages()}
-    return [folder for folder in dict.fromkeys(folders) if folder not in always]
+        spec = find_spec(package)
+        if spec is not None and spec.origin is not None:
+            folders.append(str(Path(spec.origin).parents[1]))
+    default_folders = {*site.getsitepackages(), site.getusersitepackages()}
+    return [folder for folder in dict.fromkeys(folders) if folder not in default_folders]
 
 
 @contextmanager
-def chatter_in(log: Path) -> Iterator[None]:
-    """The JVM that is started here, and its workers, write their standard error there: it must not mix with the progress bar."""
+def stderr_to_file(log: Path) -> Iterator[None]:
+    """Redirect standard error to a file, for the JVM started here and its workers: it must not mix with the progress bar."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    original = os.dup(2)
     try:
         with log.open("wb") as file:
             os.dup2(file.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(original, 2)
+        os.close(original)
 
 
-def check() -> None:
+def check_requirements() -> None:
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise NoSpark("analyses need PySpark: pip install 'tenure[analyze]' (in a checkout: make setup-analyze)")
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     remedy = f"install Java {JAVA_MIN} or newer (Debian: apt install openjdk-17-jre-headless), or set JAVA_HOME"
     if java is None:
-        raise NoSpark(f"Spark needs Java, and there is none {f'in {home}' if home else 'on PATH'}; {remedy}")
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
-    if found is None or int(found[1]) < JAVA_MIN:
-        raise NoSpark(f"Spark needs Java {JAVA_MIN} or newer, and {java} is {found[1] if found else 'none that says its version'}; {remedy}")
+        raise NoSpark(f"Spark needs Java, which was not found {f'in {home}' if home else 'on PATH'}; {remedy}")
+    version_text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    match = re.search(r'version "(?:1\.)?(\d+)', version_text)
+    if match is None or int(match[1]) < JAVA_MIN:
+        raise NoSpark(f"Spark needs Java {JAVA_MIN} or newer, and {java} {f'is version {match[1]}' if match else 'prints no version'}; {remedy}")
 
 
 def write_code(root: Path, path: Path) -> Path:

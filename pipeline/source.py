@@ -1,11 +1,11 @@
-"""The data source `koffsets`: coordinator logs as rows of `rows.Record` for any query of Spark's, once or as a stream.
+"""The Spark data source `koffsets`: coordinator logs as rows of `rows.Record`, as a batch or a stream.
 
     spark.dataSource.register(CoordinatorLogs)
     spark.read.format("koffsets").load("/var/lib/kafka/data")
     spark.readStream.format("koffsets").option("maxRecordsPerTrigger", 100000).load("kafka://127.0.0.1:9092")
 
-Options: `path` (directories or kafka://host:port, several with commas between them), `notes`, `cluster`, `onCorrupt`. Filters on log,
-partition and offset leave out whole logs and splits before anything is read; Spark applies all of them again.
+Options: `path` (directories or kafka://host:port, separated by commas), `notes`, `cluster`, `onCorrupt`. Filters on log, partition and
+offset exclude logs and splits before reading; Spark applies them again to the rows.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from pipeline.wire_reading import WireRead, WireSplit, plan_wire
 from protocol.batch_record import INT64_MAX
 
 NAME: Final = "koffsets"
-ATTEMPTS: Final = 10  # to plan a split anew
+ATTEMPTS: Final = 10  # to plan a split again
 
-_COMPARED: Final = {
+_BOUNDS: Final = {
     EqualTo: (True, True),
     GreaterThan: (True, False),
     GreaterThanOrEqual: (True, False),
@@ -69,25 +69,25 @@ class CoordinatorLogs(DataSource):
 
 
 def inputs_of(options: Mapping[str, str]) -> Inputs:
-    paths = _listed(options.get("path", ""))
+    paths = _sources(options.get("path", ""))
     if not paths:
-        raise BadInput(f"{NAME}: give a path: data directories of brokers, or kafka://host:port, with commas between them")
-    return Inputs.of(paths, _listed(options.get("notes", "")), cluster=options.get("cluster"), on_corrupt=options.get("onCorrupt", QUARANTINE))
+        raise BadInput(f"{NAME}: set `path` to data directories of brokers or kafka://host:port, separated by commas")
+    return Inputs.of(paths, _sources(options.get("notes", "")), cluster=options.get("cluster"), on_corrupt=options.get("onCorrupt", QUARANTINE))
 
 
-def _listed(text: str) -> list[str]:
-    """Separated by commas; an address without a scheme after one of kafka:// belongs to it."""
-    found: list[str] = []
-    for one in filter(None, (part.strip() for part in text.split(","))):
-        if found and found[-1].startswith(WIRE) and "/" not in one:
-            found[-1] += f",{one}"
+def _sources(text: str) -> list[str]:
+    """The sources in a comma-separated text. HOST:PORT after a kafka:// address is another address of the same cluster."""
+    sources: list[str] = []
+    for source in filter(None, (part.strip() for part in text.split(","))):
+        if sources and sources[-1].startswith(WIRE) and "/" not in source:
+            sources[-1] += f",{source}"
         else:
-            found.append(one)
-    return found
+            sources.append(source)
+    return sources
 
 
 class Part(InputPartition):
-    """The input of one task: of a split the rows from one offset to before another."""
+    """The input of one task: the rows of a split with offsets from `begin` to before `end`."""
 
     def __init__(self, inputs: Inputs, split: Split | WireSplit, begin: int = 0, end: int = INT64_MAX) -> None:
         self.inputs = inputs
@@ -99,40 +99,40 @@ class Part(InputPartition):
 class Reader(DataSourceReader):
     def __init__(self, inputs: Inputs) -> None:
         self.inputs = inputs
-        self.only: dict[str, set[Any]] = {}
-        self.least: dict[str, int] = {}
-        self.most: dict[str, int] = {}
+        self.allowed: dict[str, set[Any]] = {}
+        self.lowest: dict[str, int] = {}
+        self.highest: dict[str, int] = {}
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
-        for one in filters:
-            self._note(one)
-            yield one
+        for filter in filters:
+            self._add_filter(filter)
+            yield filter
 
-    def _note(self, one: Any) -> None:
-        name = one.attribute[0] if getattr(one, "attribute", None) else ""
-        if name in ("cluster", "log", "partition") and isinstance(one, EqualTo | In):
-            values = {one.value} if isinstance(one, EqualTo) else set(one.value)
-            self.only[name] = self.only.get(name, values) & values
-        elif name == "offset" and type(one) in _COMPARED:
-            below, above = _COMPARED[type(one)]
-            if below:
-                self.least[name] = max(self.least.get(name, one.value), one.value)
-            if above:
-                self.most[name] = min(self.most.get(name, one.value), one.value)
+    def _add_filter(self, filter: Any) -> None:
+        name = filter.attribute[0] if getattr(filter, "attribute", None) else ""
+        if name in ("cluster", "log", "partition") and isinstance(filter, EqualTo | In):
+            values = {filter.value} if isinstance(filter, EqualTo) else set(filter.value)
+            self.allowed[name] = self.allowed.get(name, values) & values
+        elif name == "offset" and type(filter) in _BOUNDS:
+            is_lower_bound, is_upper_bound = _BOUNDS[type(filter)]
+            if is_lower_bound:
+                self.lowest[name] = max(self.lowest.get(name, filter.value), filter.value)
+            if is_upper_bound:
+                self.highest[name] = min(self.highest.get(name, filter.value), filter.value)
 
     def partitions(self) -> Sequence[InputPartition]:
         planned = plan(self.inputs, {})
         splits: list[Split | WireSplit] = [*planned.splits, *plan_wire(self.inputs, planned.cursors)]
-        return [Part(self.inputs, split) for split in splits if self._wanted(split)]
+        return [Part(self.inputs, split) for split in splits if self._matches(split)]
 
-    def _wanted(self, split: Split | WireSplit) -> bool:
-        for name, values in self.only.items():
+    def _matches(self, split: Split | WireSplit) -> bool:
+        for name, values in self.allowed.items():
             if getattr(split.id, name) not in values:
                 return False
-        least, most = self.least.get("offset"), self.most.get("offset")
+        lowest, highest = self.lowest.get("offset"), self.highest.get("offset")
         if isinstance(split, WireSplit):
-            return (least is None or split.end > least) and (most is None or split.begin <= most)
-        return (least is None or split.last >= least) and (most is None or split.first <= most)
+            return (lowest is None or split.end > lowest) and (highest is None or split.begin <= highest)
+        return (lowest is None or split.last >= lowest) and (highest is None or split.first <= highest)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_part(partition)
@@ -152,15 +152,15 @@ def read_part(partition: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _read_split(inputs: Inputs, split: Split, attempts: int) -> Iterator[pa.RecordBatch]:
-    """If a cleaner has swapped the segment since, read the file that has the same offsets now."""
+    """Read a split. If a cleaner has replaced the segment, read the file that contains the offsets now."""
     rows = read_split(split)
     try:
         first = next(rows, None)
     except Changed:
         if not attempts:
             raise
-        for one in plan_between(inputs, {split.id: Cursor(split.first)}, {split.id: split.last + 1}):
-            yield from _read_split(inputs, one, attempts - 1)
+        for new_split in plan_between(inputs, {split.id: Cursor(split.first)}, {split.id: split.last + 1}):
+            yield from _read_split(inputs, new_split, attempts - 1)
         return
     if first is not None:
         yield first

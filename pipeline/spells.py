@@ -1,4 +1,4 @@
-"""Spells of members as rows, and the effect of static members that came back under another member id."""
+"""Spells of members as rows, and the returns of static members under another member id."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ VERDICTS: Final = {
     Replacement.COMPLETING: NOT_SAVED_DURING_REBALANCE,
     Replacement.PREPARING: NOT_SAVED_DURING_REBALANCE,
 }
-# A dynamic member causes a rebalance when it leaves and one when it returns, or one for both. A replay decides which (`whatif.py`).
-SAVED_BY_ONE: Final = 2
+# A dynamic member causes one rebalance for leaving and one for returning, or one for both; a replay decides (`whatif.py`).
+SAVED_AT_MOST: Final = 2
 SAVED_AT_LEAST: Final = 1
 
 
@@ -31,41 +31,41 @@ def known(number: int) -> int | None:
 
 
 def spell_rows(cluster: str, group: str, spells: Sequence[Spell], final_ms: int) -> list[rows.Spell]:
-    return [_spell(cluster, group, spell, final_ms) for spell in spells]
+    return [_spell_row(cluster, group, spell, final_ms) for spell in spells]
 
 
-def _spell(cluster: str, group: str, one: Spell, final_ms: int) -> rows.Spell:
+def _spell_row(cluster: str, group: str, spell: Spell, final_ms: int) -> rows.Spell:
     return rows.Spell(
         cluster,
         group,
-        one.key,
-        one.instance_id,
-        one.member_id,
-        one.client_id,
-        one.host,
-        known(one.session_ms),
-        known(one.joined_lo_ms),
-        known(one.joined_hi_ms),
-        known(one.ended_lo_ms),
-        known(one.ended_hi_ms),
-        one.end,
-        known(one.from_generation),
-        known(one.to_generation),
-        len(one.partitions) if one.partitions is not None else None,
-        known(one.last_commit_ms),
-        known(one.last_heartbeat_ms),
-        one.replaced_by,
-        known(one.max_gap_ms),
-        WEAK if one.guessed else EXACT if one.noted and one.joined_lo_ms == one.joined_hi_ms and not one.unheard else STRONG,
-        one.end != OPEN and one.ended_hi_ms <= final_ms,
+        spell.key,
+        spell.instance_id,
+        spell.member_id,
+        spell.client_id,
+        spell.host,
+        known(spell.session_ms),
+        known(spell.joined_lo_ms),
+        known(spell.joined_hi_ms),
+        known(spell.ended_lo_ms),
+        known(spell.ended_hi_ms),
+        spell.end,
+        known(spell.from_generation),
+        known(spell.to_generation),
+        len(spell.partitions) if spell.partitions is not None else None,
+        known(spell.last_commit_ms),
+        known(spell.last_heartbeat_ms),
+        spell.replaced_by,
+        known(spell.max_gap_ms),
+        WEAK if spell.guessed else EXACT if spell.noted and spell.joined_lo_ms == spell.joined_hi_ms and not spell.unheard else STRONG,
+        spell.end != OPEN and spell.ended_hi_ms <= final_ms,
     )
 
 
 def replacement_rows(cluster: str, group: str, spells: Sequence[Spell]) -> list[rows.Replaced]:
-    """Seats: of each instance the spells in the order in which they began; in between may be some that a coordinator has forgotten."""
+    """The returns of static members: consecutive spells of one instance id."""
     last: dict[str, Spell] = {}
     replaced = {spell.replaced_by: spell for spell in spells if spell.replaced_by is not None}
-    found = []
+    replaced_rows = []
     for new in spells:
         if new.instance_id is None:
             continue
@@ -75,8 +75,8 @@ def replacement_rows(cluster: str, group: str, spells: Sequence[Spell]) -> list[
         if old is None or verdict is None:
             continue
         exact = not (old.guessed or old.unheard) and new.noted and new.joined_lo_ms == new.joined_hi_ms
-        lo, hi = _away(old, new, exact)
-        found.append(
+        gap_lo, gap_hi = _away(old, new, exact)
+        replaced_rows.append(
             rows.Replaced(
                 cluster,
                 group,
@@ -86,21 +86,21 @@ def replacement_rows(cluster: str, group: str, spells: Sequence[Spell]) -> list[
                 new.joined_hi_ms,
                 max(new.joined_in, 0),
                 verdict != SAVED,
-                lo,
-                hi,
+                gap_lo,
+                gap_hi,
                 known(old.session_ms),
                 len(old.partitions) if old.partitions is not None else None,
                 verdict,
-                SAVED_BY_ONE if verdict == SAVED else 0,
+                SAVED_AT_MOST if verdict == SAVED else 0,
                 SAVED_AT_LEAST if verdict == SAVED else 0,
                 EXACT if exact else STRONG if verdict == SAVED else WEAK,
             )
         )
-    return found
+    return replaced_rows
 
 
 def _verdict(old: Spell, new: Spell) -> str | None:
-    """None: it did not take the seat of the previous process, but came after that had left, or much later."""
+    """Whether the return avoided a rebalance; None if it was not a return to the seat: the previous process had left, or long before."""
     if old.end == REPLACED:
         if old.replaced_by != new.member_id:
             return None
@@ -116,6 +116,6 @@ def _away(old: Spell, new: Spell, exact: bool) -> tuple[int | None, int | None]:
     if exact and old.last_heartbeat_ms >= 0:
         away = max(new.joined_hi_ms - old.last_heartbeat_ms, 0)
         return away, away
-    least = max(new.joined_lo_ms - old.ended_hi_ms, 0) if old.end != REPLACED else 0
+    gap_lo = max(new.joined_lo_ms - old.ended_hi_ms, 0) if old.end != REPLACED else 0
     alive = old.life_ms
-    return least, max(new.joined_hi_ms - alive, 0) if alive >= 0 else None
+    return gap_lo, max(new.joined_hi_ms - alive, 0) if alive >= 0 else None

@@ -1,7 +1,7 @@
-"""Which bytes of which segments are one task, and everything about them that is known before a record is read.
+"""Divides the new batches of segments into splits, the input of tasks.
 
-Batches that do not count (aborted, damaged, the same as in another replica, behind what is decided) are in no split. So
-splits can be read in any order, by any process, and together they are each record once.
+Batches that are aborted, damaged, duplicates of another replica's, or after the start of an open transaction are in no split. So splits can
+be read in any order and process, and contain each record once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.coverage import COMPACTED, DAMAGED, MISSING_SEGMENT, RETENTION, TORN, Hole, Last, coverage
 from pipeline.inputs import FAIL, BadInput, Folder, Inputs, LogId, SegmentFile, folders_of, replicas, segments_of
-from pipeline.resuming import Cursor, begin_of, cursor_behind, not_before
+from pipeline.resuming import Cursor, check_same_log, cursor_after, position_after
 from pipeline.rows import Coverage, Segment
 from pipeline.survey import COLUMNS, Damage, Survey, survey
 from pipeline.transactions import verdicts
@@ -23,11 +23,11 @@ from protocol.batch import COMPRESSION_MASK, Compression, CorruptBatch, records
 
 SPLIT_BYTES: Final = 32 << 20
 SPLIT_RECORDS: Final = 500_000
-CODECS: Final = tuple(one.name.lower() for one in Compression)
+CODECS: Final = tuple(codec.name.lower() for codec in Compression)
 
 
 class Span(NamedTuple):
-    """A run of adjacent sound batches."""
+    """A range of adjacent sound batches."""
 
     begin: int
     end: int
@@ -38,10 +38,10 @@ class Split(NamedTuple):
     id: LogId
     path: str
     segment: str
-    first: int  # the offsets of its batches
+    first: int  # first and last offset
     last: int
     spans: tuple[Span, ...]
-    first_crc: int  # checksums of the first and the last batch, to recognize the file
+    first_crc: int  # checksums and position of the first and last batch, to recognize the file
     last_at: int
     last_crc: int
     records: int
@@ -55,8 +55,8 @@ class Plan(NamedTuple):
     splits: list[Split]  # in the order of their logs
     segments: list[Segment]
     coverage: list[Coverage]
-    cursors: dict[LogId, Cursor]  # when all splits are read
-    undecided: dict[LogId, int]  # records from the first one of an open transaction on
+    cursors: dict[LogId, Cursor]  # after all splits are read
+    undecided: dict[LogId, int]  # records since the start of an open transaction
 
     @property
     def records(self) -> int:
@@ -71,21 +71,21 @@ class Plan(NamedTuple):
 
 
 def plan(inputs: Inputs, cursors: Mapping[LogId, Cursor]) -> Plan:
-    """The new splits of the directories among the inputs, after the cursors. Raises BadInput."""
-    whole = Plan([], [], [], dict(cursors), {})
+    """The splits of the directories after the cursors. Raises BadInput."""
+    full_plan = Plan([], [], [], dict(cursors), {})
     for id, folders in sorted(replicas(folders_of(inputs)).items()):
-        whole.add(plan_log(id, folders, cursors.get(id), inputs.on_corrupt))
-    return whole
+        full_plan.add(plan_log(id, folders, cursors.get(id), inputs.on_corrupt))
+    return full_plan
 
 
 def plan_between(inputs: Inputs, begins: Mapping[LogId, Cursor], ends: Mapping[LogId, int]) -> list[Split]:
-    """The splits of these logs between cursors and ends. A split may begin before the cursor and end after the end."""
-    found: list[Split] = []
+    """The splits of these logs between cursors and ends. The first may begin before the cursor, the last may end after the end."""
+    selected: list[Split] = []
     for id, folders in sorted(replicas(folders_of(inputs)).items()):
         if id in ends:
             splits = plan_log(id, folders, begins.get(id), inputs.on_corrupt).splits
-            found.extend(split for split in splits if split.first < ends[id])
-    return found
+            selected.extend(split for split in splits if split.first < ends[id])
+    return selected
 
 
 def plan_log(id: LogId, folders: Sequence[Folder], cursor: Cursor | None, on_corrupt: str) -> Plan:
@@ -98,8 +98,8 @@ def plan_log(id: LogId, folders: Sequence[Folder], cursor: Cursor | None, on_cor
                 after = segments[number + 1] if number + 1 < len(segments) else None
                 if cursor is not None and after is not None and after.base <= cursor.next_offset:
                     continue
-                found = _unread(survey(segment, 0 if cursor is None else begin_of(segment, cursor)), cursor)
-                parts.append(_Part(folder, segment, number == 0, after is None, len(files), found, _later_copy(found, after)))
+                surveyed = _unread(survey(segment, 0 if cursor is None else position_after(segment, cursor)), cursor)
+                parts.append(_Part(folder, segment, number == 0, after is None, len(files), surveyed, _later_copy(surveyed, after)))
                 files.append(segment)
         return _plan_log(id, files, parts, cursor, on_corrupt)
 
@@ -110,7 +110,7 @@ def new_bytes(folder: Folder, cursor: Cursor | None) -> int:
         segments = segments_of(folder, opened)
         if cursor is None:
             return sum(segment.size for segment in segments)
-        return sum(segment.size - begin_of(segment, cursor) for segment in segments if segment.base >= cursor.base)
+        return sum(segment.size - position_after(segment, cursor) for segment in segments if segment.base >= cursor.base)
 
 
 class _Part(NamedTuple):
@@ -122,76 +122,75 @@ class _Part(NamedTuple):
     is_last: bool
     number: int
     survey: Survey
-    superseded: NDArray[np.bool_]  # the next segment has these again
+    superseded: NDArray[np.bool_]  # batches that the next segment repeats
 
 
-def _unread(found: Survey, cursor: Cursor | None) -> Survey:
-    """Without the damage before the cursor, which an earlier run has counted."""
+def _unread(surveyed: Survey, cursor: Cursor | None) -> Survey:
+    """The survey without damage before the cursor, which an earlier run has counted."""
     if cursor is None:
-        return found
-    read = found.batches[found.batches["last"] < cursor.next_offset]
-    behind = int(read["position"][-1]) if len(read) else -1
-    return found._replace(damages=[damage for damage in found.damages if damage.position > behind])
+        return surveyed
+    read = surveyed.batches[surveyed.batches["last"] < cursor.next_offset]
+    last_position = int(read["position"][-1]) if len(read) else -1
+    return surveyed._replace(damages=[damage for damage in surveyed.damages if damage.position > last_position])
 
 
-def _later_copy(found: Survey, after: SegmentFile | None) -> NDArray[np.bool_]:
-    """Batches that the next segment repeats: a repair copies the end of a segment to a new one; after an interrupted repair the copy counts."""
+def _later_copy(surveyed: Survey, after: SegmentFile | None) -> NDArray[np.bool_]:
+    """Mark batches that the next segment repeats. An interrupted repair leaves such a copy, which takes precedence."""
     if after is None:
-        return np.zeros(len(found.batches), bool)
-    return np.asarray(found.batches["last"] >= after.base)
+        return np.zeros(len(surveyed.batches), bool)
+    return np.asarray(surveyed.batches["last"] >= after.base)
 
 
-_TAGGED: Final = np.dtype([*[(name, COLUMNS[name]) for name in COLUMNS.names or ()], ("file", "i4")])
+_COLUMNS_WITH_FILE: Final = np.dtype([*[(name, COLUMNS[name]) for name in COLUMNS.names or ()], ("file", "i4")])
 
 
 def _plan_log(id: LogId, files: list[SegmentFile], parts: list[_Part], cursor: Cursor | None, on_corrupt: str) -> Plan:
     start = cursor.next_offset if cursor is not None else 0
-    before = cursor.last if cursor is not None else Last()
-    batches = _tagged(parts)
+    last_gap = cursor.last if cursor is not None else Last()
+    batches = _with_file_numbers(parts)
     if cursor is not None:
-        not_before(id, batches, cursor)
+        check_same_log(id, batches, cursor)
     batches = batches[batches["last"] >= start]
-    batches, diverged = _one_of_each(batches)
+    batches, diverged = _without_duplicates(batches)
     untils = [part.folder.until for part in parts if part.folder.until >= 0]
     if untils:
         batches = batches[batches["last"] < max(untils)]
-    found = verdicts(batches, before.ms, lambda index: _marker(files[int(batches[index]["file"])], batches[index]))
-    aborted = found.aborted
+    transactions = verdicts(batches, last_gap.ms, lambda index: _marker(files[int(batches[index]["file"])], batches[index]))
+    aborted = transactions.aborted
     undecided: dict[LogId, int] = {}
-    if found.stable >= 0:
-        decided = batches["base"] < found.stable
+    if transactions.stable >= 0:
+        decided = batches["base"] < transactions.stable
         undecided[id] = int(batches["count"][~decided].sum())
         batches, aborted = batches[decided], aborted[decided]
     _refuse_damage(parts, on_corrupt)
     if not len(batches):
         return Plan([], _segment_rows(id, parts, batches, aborted, diverged), [], {}, undecided)
     holes = _holes(id, start, batches, parts)
-    covered, last = coverage(id, start, batches, holes, before)
+    coverage_rows, last = coverage(id, start, batches, holes, last_gap)
     segments = _segment_rows(id, parts, batches, aborted, diverged)
-    counted = batches[~aborted]
-    turns = np.flatnonzero(counted["file"][1:] != counted["file"][:-1]) + 1
-    splits = [split for run in np.split(counted, turns) if len(run) for split in _splits(id, files[int(run["file"][0])], run)]
+    readable = batches[~aborted]
+    file_changes = np.flatnonzero(readable["file"][1:] != readable["file"][:-1]) + 1
+    splits = [split for run in np.split(readable, file_changes) if len(run) for split in _splits(id, files[int(run["file"][0])], run)]
     end = batches[-1]
-    return Plan(splits, segments, covered, {id: cursor_behind(files[int(end["file"])], end, last)}, undecided)
+    return Plan(splits, segments, coverage_rows, {id: cursor_after(files[int(end["file"])], end, last)}, undecided)
 
 
-def _tagged(parts: list[_Part]) -> NDArray[Any]:
-    found = []
+def _with_file_numbers(parts: list[_Part]) -> NDArray[Any]:
+    parts_tagged = []
     for part in parts:
         batches = part.survey.batches[~part.superseded]
-        tagged = np.empty(len(batches), _TAGGED)
+        tagged = np.empty(len(batches), _COLUMNS_WITH_FILE)
         for name in COLUMNS.names or ():
             tagged[name] = batches[name]
         tagged["file"] = part.number
-        found.append(tagged)
-    return np.concatenate(found) if found else np.empty(0, _TAGGED)
+        parts_tagged.append(tagged)
+    return np.concatenate(parts_tagged) if parts_tagged else np.empty(0, _COLUMNS_WITH_FILE)
 
 
-def _one_of_each(batches: NDArray[Any]) -> tuple[NDArray[Any], dict[int, int]]:
-    """Of several replicas each batch once, in order; and how many of each file say something else than those that were chosen.
+def _without_duplicates(batches: NDArray[Any]) -> tuple[NDArray[Any], dict[int, int]]:
+    """Each batch of several replicas once, in order; and for each file the number of batches that differ from the chosen ones.
 
-    Of two that stand for the same offsets, the one of the later leader counts, then the one with more records: compaction
-    has been over the other.
+    Of two batches with the same offsets, the one of the later leader is chosen, then the one with more records: the other was compacted.
     """
     if (batches["base"][1:] > batches["last"][:-1]).all():
         return batches, {}
@@ -204,14 +203,14 @@ def _one_of_each(batches: NDArray[Any]) -> tuple[NDArray[Any], dict[int, int]]:
     kept = np.ones(len(batches), bool)
     chosen = -1
     for index in range(len(batches)):
-        one = batches[index]
-        if chosen >= 0 and one["base"] <= batches[chosen]["last"]:
-            other = batches[chosen]
-            better = (one["epoch"], one["count"]) > (other["epoch"], other["count"])
-            loser = chosen if better else index
-            kept[loser] = False
-            if one["epoch"] != other["epoch"] or one["count"] == other["count"] or (one["base"], one["last"]) != (other["base"], other["last"]):
-                number = int(batches[loser]["file"])
+        batch = batches[index]
+        if chosen >= 0 and batch["base"] <= batches[chosen]["last"]:
+            previous = batches[chosen]
+            better = (batch["epoch"], batch["count"]) > (previous["epoch"], previous["count"])
+            dropped = chosen if better else index
+            kept[dropped] = False
+            if batch["epoch"] != previous["epoch"] or batch["count"] == previous["count"] or (batch["base"], batch["last"]) != (previous["base"], previous["last"]):
+                number = int(batches[dropped]["file"])
                 diverged[number] = diverged.get(number, 0) + 1
             if not better:
                 continue
@@ -220,7 +219,7 @@ def _one_of_each(batches: NDArray[Any]) -> tuple[NDArray[Any], dict[int, int]]:
 
 
 def _marker(segment: SegmentFile, batch: Any) -> int:
-    """How the transaction ends: 0 an abort, 1 a commit."""
+    """The type of a transaction marker: 0 abort, 1 commit, -1 unreadable."""
     data = segment.file.read(int(batch["position"]), int(batch["size"]))
     try:
         (record, *_) = records(data, 0)
@@ -237,7 +236,7 @@ def _refuse_damage(parts: list[_Part], on_corrupt: str) -> None:
         for damage in part.survey.damages:
             if not _is_torn_end(part, damage):
                 raise BadInput(
-                    f"{part.segment.path}: byte {damage.position}: {damage.reason}; --on-corrupt=quarantine leaves it out and counts it"
+                    f"{part.segment.path}: byte {damage.position}: {damage.reason}; --on-corrupt=quarantine skips and counts it"
                 )
 
 
@@ -252,16 +251,16 @@ def _holes(id: LogId, start: int, batches: NDArray[Any], parts: list[_Part]) -> 
     by_number = {part.number: part for part in parts}
     expected = np.concatenate([[start], batches["last"][:-1] + 1])
     gaps = np.flatnonzero(batches["base"] > expected)
-    thinned = np.flatnonzero(batches["count"] < batches["last"] - batches["base"] + 1)
-    holes = [Hole(int(batches["base"][index]), int(batches["last"][index]), COMPACTED) for index in thinned.tolist()]
+    compacted = np.flatnonzero(batches["count"] < batches["last"] - batches["base"] + 1)
+    holes = [Hole(int(batches["base"][index]), int(batches["last"][index]), COMPACTED) for index in compacted.tolist()]
     for index in gaps.tolist():
         first, last = int(expected[index]), int(batches["base"][index]) - 1
         part = by_number[int(batches["file"][index])]
         before = by_number[int(batches["file"][index - 1])] if index else None
-        why = _damage_between(before, batches[index - 1] if index else None, part, batches[index], parts)
+        reason = _damage_between(before, batches[index - 1] if index else None, part, batches[index], parts)
         base = part.segment.base
-        if why:
-            holes.append(Hole(first, last, why))
+        if reason:
+            holes.append(Hole(first, last, reason))
         elif first >= base:
             holes.append(Hole(first, last, COMPACTED))
         else:
@@ -275,25 +274,25 @@ def _between_segments(id: LogId, part: _Part, first: int) -> str:
     if part.is_first:
         return RETENTION
     if id.log == "offsets" and not 0 <= part.folder.cleaned <= first:
-        return COMPACTED  # the cleaner merges several segments into one
+        return COMPACTED  # the cleaner may merge segments
     return MISSING_SEGMENT
 
 
 def _damage_between(before: _Part | None, batch_before: Any, part: _Part, batch: Any, parts: list[_Part]) -> str:
-    """Why there is a hole before the batch, if damage is between it and the batch before."""
-    behind = (part.segment.base, int(batch["position"]))
+    """The reason for a hole before the batch, if there is damage between it and the previous batch; else ""."""
+    end = (part.segment.base, int(batch["position"]))
     begin = (-1, 0)
     if before is not None:
-        if before.folder != part.folder:  # the earlier part of this replica
+        if before.folder != part.folder:  # the previous batch of this replica
             earlier = part.survey.batches[part.survey.batches["position"] < batch["position"]]
             begin = (part.segment.base, int(earlier["position"][-1]) if len(earlier) else 0)
         else:
             begin = (before.segment.base, int(batch_before["position"]))
-    same_folder = [one for one in parts if one.folder == part.folder]
-    found = [damage for each in same_folder for damage in each.survey.damages if begin <= (each.segment.base, damage.position) < behind]
-    if not found:
+    same_folder = [other for other in parts if other.folder == part.folder]
+    damages = [damage for other in same_folder for damage in other.survey.damages if begin <= (other.segment.base, damage.position) < end]
+    if not damages:
         return ""
-    return TORN if all(one.torn for one in found) else DAMAGED
+    return TORN if all(damage.torn for damage in damages) else DAMAGED
 
 
 # Results
@@ -303,19 +302,19 @@ def _splits(id: LogId, segment: SegmentFile, batches: NDArray[Any]) -> list[Spli
     """The splits of the batches of one segment."""
     begins = batches["position"]
     ends = begins + batches["size"]
-    before = np.concatenate([[0], np.cumsum(np.maximum(batches["size"] / SPLIT_BYTES, batches["count"] / SPLIT_RECORDS))[:-1]])
-    part_of = before.astype(np.int64)
-    found: list[Split] = []
+    size_before = np.concatenate([[0], np.cumsum(np.maximum(batches["size"] / SPLIT_BYTES, batches["count"] / SPLIT_RECORDS))[:-1]])
+    part_of = size_before.astype(np.int64)
+    splits: list[Split] = []
     for number in np.unique(part_of).tolist():
         inside = np.flatnonzero(part_of == number)
         breaks = np.flatnonzero(begins[inside][1:] != ends[inside][:-1]) + 1
         spans = [Span(int(begins[run[0]]), int(ends[run[-1]]), len(run)) for run in np.split(inside, breaks)]
         first, last = batches[inside[0]], batches[inside[-1]]
         count = int(batches["count"][inside].sum())
-        found.append(
+        splits.append(
             Split(id, segment.path, segment.name, int(first["base"]), int(last["last"]), tuple(spans), int(first["crc"]), int(last["position"]), int(last["crc"]), count)
         )
-    return found
+    return splits
 
 
 def _segment_rows(
@@ -328,35 +327,35 @@ def _segment_rows(
 def _segment_row(
     id: LogId, part: _Part, batches: NDArray[Any], aborted: NDArray[np.bool_], diverged: Mapping[int, int]
 ) -> Segment | None:
-    mine = batches["file"] == part.number
-    read = batches[mine & ~aborted]
-    undone = batches[mine & aborted]
+    in_segment = batches["file"] == part.number
+    read = batches[in_segment & ~aborted]
+    aborted_batches = batches[in_segment & aborted]
     damages = part.survey.damages
     torn = [damage for damage in damages if _is_torn_end(part, damage)]
     quarantined = [damage for damage in damages if not _is_torn_end(part, damage)]
     differing = diverged.get(part.number, 0)
-    if not len(read) and not len(undone) and not damages and not differing:
+    if not len(read) and not len(aborted_batches) and not damages and not differing:
         return None
-    both = batches[mine]
-    span = int((both["last"] - both["base"] + 1).sum())
-    gaps = int((both["base"][1:] - both["last"][:-1] - 1).sum())
-    codecs = sorted(set((both["attributes"] & COMPRESSION_MASK).tolist()))
+    segment_batches = batches[in_segment]
+    span = int((segment_batches["last"] - segment_batches["base"] + 1).sum())
+    gaps = int((segment_batches["base"][1:] - segment_batches["last"][:-1] - 1).sum())
+    codecs = sorted(set((segment_batches["attributes"] & COMPRESSION_MASK).tolist()))
     return Segment(
         *id,
         path=part.segment.path,
         size=part.segment.size,
         base_offset=part.segment.base,
-        first_offset=int(both["base"][0]) if len(both) else None,
-        last_offset=int(both["last"][-1]) if len(both) else None,
-        first_ms=int(both["first_ms"][0]) if len(both) else None,
-        last_ms=int(both["max_ms"].max()) if len(both) else None,
+        first_offset=int(segment_batches["base"][0]) if len(segment_batches) else None,
+        last_offset=int(segment_batches["last"][-1]) if len(segment_batches) else None,
+        first_ms=int(segment_batches["first_ms"][0]) if len(segment_batches) else None,
+        last_ms=int(segment_batches["max_ms"].max()) if len(segment_batches) else None,
         batches=len(read),
         records=int(read["count"].sum()),
-        missing_offsets=span + gaps - int(both["count"].sum()),
+        missing_offsets=span + gaps - int(segment_batches["count"].sum()),
         codecs=",".join(CODECS[codec] for codec in codecs),
-        torn_bytes=sum(one.size for one in torn),
+        torn_bytes=sum(damage.size for damage in torn),
         damaged_batches=len(quarantined),
-        quarantined_bytes=sum(one.size for one in quarantined),
-        aborted=int(undone["count"].sum()),
+        quarantined_bytes=sum(damage.size for damage in quarantined),
+        aborted=int(aborted_batches["count"].sum()),
         diverged=differing,
     )

@@ -1,7 +1,7 @@
-"""Gold `status`: the rules of `status_rules.py` for every partition over time, as stretches of one status.
+"""Gold `status`: the status of every partition over time by the rules of `status_rules.py`, as intervals.
 
-A status can change at a commit, at a sample of the end offset, when a record says who has the partition, when a sample has become too
-old, and when a silence has lasted too long. All these moments are evaluated at once; equal neighbours are one stretch.
+A status can change at a commit, a sample of the end offset, or an assignment, when a sample becomes too old, and when commits have been
+missing for too long. The rules are evaluated at all these moments at once; consecutive equal results are one interval.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline import status_rules as rules
-from pipeline.columns import MINUTE_MS, MISSING, Flags, Floats, Ints, by_key_and_time, coded, firsts, ints, last_seen, optional
+from pipeline.columns import MINUTE_MS, MISSING, Flags, Floats, Ints, by_key_and_time, dictionary_column, firsts, ints, last_seen, optional
 from pipeline.grace import Clock, Interval, clock_of
-from pipeline.owners import NOBODY, Owners, nobody, owners_of
+from pipeline.owners import NO_OWNER, Owners, owners_of, unknown_owners
 from pipeline.schema import schema_of
-from pipeline.series import AHEAD_MS, HOLD_MS, Moments, View, flag_at, last_of, picked
+from pipeline.series import AHEAD_MS, HOLD_MS, Moments, View, flag_at, last_of, value_at
 from pipeline.windows import burrow_windows, sequences, thinned_windows
 
 CODES: Final = {verdict: code for code, verdict in enumerate(rules.VERDICTS)}
 SERIES: Final = ("group", "topic", "topic_partition")
-NO_STATUS: Final = -1  # removed, or nothing was committed yet
+NO_STATUS: Final = -1  # no committed offset
 QUIET_BACK_MS: Final = 6 * 3_600_000  # how far back to search for the last time without lag
 
-Moment = tuple[Ints, Ints]  # series and times
+SeriesTimes = tuple[Ints, Ints]  # series and their times
 
 
 class Points(NamedTuple):
@@ -43,21 +43,21 @@ class Burrow:
         self._view = view
         self._windows = burrow_windows(view, sequence)
 
-    def breaks(self) -> Moment:
-        """When a silence becomes longer than its window, in whole seconds."""
+    def expiry_times(self) -> SeriesTimes:
+        """The times at which commits have been missing for longer than their window, in whole seconds."""
         windows = self._windows
         stops = (2 * windows.last_ms - windows.first_ms) // 1_000 * 1_000 + 1_000
         waits = last_of(windows.sequence) | (stops < np.roll(windows.at, -1))
         return windows.series[waits], stops[waits]
 
     def verdicts(self, points: Points) -> Ints:
-        seen, windows = points.moments, self._windows
-        window = windows.last(seen.commit)
-        lag = self._view.samples.sampled(seen.sample) - seen.committed
-        last_ms = picked(windows.last_ms, window)
-        silent = seen.at - seen.at % 1_000 - last_ms > last_ms - picked(windows.first_ms, window)
+        moments, windows = points.moments, self._windows
+        window = windows.last(moments.commit)
+        lag = self._view.samples.sampled(moments.sample) - moments.committed
+        last_ms = value_at(windows.last_ms, window)
+        silent = moments.at - moments.at % 1_000 - last_ms > last_ms - value_at(windows.first_ms, window)
         return first_true(
-            ((window < 0) | (seen.committed == MISSING), NO_STATUS),
+            ((window < 0) | (moments.committed == MISSING), NO_STATUS),
             (lag <= 0, CODES[rules.NO_LAG]),
             (flag_at(windows.zero, window), CODES[rules.NO_LAG_IN_WINDOW]),
             (flag_at(windows.rewound, window), CODES[rules.REWIND]),
@@ -70,7 +70,7 @@ class Burrow:
     def filled(self, commit: Ints) -> Floats:
         """The filled share of the window that ends with that commit."""
         window = self._windows.last(commit)
-        return np.where(window >= 0, picked(self._windows.size, window), 0) / rules.BURROW_WINDOW
+        return np.where(window >= 0, value_at(self._windows.size, window), 0) / rules.BURROW_WINDOW
 
 
 class Tenure:
@@ -82,42 +82,42 @@ class Tenure:
         self._clock = clock
         self._windows = thinned_windows(view, sequence)
 
-    def breaks(self) -> Moment:
-        """Moments of assignments, and moments at which a silence becomes too long."""
-        return _together(self._owners.moments(self._view.series.groups, MISSING), self._stops())
+    def expiry_times(self) -> SeriesTimes:
+        """The times of assignments, and those at which commits have been missing for too long."""
+        return _concatenated(self._owners.moments(self._view.series.groups, MISSING), self._stops())
 
-    def _stops(self) -> Moment:
-        """Since each commit and each moment without lag, if the silence is not broken before."""
-        series, seen = self._view.series, self._view.moments
-        idle = seen.lag == 0
-        of_series, at = _together((series.series, series.at), (seen.series[idle], seen.at[idle]))
+    def _stops(self) -> SeriesTimes:
+        """For each commit and each moment without lag: the time at which the limit is reached, unless another one follows before."""
+        series, moments = self._view.series, self._view.moments
+        idle = moments.lag == 0
+        of_series, at = _concatenated((series.series, series.at), (moments.series[idle], moments.at[idle]))
         order = by_key_and_time(of_series, at)
         of_series, at = of_series[order], at[order]
-        # Most partitions get their next commit before the limit.
-        quiet = last_of(of_series) | (np.roll(at, -1) - at > rules.WINDOW_MS_MIN)
-        following = np.where(last_of(of_series), MISSING, np.roll(at, -1))[quiet]
-        of_series, at = of_series[quiet], at[quiet]
-        patience = self._patience(self._windows.last(series.last_commit(of_series, at)))
+        # Excludes most commits, whose next one follows before any limit.
+        is_candidate = last_of(of_series) | (np.roll(at, -1) - at > rules.WINDOW_MS_MIN)
+        following = np.where(last_of(of_series), MISSING, np.roll(at, -1))[is_candidate]
+        of_series, at = of_series[is_candidate], at[is_candidate]
+        limit = self._silence_limit(self._windows.last(series.last_commit(of_series, at)))
         group = series.groups[of_series]
-        stops = self._clock.shows(group, self._clock.counted(group, at) + patience + 1)
-        held = (following == MISSING) | (stops < following)
-        return of_series[held], stops[held]
+        stops = self._clock.first_moment(group, self._clock.clock_time(group, at) + limit + 1)
+        is_reached = (following == MISSING) | (stops < following)
+        return of_series[is_reached], stops[is_reached]
 
-    def _patience(self, window: Ints) -> Ints:
-        span = np.where(window >= 0, picked(self._windows.last_ms, window) - picked(self._windows.first_ms, window), 0)
+    def _silence_limit(self, window: Ints) -> Ints:
+        span = np.where(window >= 0, value_at(self._windows.last_ms, window) - value_at(self._windows.first_ms, window), 0)
         return np.clip(span, rules.WINDOW_MS_MIN, rules.WINDOW_MS_MAX)
 
     def verdicts(self, points: Points) -> Ints:
-        seen, windows = points.moments, self._windows
-        log_start = self._view.samples.log_start_of(seen.sample)
-        window = windows.last(seen.commit)
-        count = np.where(window >= 0, picked(windows.size, window), 0)
+        moments, windows = points.moments, self._windows
+        log_start = self._view.samples.log_start_of(moments.sample)
+        window = windows.last(moments.commit)
+        count = np.where(window >= 0, value_at(windows.size, window), 0)
         return first_true(
-            (seen.committed == MISSING, NO_STATUS),
-            ((log_start != MISSING) & (seen.committed < log_start), CODES[rules.LOST]),
-            (seen.lag == MISSING, CODES[rules.UNKNOWN]),
-            (seen.lag == 0, CODES[rules.NO_LAG]),
-            (self._unowned(seen), CODES[rules.UNOWNED]),
+            (moments.committed == MISSING, NO_STATUS),
+            ((log_start != MISSING) & (moments.committed < log_start), CODES[rules.LOST]),
+            (moments.lag == MISSING, CODES[rules.UNKNOWN]),
+            (moments.lag == 0, CODES[rules.NO_LAG]),
+            (self._unowned(moments), CODES[rules.UNOWNED]),
             (self._stopped(points, window), CODES[rules.STOP]),
             ((count > 0) & flag_at(windows.zero, window), CODES[rules.NO_LAG_IN_WINDOW]),
             (count < 2, CODES[rules.FEW]),
@@ -128,39 +128,39 @@ class Tenure:
             otherwise=CODES[rules.MOVING],
         )
 
-    def _unowned(self, seen: Moments) -> Flags:
+    def _unowned(self, moments: Moments) -> Flags:
         """Mark moments with a lag and no owner."""
-        behind = np.flatnonzero(seen.lag > 0)
-        series = seen.series[behind]
-        found = np.zeros(len(seen.lag), np.bool_)
-        found[behind] = self._owners.of(series, self._view.series.groups[series], seen.at[behind]) == NOBODY
-        return found
+        lagging = np.flatnonzero(moments.lag > 0)
+        series = moments.series[lagging]
+        unowned = np.zeros(len(moments.lag), np.bool_)
+        unowned[lagging] = self._owners.of(series, self._view.series.groups[series], moments.at[lagging]) == NO_OWNER
+        return unowned
 
     def _stopped(self, points: Points, window: Ints) -> Flags:
-        seen = points.moments
-        patience = self._patience(window)
-        since = np.maximum(np.where(seen.commit >= 0, picked(self._view.series.at, seen.commit), MISSING), points.idle_ms)
-        long = np.flatnonzero((seen.lag > 0) & (seen.at - since > patience))  # by a clock that never stands still
-        group = self._view.series.groups[seen.series[long]]
-        quiet = self._clock.counted(group, seen.at[long]) - self._clock.counted(group, since[long])
-        found = np.zeros(len(seen.lag), np.bool_)
-        found[long] = quiet > patience[long]
-        return found
+        moments = points.moments
+        limit = self._silence_limit(window)
+        since = np.maximum(np.where(moments.commit >= 0, value_at(self._view.series.at, moments.commit), MISSING), points.idle_ms)
+        candidates = np.flatnonzero((moments.lag > 0) & (moments.at - since > limit))  # by an upper bound: without excused time
+        group = self._view.series.groups[moments.series[candidates]]
+        silence = self._clock.clock_time(group, moments.at[candidates]) - self._clock.clock_time(group, since[candidates])
+        stopped = np.zeros(len(moments.lag), np.bool_)
+        stopped[candidates] = silence > limit[candidates]
+        return stopped
 
     def filled(self, commit: Ints) -> Floats:
         window = self._windows.last(commit)
-        count = np.where(window >= 0, picked(self._windows.size, window), 0)
+        count = np.where(window >= 0, value_at(self._windows.size, window), 0)
         return np.minimum(count, rules.COMMITS_MIN) / rules.COMMITS_MIN
 
 
-def begin(previous: pa.Table, since_ms: int) -> int:
-    """From when on rows are made anew: stretches that were open may have ended since they were looked at."""
-    looked = ints(previous.filter(pc.invert(previous["final"]))["to_ms"])
-    since_ms = min(since_ms, int(looked.min())) if len(looked) else since_ms
-    return since_ms - since_ms % MINUTE_MS  # a whole number of slots
+def recompute_since(previous: pa.Table, since_ms: int) -> int:
+    """The time since which rows are recomputed: intervals that were open in the previous build may have ended since."""
+    open_until = ints(previous.filter(pc.invert(previous["final"]))["to_ms"])
+    since_ms = min(since_ms, int(open_until.min())) if len(open_until) else since_ms
+    return since_ms - since_ms % MINUTE_MS  # so a whole number of slots
 
 
-def stretches(
+def status_rows(
     view: View,
     generations: pa.Table,
     members: pa.Table,
@@ -169,28 +169,27 @@ def stretches(
     since_ms: int,
     now_ms: int,
 ) -> pa.Table:
-    """Rows of `status` of a bucket that end at `since_ms` or later, in the table's order. The first time that is before everything.
+    """Rows of `status` of a bucket that end at `since_ms` or later, in table order.
 
-    The view has of all partitions of the bucket what `State.tails` has, or more, and moments from QUIET_BACK_MS before on.
-    `generations`, `members`: silver, all that are known; `excused`: `grace.excused`; `reaching`: stretches of the build before that
-    began before `since_ms` and did not end before it.
+    The view has at least the commits of `State.tails`, and moments since QUIET_BACK_MS earlier. `generations`, `members`: all silver rows;
+    `excused`: `grace.excused`; `reaching`: intervals of the previous build that extend to `since_ms`.
     """
     series = view.series
     sequence = sequences(series)
     names = series.names.groups
-    owners = owners_of(series, names, generations, members) if len(generations) else nobody(series)
+    owners = owners_of(series, names, generations, members) if len(generations) else unknown_owners(series)
     rulesets = Burrow(view, sequence), Tenure(view, sequence, owners, clock_of(names.to_pylist(), excused))
-    places = Places(view)
-    found = []
+    find_intervals = IntervalFinder(view)
+    intervals = []
     for ruleset in rulesets:
-        points = _points(view, _together(ruleset.breaks(), _ends(view)), since_ms, now_ms)
-        mine = places(reaching.filter(pc.equal(reaching["ruleset"], ruleset.name)))
-        found.append(_stretches(mine, points.moments, ruleset.verdicts(points), now_ms))
-    return _table(rulesets, view, owners, found)
+        points = _points(view, _concatenated(ruleset.expiry_times(), _ends(view)), since_ms, now_ms)
+        earlier_intervals = find_intervals(reaching.filter(pc.equal(reaching["ruleset"], ruleset.name)))
+        intervals.append(_intervals(earlier_intervals, points.moments, ruleset.verdicts(points), now_ms))
+    return _table(rulesets, view, owners, intervals)
 
 
-class Stretches(NamedTuple):
-    """The verdicts of one ruleset, by series and time."""
+class Intervals(NamedTuple):
+    """The intervals of one ruleset, by series and time."""
 
     series: Ints
     since: Ints
@@ -200,58 +199,58 @@ class Stretches(NamedTuple):
 
     @property
     def end(self) -> Ints:
-        """Just before the next begins: lag, owner and completeness are of that moment."""
+        """The moment just before the next interval: lag, owner and completeness are of that moment."""
         return np.where(self.is_open, self.until, self.until - 1)
 
 
-def _stretches(reaching: Sequence[Ints], seen: Moments, verdict: Ints, now_ms: int) -> Stretches:
-    series, at = seen.series, seen.at
+def _intervals(reaching: Sequence[Ints], moments: Moments, verdict: Ints, now_ms: int) -> Intervals:
+    series, at = moments.series, moments.at
     if len(reaching[0]):
         series, at, verdict = (np.concatenate(columns) for columns in zip(reaching, (series, at, verdict), strict=True))
         order = by_key_and_time(series, at)
         series, at, verdict = series[order], at[order], verdict[order]
-    other = firsts(series) | firsts(verdict)
-    series, at, verdict = series[other], at[other], verdict[other]
+    is_start = firsts(series) | firsts(verdict)
+    series, at, verdict = series[is_start], at[is_start], verdict[is_start]
     is_last = last_of(series)
     until = np.where(is_last, now_ms, np.roll(at, -1))
     kept = verdict != NO_STATUS
-    return Stretches(series[kept], at[kept], until[kept], verdict[kept], is_last[kept])
+    return Intervals(series[kept], at[kept], until[kept], verdict[kept], is_last[kept])
 
 
-def _points(view: View, others: Moment, since_ms: int, now_ms: int) -> Points:
-    """The times of the view, and these others, within an interval."""
+def _points(view: View, others: SeriesTimes, since_ms: int, now_ms: int) -> Points:
+    """The moments of the view and the `others`, from `since_ms` to `now_ms`."""
     series, at = others
-    wanted = (at >= since_ms) & (at <= now_ms)  # few
-    asked = view.at(series[wanted], at[wanted])
-    both = Moments(*(np.concatenate(columns) for columns in zip(view.moments, asked, strict=True)))
-    is_idle = both.lag == 0
+    in_range = (at >= since_ms) & (at <= now_ms)  # few rows
+    other_moments = view.at(series[in_range], at[in_range])
+    all_moments = Moments(*(np.concatenate(columns) for columns in zip(view.moments, other_moments, strict=True)))
+    is_idle = all_moments.lag == 0
     is_idle[len(view.moments.at) :] = False
-    order = by_key_and_time(both.series, both.at)
-    both, is_idle = Moments(*(column[order] for column in both)), is_idle[order]
+    order = by_key_and_time(all_moments.series, all_moments.at)
+    all_moments, is_idle = Moments(*(column[order] for column in all_moments)), is_idle[order]
     idle = last_seen(is_idle)
-    idle_ms = np.where((idle >= 0) & (picked(both.series, idle) == both.series), picked(both.at, idle), MISSING)
-    kept = (firsts(both.series) | firsts(both.at)) & (both.at >= since_ms) & (both.at <= now_ms)
+    idle_ms = np.where((idle >= 0) & (value_at(all_moments.series, idle) == all_moments.series), value_at(all_moments.at, idle), MISSING)
+    kept = (firsts(all_moments.series) | firsts(all_moments.at)) & (all_moments.at >= since_ms) & (all_moments.at <= now_ms)
     if kept.all():
-        return Points(both, idle_ms)
-    return Points(Moments(*(column[kept] for column in both)), idle_ms[kept])
+        return Points(all_moments, idle_ms)
+    return Points(Moments(*(column[kept] for column in all_moments)), idle_ms[kept])
 
 
-def _ends(view: View) -> Moment:
-    """When offsets are removed, and when the last samples become too old."""
+def _ends(view: View) -> SeriesTimes:
+    """The times at which offsets are removed and the last samples become too old."""
     series, samples = view.series, view.samples
     every = np.arange(len(series.heads))
     last = samples.end(series.parts) - 1
-    has = every[(series.parts >= 0) & (last >= 0)]
-    ended = picked(samples.at, last[has])
-    return _together((series.series[series.removed], series.at[series.removed]), (has, ended + HOLD_MS + 1), (has, ended + AHEAD_MS + 1))
+    with_samples = every[(series.parts >= 0) & (last >= 0)]
+    ended = value_at(samples.at, last[with_samples])
+    return _concatenated((series.series[series.removed], series.at[series.removed]), (with_samples, ended + HOLD_MS + 1), (with_samples, ended + AHEAD_MS + 1))
 
 
-def _together(*moments: Moment) -> Moment:
+def _concatenated(*moments: SeriesTimes) -> SeriesTimes:
     return np.concatenate([series for series, _ in moments]), np.concatenate([at for _, at in moments])
 
 
-class Places:
-    """Finds stretches that had begun before: series, times and verdicts, of the view's series alone."""
+class IntervalFinder:
+    """Converts rows of `status` to series, times and verdicts, for the series of the view."""
 
     def __init__(self, view: View) -> None:
         names = view.series.named(np.arange(len(view.series.heads)), *SERIES)
@@ -265,41 +264,41 @@ class Places:
         return series[mine], ints(rows["from_ms"])[mine], np.array(verdicts, np.int64)[mine]
 
 
-def _table(rulesets: Sequence[Burrow | Tenure], view: View, owners: Owners, found: Sequence[Stretches]) -> pa.Table:
+def _table(rulesets: Sequence[Burrow | Tenure], view: View, owners: Owners, intervals: Sequence[Intervals]) -> pa.Table:
     series = view.series
-    by_rules = np.repeat(np.arange(len(found)), [len(one.series) for one in found])
-    every = [np.concatenate(columns) for columns in zip(*found, strict=True)]
-    order = np.argsort(every[0] * len(found) + by_rules, kind="stable")
-    whole, by_rules = Stretches._make(column[order] for column in every), by_rules[order]
-    at_end = view.at(whole.series, whole.end)
+    by_rules = np.repeat(np.arange(len(intervals)), [len(part.series) for part in intervals])
+    every = [np.concatenate(columns) for columns in zip(*intervals, strict=True)]
+    order = np.argsort(every[0] * len(intervals) + by_rules, kind="stable")
+    all_intervals, by_rules = Intervals._make(column[order] for column in every), by_rules[order]
+    at_end = view.at(all_intervals.series, all_intervals.end)
     complete = np.empty(len(order))
     for place, ruleset in enumerate(rulesets):
-        mine = by_rules == place
-        complete[mine] = ruleset.filled(at_end.commit[mine])
-    owner = owners.of(whole.series, series.groups[whole.series], whole.end)
-    cluster, group, topic, partition = series.named(whole.series, "cluster", "group", "topic", "topic_partition")
+        of_ruleset = by_rules == place
+        complete[of_ruleset] = ruleset.filled(at_end.commit[of_ruleset])
+    owner = owners.of(all_intervals.series, series.groups[all_intervals.series], all_intervals.end)
+    cluster, group, topic, partition = series.named(all_intervals.series, "cluster", "group", "topic", "topic_partition")
     columns = {
         "cluster": cluster,
         "group": group,
         "topic": topic,
         "topic_partition": partition,
-        "ruleset": coded(by_rules, [ruleset.name for ruleset in rulesets]),
-        "from_ms": pa.array(whole.since),
-        "to_ms": pa.array(whole.until),
-        "status": coded(whole.verdict, [status for status, _ in rules.VERDICTS]),
-        "rule": coded(whole.verdict, [rule for _, rule in rules.VERDICTS]),
+        "ruleset": dictionary_column(by_rules, [ruleset.name for ruleset in rulesets]),
+        "from_ms": pa.array(all_intervals.since),
+        "to_ms": pa.array(all_intervals.until),
+        "status": dictionary_column(all_intervals.verdict, [status for status, _ in rules.VERDICTS]),
+        "rule": dictionary_column(all_intervals.verdict, [rule for _, rule in rules.VERDICTS]),
         "lag": optional(at_end.lag),
         "complete": pa.array(complete),
-        "owner": coded(owner, owners.keys.to_pylist()),
-        "final": pa.array(~whole.is_open),
+        "owner": dictionary_column(owner, owners.keys.to_pylist()),
+        "final": pa.array(~all_intervals.is_open),
     }
     schema = schema_of("status")
     return pa.table([columns[name] for name in schema.names], names=schema.names)
 
 
 def first_true(*cases: tuple[Flags, int], otherwise: int) -> Ints:
-    """Rules in order: the number of the first that is true."""
-    found = np.full(len(cases[0][0]), otherwise, np.int64)
+    """The code of the first case that is true, for each row."""
+    codes = np.full(len(cases[0][0]), otherwise, np.int64)
     for case, code in reversed(cases):
-        found[case] = code
-    return found
+        codes[case] = code
+    return codes

@@ -1,15 +1,15 @@
-"""The rules of a partition's status, by name; `status.py` judges many moments at once by them.
+"""The names of statuses and rules; `status.py` evaluates them.
 
-`burrow` is the evaluation of Burrow's wiki, to the second. `tenure` is ours. It differs where Burrow raises false alarms: a window
-has at least ten minutes, of one commit in 15 seconds; a partition without new records is not stopped; the time of rebalances and of
-a coordinator that is away does not count; and what is not known is not OK.
+The ruleset `burrow` follows Burrow's wiki, to the second. `tenure` avoids its false alarms: a window spans at least ten minutes and has
+one commit per 15 seconds; a partition without new records is not stopped; rebalances and outages of the coordinator do not count; and an
+unknown lag is not OK.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# From good to bad; a group has the worst status of its partitions.
+# From good to bad. A group has the worst status of its partitions.
 SEVERITY: Final = ("OK", "UNKNOWN", "WARN", "UNOWNED", "REWIND", "STALL", "STOP", "LOST")
 
 BURROW_WINDOW: Final = 10

@@ -1,8 +1,7 @@
-"""Coordinator logs as a stream: the position in each log is in Spark's checkpoint, from which a restarted query continues.
+"""Coordinator logs as a stream. Spark's checkpoint has the position in each log, where a restarted query continues.
 
-An offset of the stream has a cursor for each log, which finds its place in a directory again. Between two offsets the rows are
-always the same, whether they are read the first time or after a crash: the end is a bound of offsets, and what a transaction had not
-decided when it was set is behind it.
+An offset of the stream has a cursor for each log. The rows between two offsets are always the same, also after a crash: the end is a bound
+of log offsets, before the records of transactions that were open.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ START: Final = Cursor(0)
 class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, inputs: Inputs, records_max: int) -> None:
         self.inputs = inputs
-        self.records_max = records_max  # offsets in one batch; 0: no limit
-        self._ends_once = False  # a query that ends with the records present at its start
+        self.records_max = records_max  # log offsets in one batch; 0: no limit
+        self._ends_once = False  # whether the query ends with the records that exist at its start
         self._newest: Cursors = {}
 
-    # Offsets.
+    # Offsets
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 (Spark's names)
         return {}
@@ -63,25 +62,25 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends[split.id] = Cursor(split.end, last=split.last)
         return ends
 
-    def _bounded(self, begin: Cursors, ends: Cursors, most: int) -> Cursors:
-        """At most so many offsets, a share of each log, with unused shares given to the others."""
-        found: Cursors = {}
-        left = most
+    def _bounded(self, begin: Cursors, ends: Cursors, offsets_max: int) -> Cursors:
+        """The ends limited to `offsets_max` log offsets in total: a share for each log; unused shares go to the next logs."""
+        bounded: Cursors = {}
+        remaining = offsets_max
         for number, id in enumerate(sorted(ends)):
             start = begin.get(id, START).next_offset
-            share = max(1, left // (len(ends) - number))
+            share = max(1, remaining // (len(ends) - number))
             if ends[id].next_offset - start <= share:
-                found[id] = ends[id]
+                bounded[id] = ends[id]
             else:
-                found[id] = Cursor(start + share, last=begin.get(id, START).last)
-            left = max(0, left - (found[id].next_offset - start))
-        return found
+                bounded[id] = Cursor(start + share, last=begin.get(id, START).last)
+            remaining = max(0, remaining - (bounded[id].next_offset - start))
+        return bounded
 
-    # Reading.
+    # Reading
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
-        begins, wanted = from_offset(start), from_offset(end)
-        ends = {id: to.next_offset for id, to in wanted.items() if id not in begins or to.next_offset > begins[id].next_offset}
+        begins, end_cursors = from_offset(start), from_offset(end)
+        ends = {id: to.next_offset for id, to in end_cursors.items() if id not in begins or to.next_offset > begins[id].next_offset}
         if not ends:
             return []
         splits: list[Split | WireSplit] = [*plan_between(self.inputs, begins, ends), *wire_between(self.inputs, begins, ends)]

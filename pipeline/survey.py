@@ -1,8 +1,7 @@
-"""Every batch of a segment, its checksum verified, as columns; and the stretches between them that are none.
+"""Surveys a segment: its batches with verified checksums, as columns, and the damaged ranges between them.
 
-This is all that planning needs to know, at a small part of the cost of reading the records. Behind damage the next sound batch is
-looked for, so that what is lost is counted and nothing else is. A batch's offset is outside its checksum: of batches
-whose offsets do not grow, the fewest are called damaged.
+This is all that planning needs, and much cheaper than reading the records. After damage the next sound batch is searched. The checksum does
+not cover a batch's offset: if offsets are not ascending, the smallest possible number of batches counts as damaged.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ COLUMNS: Final = np.dtype(
 
 
 class Damage(NamedTuple):
-    """Bytes that are no sound batch. `torn`: nothing sound follows; `interrupted`: as an interrupted write leaves it."""
+    """Bytes that are not a sound batch. `torn`: no sound batch follows; `interrupted`: an interrupted write can leave them."""
 
     position: int
     size: int
@@ -71,44 +70,44 @@ class Survey(NamedTuple):
 
 
 def survey(segment: SegmentFile, begin: int = 0) -> Survey:
-    """From a position on at which a batch begins."""
-    found: list[NDArray[Any]] = []
+    """Survey the segment from `begin` on, where a batch must begin."""
+    chunks: list[NDArray[Any]] = []
     damages: list[Damage] = []
     file, end = segment.file, segment.size
     at = begin
-    want = CHUNK_BYTES
+    read_bytes = CHUNK_BYTES
     while at < end:
-        data = file.read(at, min(want, end - at))
+        data = file.read(at, min(read_bytes, end - at))
         positions, used = sound_batches(data)
-        want = CHUNK_BYTES
+        read_bytes = CHUNK_BYTES
         if positions:
-            found.append(columns_of(data, positions, at))
+            chunks.append(columns_of(data, positions, at))
             at += used
             continue
         try:
             size = read_header(data, 0).size
             if size > BATCH_BYTES_MAX:
-                raise CorruptBatch(f"a batch of {size} bytes, more than a request can bring")
+                raise CorruptBatch(f"a batch of {size} bytes, more than a request can contain")
             if size > end - at:
                 raise CorruptBatch(f"a batch of {size} bytes is cut short after {end - at}")
             if size > len(data):
-                want = size
+                read_bytes = size
                 continue
             validate(data, 0, len(data))
-            raise AssertionError("a sound batch that was taken for none")
+            raise AssertionError("a sound batch was not recognized")
         except CorruptBatch as error:
-            reason = str(error) if any(data[:HEADER_BYTES]) else "zeros where a batch must be"
+            reason = str(error) if any(data[:HEADER_BYTES]) else "zeros instead of a batch"
         next_at = find_sound(file, at + 1, end, segment.base)
         torn = next_at >= end
         damages.append(Damage(at, next_at - at, reason, torn, torn and is_torn(file, at, end, segment.base)))
         at = next_at
-    batches = np.concatenate(found) if found else np.empty(0, COLUMNS)
+    batches = np.concatenate(chunks) if chunks else np.empty(0, COLUMNS)
     batches, misplaced = _in_order(batches, segment.base)
     return Survey(batches, sorted(damages + misplaced), end)
 
 
 def sound_batches(data: bytes) -> tuple[list[int], int]:
-    """The positions of consecutive sound batches from the start on; and the end of the last one."""
+    """The positions of consecutive sound batches from the start on, and the end of the last one."""
     positions: list[int] = []
     at = 0
     end = len(data)
@@ -125,7 +124,7 @@ def sound_batches(data: bytes) -> tuple[list[int], int]:
         last_delta = headers["last_offset_delta"].astype(np.int64)
         count = headers["record_count"].astype(np.int64)
         base = headers["base_offset"].astype(np.int64)
-        last = base + last_delta  # below 0 where it is more than an int64
+        last = base + last_delta  # negative on overflow
         wrong = (last_delta < 0) | (count < 0) | (count > last_delta + 1) | (base < 0) | (last < 0) | (last == INT64_MAX)
         wrong |= headers["attributes"] & COMPRESSION_MASK > Compression.ZSTD
         if wrong.any():
@@ -137,56 +136,56 @@ def sound_batches(data: bytes) -> tuple[list[int], int]:
 
 def columns_of(data: bytes, positions: list[int], at: int) -> NDArray[Any]:
     headers = headers_at(data, positions)
-    found = np.empty(len(positions), COLUMNS)
-    found["position"] = np.array(positions, np.int64) + at
-    found["size"] = headers["length"].astype(np.int64) + LENGTH_FROM
-    found["base"] = headers["base_offset"]
-    found["last"] = found["base"] + headers["last_offset_delta"]
-    found["count"] = headers["record_count"]
-    found["max_ms"] = headers["max_timestamp"]
-    # With LogAppendTime all have the newest time; a delete horizon stands in the place of the first.
+    columns = np.empty(len(positions), COLUMNS)
+    columns["position"] = np.array(positions, np.int64) + at
+    columns["size"] = headers["length"].astype(np.int64) + LENGTH_FROM
+    columns["base"] = headers["base_offset"]
+    columns["last"] = columns["base"] + headers["last_offset_delta"]
+    columns["count"] = headers["record_count"]
+    columns["max_ms"] = headers["max_timestamp"]
+    # With LogAppendTime all records have the newest time; a delete horizon replaces the first timestamp.
     attributes = headers["attributes"]
-    found["first_ms"] = np.where(attributes & (LOG_APPEND_TIME | DELETE_HORIZON), headers["max_timestamp"], headers["base_timestamp"])
-    found["producer_id"] = headers["producer_id"]
-    found["attributes"] = attributes
-    found["epoch"] = headers["leader_epoch"]
-    found["crc"] = headers["crc"]
-    return found
+    columns["first_ms"] = np.where(attributes & (LOG_APPEND_TIME | DELETE_HORIZON), headers["max_timestamp"], headers["base_timestamp"])
+    columns["producer_id"] = headers["producer_id"]
+    columns["attributes"] = attributes
+    columns["epoch"] = headers["leader_epoch"]
+    columns["crc"] = headers["crc"]
+    return columns
 
 
 def _in_order(batches: NDArray[Any], base: int) -> tuple[NDArray[Any], list[Damage]]:
-    """Those whose offsets grow, and the rest as damage."""
+    """The batches with ascending offsets, and the others as damage."""
     if not len(batches):
         return batches, []
-    sane = (batches["base"] >= base) & (batches["last"] - base <= RELATIVE_OFFSET_MAX)
-    if sane.all() and (batches["base"][1:] > batches["last"][:-1]).all():
+    in_range = (batches["base"] >= base) & (batches["last"] - base <= RELATIVE_OFFSET_MAX)
+    if in_range.all() and (batches["base"][1:] > batches["last"][:-1]).all():
         return batches, []
     kept = np.zeros(len(batches), bool)
-    kept[_longest_growing(batches, np.flatnonzero(sane))] = True
-    misplaced = [Damage(int(one["position"]), int(one["size"]), f"offset {int(one['base'])} is out of order") for one in batches[~kept]]
+    kept[_longest_ascending(batches, np.flatnonzero(in_range))] = True
+    misplaced = [Damage(int(batch["position"]), int(batch["size"]), f"offset {int(batch['base'])} is out of order") for batch in batches[~kept]]
     return batches[kept], misplaced
 
 
-def _longest_growing(batches: NDArray[Any], among: NDArray[np.int64]) -> list[int]:
+def _longest_ascending(batches: NDArray[Any], candidates: NDArray[np.int64]) -> list[int]:
     """The longest sequence of batches that do not overlap."""
-    ends: list[int] = []  # the least last offset that a sequence of so many ends in
-    where: list[int] = []
-    before: dict[int, int] = {}
-    for index in among.tolist():
+    ends: list[int] = []  # for each length the lowest last offset of such a sequence
+    last_index: list[int] = []
+    predecessor: dict[int, int] = {}
+    for index in candidates.tolist():
         first, last = int(batches["base"][index]), int(batches["last"][index])
         at = bisect_left(ends, first)
-        before[index] = where[at - 1] if at else -1
+        predecessor[index] = last_index[at - 1] if at else -1
         if at == len(ends):
             ends.append(last)
-            where.append(index)
+            last_index.append(index)
         elif last < ends[at]:
-            ends[at], where[at] = last, index
-    found: list[int] = []
-    index = where[-1] if where else -1
+            ends[at], last_index[at] = last, index
+    sequence: list[int] = []
+    index = last_index[-1] if last_index else -1
     while index >= 0:
-        found.append(index)
-        index = before[index]
-    return found[::-1]
+        sequence.append(index)
+        index = predecessor[index]
+    return sequence[::-1]
 
 
 EMPTY: Final = np.empty(0, COLUMNS)

@@ -1,8 +1,8 @@
-"""Which transactional batches count: those whose producer's marker says COMMIT.
+"""Which transactional batches were committed, according to the control records.
 
-What is not decided yet is not read yet, nor is anything behind it, so that rows come in the order of the log. A transaction
-that nothing ends within a day of the log's own time counts as aborted: a coordinator that lost it must not stop all analyses.
-The verdict on a batch depends on what is before it, not on how much was read at once.
+Records of an open transaction, and all after its start, are not read yet, so that rows are in log order. A transaction without an end
+within a day of the log's time counts as aborted: one that its coordinator lost must not block all analyses. The verdict on a batch does
+not depend on how much is read at once.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ ABANDONED_MS: Final = 24 * 3_600_000
 COMMIT: Final = 1
 
 
-class Verdicts(NamedTuple):
+class TransactionVerdicts(NamedTuple):
     aborted: NDArray[np.bool_]  # of each batch
-    stable: int  # the first offset that is not decided; -1: all are
+    stable: int  # the first offset of an open transaction; -1: none is open
 
 
 class _Open:
-    """A transaction that has not ended."""
+    """A transaction without an end so far."""
 
     def __init__(self, offset: int, clock: int) -> None:
         self.offset = offset
@@ -33,32 +33,32 @@ class _Open:
         self.batches: list[int] = []
 
 
-def verdicts(batches: NDArray[Any], clock: int, marker: Callable[[int], int]) -> Verdicts:
+def verdicts(batches: NDArray[Any], clock: int, marker: Callable[[int], int]) -> TransactionVerdicts:
     """`clock`: the newest time before these batches; `marker`: the type of the control batch at that index."""
     aborted = np.zeros(len(batches), bool)
-    special = np.flatnonzero(batches["attributes"] & (TRANSACTIONAL | CONTROL))
-    if not len(special):
-        return Verdicts(aborted, -1)
+    transactional = np.flatnonzero(batches["attributes"] & (TRANSACTIONAL | CONTROL))
+    if not len(transactional):
+        return TransactionVerdicts(aborted, -1)
     clocks = np.maximum(np.maximum.accumulate(batches["max_ms"]), clock)
-    opened: dict[int, _Open] = {}
-    for index in special.tolist():
-        one = batches[index]
-        producer = int(one["producer_id"])
-        transaction = opened.get(producer)
+    open_transactions: dict[int, _Open] = {}
+    for index in transactional.tolist():
+        batch = batches[index]
+        producer = int(batch["producer_id"])
+        transaction = open_transactions.get(producer)
         if transaction is not None and clocks[index] - transaction.clock > ABANDONED_MS:
             aborted[transaction.batches] = True
-            del opened[producer]
+            del open_transactions[producer]
             transaction = None
-        if not one["attributes"] & CONTROL:
+        if not batch["attributes"] & CONTROL:
             if transaction is None:
-                transaction = opened[producer] = _Open(int(one["base"]), int(clocks[index]))
+                transaction = open_transactions[producer] = _Open(int(batch["base"]), int(clocks[index]))
             transaction.batches.append(index)
         elif transaction is not None:
             if marker(index) != COMMIT:
                 aborted[transaction.batches] = True
-            del opened[producer]
-    for producer, transaction in list(opened.items()):
+            del open_transactions[producer]
+    for producer, transaction in list(open_transactions.items()):
         if clocks[-1] - transaction.clock > ABANDONED_MS:
             aborted[transaction.batches] = True
-            del opened[producer]
-    return Verdicts(aborted, min((transaction.offset for transaction in opened.values()), default=-1))
+            del open_transactions[producer]
+    return TransactionVerdicts(aborted, min((transaction.offset for transaction in open_transactions.values()), default=-1))

@@ -8,12 +8,12 @@ import numpy as np
 
 from pipeline.columns import MISSING, Flags, Ints, SortedRows, firsts, last_seen, window_sums
 from pipeline.commits import SLOT_MS
-from pipeline.series import Series, View, picked
+from pipeline.series import Series, View, value_at
 from pipeline.status_rules import BURROW_WINDOW, COMMITS_MIN, WINDOW_MS_MAX, WINDOW_MS_MIN
 
 
 class Windows(NamedTuple):
-    """A window for each of some commits, ending with it; by sequence, which a removal ends, and time."""
+    """A window for each of some commits, which ends with that commit; sorted by sequence and time. A tombstone ends a sequence."""
 
     series: Ints
     sequence: Ints
@@ -21,27 +21,27 @@ class Windows(NamedTuple):
     first_ms: Ints
     last_ms: Ints
     size: Ints
-    zero: Flags  # a lag of 0
-    unknown: Flags  # a lag that is not known
+    zero: Flags  # whether a lag is 0
+    unknown: Flags  # whether a lag is unknown
     rewound: Flags
     moved: Flags
-    caught_up: Flags  # the lag fell
-    of_commit: Ints  # of every commit of the series: the last window up to it, -1: none yet
+    caught_up: Flags  # whether the lag fell
+    of_commit: Ints  # for every commit of the series: the last window up to it; -1: none
 
     def last(self, commit: Ints) -> Ints:
-        """The window when that was the last commit, -1: none yet."""
-        return np.where(commit >= 0, picked(self.of_commit, commit), -1)
+        """The last window up to each commit; -1: none."""
+        return np.where(commit >= 0, value_at(self.of_commit, commit), -1)
 
 
 def sequences(series: Series) -> Ints:
-    """For each commit its sequence: a removal belongs to the sequence that it ends."""
+    """The sequence of each commit; a tombstone belongs to the sequence that it ends."""
     begins = firsts(series.series)
     begins[1:] |= series.committed[:-1] == MISSING
     return np.cumsum(begins) - 1
 
 
 def burrow_windows(view: View, sequence: Ints) -> Windows:
-    """Burrow drops a commit for which it knows no end offset, and never corrects the lag that it has stored."""
+    """Windows of ten commits, without commits for which Burrow knows no end offset, and with the lag at the time of the commit."""
     series, samples, _ = view
     end = samples.sampled(samples.index_at(series.parts[series.series], series.at))
     rows = np.flatnonzero((series.committed != MISSING) & (end != MISSING))
@@ -51,7 +51,7 @@ def burrow_windows(view: View, sequence: Ints) -> Windows:
 
 
 def thinned_windows(view: View, sequence: Ints) -> Windows:
-    """Of the last commit of each 15 seconds: ten minutes or ten commits, whichever is longer, and an hour at most."""
+    """Windows over the last commit of each 15 seconds: ten minutes or ten commits, whichever is longer, up to an hour."""
     series, samples, _ = view
     live = np.flatnonzero(series.committed != MISSING)
     last_of_slot = np.append(firsts(sequence[live])[1:] | firsts(series.at[live] // SLOT_MS)[1:], True) if len(live) else np.empty(0, np.bool_)
@@ -69,18 +69,18 @@ def _first_row_of_sequence(sequence: Ints) -> Ints:
 
 
 def _windows(series: Series, sequences: Ints, rows: Ints, ms: Ints, lag: Ints, since: Ints) -> Windows:
-    """`rows`: the commits that count; `ms`, `lag`, `since` of each of them."""
+    """`rows`: the commits with a window; `ms`, `lag`, `since` (the first row of the window): of each of them."""
     sequence, at, committed = sequences[rows], series.at[rows], series.committed[rows]
     own = np.arange(len(at))
-    later = np.minimum(since + 1, own + 1)  # each but the first is compared with its predecessor
-    both = (lag != MISSING) & (np.roll(lag, 1) != MISSING)
+    later = np.minimum(since + 1, own + 1)  # the first commit is not compared with its predecessor
+    both_known = (lag != MISSING) & (np.roll(lag, 1) != MISSING)
     before = np.roll(committed, 1)
-    counts = np.zeros(len(sequences), np.bool_)
-    counts[rows] = True
-    last = np.cumsum(counts) - 1
+    has_window = np.zeros(len(sequences), np.bool_)
+    has_window[rows] = True
+    last = np.cumsum(has_window) - 1
 
-    def any_of(what: Flags, begin: Ints) -> Flags:
-        return window_sums(what.astype(np.int64), begin) > 0
+    def any_of(condition: Flags, begin: Ints) -> Flags:
+        return window_sums(condition.astype(np.int64), begin) > 0
 
     return Windows(
         series.series[rows],
@@ -93,6 +93,6 @@ def _windows(series: Series, sequences: Ints, rows: Ints, ms: Ints, lag: Ints, s
         any_of(lag == MISSING, since),
         any_of(committed < before, later),
         any_of(committed != before, later),
-        any_of(both & (lag < np.roll(lag, 1)), later),
-        np.where((last >= 0) & (picked(sequence, last) == sequences), last, -1),
+        any_of(both_known & (lag < np.roll(lag, 1)), later),
+        np.where((last >= 0) & (value_at(sequence, last) == sequences), last, -1),
     )

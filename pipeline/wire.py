@@ -1,6 +1,6 @@
-"""A client for the pipeline: requests offsets and batches from the leaders of a cluster, and retries while brokers restart or leaders move.
+"""A client for the pipeline: fetches offsets and batches from leaders, and retries while brokers restart or leaders move.
 
-It joins no group and commits nothing: it does not affect the groups it observes. One client serves one task, in one thread.
+It joins no group and commits nothing. A client belongs to one task in one thread.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequ
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 CLIENT_ID: Final = "tenure-analyze"
-PATIENCE_S: Final = 60.0  # a broker that restarts, a leader that is elected
-UNKNOWN_S: Final = 10.0  # for an address that has not answered yet: it may be wrong
+TIMEOUT_S: Final = 60.0  # enough for a restart of a broker or a leader election
+UNKNOWN_S: Final = 10.0  # for an address that has never answered and may be wrong
 PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 2.0
 REPLY_S: Final = 30.0
@@ -30,17 +30,17 @@ FETCH_BYTES: Final = 4 << 20
 FETCH_WAIT_MS: Final = 200
 EARLIEST: Final = -2
 LATEST: Final = -1
-COMMITTED: Final = 1  # the isolation level: nothing of a transaction that is not decided
-UNCOMMITTED: Final = 0  # all that there is: consumers that take everything have it before them
+COMMITTED: Final = 1  # isolation level: without open transactions
+UNCOMMITTED: Final = 0  # isolation level: all records
 NO_BROKER: Final = -1
 PORT: Final = 9092
 
-REFUSED: Final = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
+UNSUPPORTED_VERSION: Final = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 _size: Final = Struct(">i")
 
 
-class Unanswered(Exception):
-    """No reply, or a retriable error: another broker may lead now."""
+class Retriable(Exception):
+    """A retriable error; another broker may lead now."""
 
 
 class Partition(NamedTuple):
@@ -49,7 +49,7 @@ class Partition(NamedTuple):
 
 
 class Connection:
-    """Closed after any failure, so that a late reply is not taken for the reply to another request."""
+    """A connection to one broker. The client closes it after any failure, so that no late reply is read as another's."""
 
     def __init__(self, host: str, port: int) -> None:
         self._correlation = 0
@@ -82,12 +82,12 @@ class Connection:
         self._socket.sendall(encode_request(key, version, version >= flexible_from, self._correlation, CLIENT_ID, body))
         (size,) = _size.unpack(self._read(_size.size))
         if not 4 <= size <= REPLY_BYTES_MAX:
-            raise ProtocolError("no reply of a Kafka broker")
+            raise ProtocolError("not a reply of a Kafka broker")
         body = self._read(size)
         if _size.unpack_from(body)[0] != self._correlation:
             raise ProtocolError("a reply to another request")
-        if key == API_VERSIONS and body[4:6] == REFUSED:
-            version = 0  # whatever the request's version
+        if key == API_VERSIONS and body[4:6] == UNSUPPORTED_VERSION:
+            version = 0  # an error reply always has version 0
         at = skip_response_header(key, version >= flexible_from, body, 4)
         return APIS[key].response.decode(body, at, version)[0]
 
@@ -102,11 +102,11 @@ class Connection:
 
 
 class Client:
-    def __init__(self, source: str, patience_s: float = PATIENCE_S, *, met: bool = False) -> None:
-        """`source`: kafka://host:port, several separated by commas. `met`: reached earlier, by another client. Raises BadInput."""
+    def __init__(self, source: str, timeout_s: float = TIMEOUT_S, *, reached_before: bool = False) -> None:
+        """`source`: kafka://host:port, several separated by commas. `reached_before`: another client has reached the cluster. Raises BadInput."""
         self.source = source
-        self._patience_s = patience_s
-        self._met = met
+        self._timeout_s = timeout_s
+        self._reached_before = reached_before
         self._bootstrap = [_address(text, source) for text in source.removeprefix(WIRE).rstrip("/").split(",")]
         self._connections: dict[int, Connection] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
@@ -118,13 +118,13 @@ class Client:
 
     def __exit__(self, *error: object) -> None:
         for number in list(self._connections):
-            self._forget(number)
+            self._close_connection(number)
 
-    # Requests.
+    # Requests
 
     def logs(self, topics: tuple[str, ...]) -> list[tuple[str, int]]:
-        """The partitions of coordinator logs that the cluster has; a topic that it does not have is none."""
-        self._persist(lambda: self._learn(topics), "its metadata")
+        """The existing partitions of these topics."""
+        self._retry(lambda: self._load_metadata(topics), "its metadata")
         return sorted(self._partitions)
 
     def offset(self, topic: str, partition: int, at: int) -> int:
@@ -132,77 +132,77 @@ class Client:
         request = ListOffsetsRequest(-1, COMMITTED, [ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=at)])])
 
         def ask() -> int:
-            found = self._leader(topic, partition).ask(request).topics[0].partitions[0]
-            _check(found.error_code, f"{topic}-{partition}")
-            return int(found.offset)
+            partition_reply = self._leader(topic, partition).ask(request).topics[0].partitions[0]
+            _check(partition_reply.error_code, f"{topic}-{partition}")
+            return int(partition_reply.offset)
 
-        return int(self._persist(ask, f"{topic}-{partition}", topic, partition))
+        return int(self._retry(ask, f"{topic}-{partition}", topic, partition))
 
     def ends(self, topics: tuple[str, ...]) -> dict[tuple[str, int], tuple[int | None, int]]:
-        """Where each partition of these topics begins and ends; those that no broker leads at the moment, or that may not be asked for, are not there."""
-        self._persist(lambda: self._learn(topics, lenient=True), "its metadata")
+        """The start and end offset of each partition of these topics, without partitions that have no leader or an error."""
+        self._retry(lambda: self._load_metadata(topics, lenient=True), "its metadata")
         of_leader: dict[int, dict[str, list[int]]] = {}
         for (topic, partition), known in sorted(self._partitions.items()):
             if topic in topics and known.leader in self._brokers:
                 of_leader.setdefault(known.leader, {}).setdefault(topic, []).append(partition)
-        found: dict[int, dict[tuple[str, int], int]] = {EARLIEST: {}, LATEST: {}}
+        offsets_by_time: dict[int, dict[tuple[str, int], int]] = {EARLIEST: {}, LATEST: {}}
         for places in of_leader.values():
-            for at, offsets in found.items():
-                asked = [ListOffsetsTopic(topic, [ListOffsetsPartition(number, timestamp=at) for number in numbers]) for topic, numbers in places.items()]
-                for topic_reply in self._ask_leader(ListOffsetsRequest(-1, UNCOMMITTED, asked), next(iter(places)), places[next(iter(places))][0]).topics:
+            for at, offsets in offsets_by_time.items():
+                requested = [ListOffsetsTopic(topic, [ListOffsetsPartition(number, timestamp=at) for number in numbers]) for topic, numbers in places.items()]
+                for topic_reply in self._ask_leader(ListOffsetsRequest(-1, UNCOMMITTED, requested), next(iter(places)), places[next(iter(places))][0]).topics:
                     offsets.update({(topic_reply.name, partition.partition_index): partition.offset for partition in topic_reply.partitions if not partition.error_code})
-        return {place: (found[EARLIEST].get(place), end) for place, end in sorted(found[LATEST].items())}
+        return {place: (offsets_by_time[EARLIEST].get(place), end) for place, end in sorted(offsets_by_time[LATEST].items())}
 
     def _ask_leader(self, request: Any, topic: str, partition: int) -> Any:
-        return self._persist(lambda: self._leader(topic, partition).ask(request), f"where {topic} ends")
+        return self._retry(lambda: self._leader(topic, partition).ask(request), f"the end offsets of {topic}")
 
     def fetch(self, topic: str, partition: int, offset: int) -> PartitionData:
         """Fetch records. The caller handles OFFSET_OUT_OF_RANGE; other errors are retried or raise BadInput."""
 
         def ask() -> PartitionData:
             leader = self._leader(topic, partition)
-            wanted = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
-            topics = [FetchTopic(self._partitions[topic, partition].topic_id, topic, [wanted])]
+            fetch_partition = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+            topics = [FetchTopic(self._partitions[topic, partition].topic_id, topic, [fetch_partition])]
             request = FetchRequest(
                 max_wait_ms=FETCH_WAIT_MS, min_bytes=1, max_bytes=FETCH_BYTES, isolation_level=COMMITTED, session_epoch=-1, topics=topics
             )
             reply = leader.ask(request)
             _check(reply.error_code, f"{topic}-{partition}")
-            found: PartitionData = reply.responses[0].partitions[0]
-            if found.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
-                _check(found.error_code, f"{topic}-{partition}")
-            return found
+            fetched: PartitionData = reply.responses[0].partitions[0]
+            if fetched.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                _check(fetched.error_code, f"{topic}-{partition}")
+            return fetched
 
-        found: PartitionData = self._persist(ask, f"{topic}-{partition}", topic, partition)
-        return found
+        fetched: PartitionData = self._retry(ask, f"{topic}-{partition}", topic, partition)
+        return fetched
 
-    # How.
+    # Retries and connections
 
-    def _persist(self, ask: Any, what: str, topic: str = "", partition: int = 0) -> Any:
+    def _retry(self, ask: Any, what: str, topic: str = "", partition: int = 0) -> Any:
         """Retry until a reply arrives or the deadline passes."""
         began = time.monotonic()
         pause = PAUSE_S
         while True:
             try:
                 if topic and (topic, partition) not in self._partitions:
-                    self._learn(tuple(LOGS))
+                    self._load_metadata(tuple(LOGS))
                 return ask()
-            except (OSError, ProtocolError, Unanswered) as error:
+            except (OSError, ProtocolError, Retriable) as error:
                 known = self._partitions.pop((topic, partition), None)
-                if known is not None and not isinstance(error, Unanswered):
-                    self._forget(known.leader)
-                patience_s = self._patience_s if self._met or self._brokers else min(self._patience_s, UNKNOWN_S)
-                if time.monotonic() + pause > began + patience_s:
-                    said = getattr(error, "strerror", None) or str(error) or "no answer"
-                    raise NoAnswer(f"{self.source}: {what}: {said} (tried for {patience_s:.0f} s)") from None
+                if known is not None and not isinstance(error, Retriable):
+                    self._close_connection(known.leader)
+                timeout_s = self._timeout_s if self._reached_before or self._brokers else min(self._timeout_s, UNKNOWN_S)
+                if time.monotonic() + pause > began + timeout_s:
+                    reason = getattr(error, "strerror", None) or str(error) or "no answer"
+                    raise NoAnswer(f"{self.source}: {what}: {reason} (tried for {timeout_s:.0f} s)") from None
             time.sleep(pause)
             pause = min(2 * pause, PAUSE_MAX_S)
 
-    def _learn(self, topics: tuple[str, ...], *, lenient: bool = False) -> None:
-        """`lenient`: errors of a topic concern only that topic."""
-        reply = self._anybody().ask(MetadataRequest([MetadataRequestTopic(name=name) for name in topics], False))
+    def _load_metadata(self, topics: tuple[str, ...], *, lenient: bool = False) -> None:
+        """Load brokers and partitions. `lenient`: ignore topics with an error."""
+        reply = self._any_broker().ask(MetadataRequest([MetadataRequestTopic(name=name) for name in topics], False))
         if not reply.brokers:
-            raise Unanswered("the cluster knows no brokers yet")
+            raise Retriable("the cluster has no brokers yet")
         self.cluster = reply.cluster_id or self.cluster
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in reply.brokers}
         for topic in reply.topics:
@@ -215,15 +215,15 @@ class Client:
     def _leader(self, topic: str, partition: int) -> Connection:
         known = self._partitions.get((topic, partition))
         if known is None or known.leader not in self._brokers:
-            raise Unanswered("no broker leads it at the moment")
+            raise Retriable("no broker leads it at the moment")
         if known.leader not in self._connections:
             self._connections[known.leader] = Connection(*self._brokers[known.leader])
         return self._connections[known.leader]
 
-    def _anybody(self) -> Connection:
-        """A new connection each time: metadata is asked when something went wrong."""
-        self._forget(NO_BROKER)
-        failure: Exception = Unanswered("no address")
+    def _any_broker(self) -> Connection:
+        """A new connection to any broker, since metadata is requested after errors."""
+        self._close_connection(NO_BROKER)
+        failure: Exception = Retriable("no address")
         for address in [*self._bootstrap, *self._brokers.values()]:
             try:
                 self._connections[NO_BROKER] = Connection(*address)
@@ -232,7 +232,7 @@ class Client:
                 failure = error
         raise failure
 
-    def _forget(self, number: int) -> None:
+    def _close_connection(self, number: int) -> None:
         connection = self._connections.pop(number, None)
         if connection is not None:
             connection.close()
@@ -243,12 +243,12 @@ def _check(code: int, what: str) -> None:
         return
     name = ErrorCode(code).name if code in list(ErrorCode) else str(code)
     if code in RETRIABLE or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        raise Unanswered(f"{what}: {name}")
+        raise Retriable(f"{what}: {name}")
     raise BadInput(f"{what}: the broker refuses with {name}")
 
 
 def _address(text: str, source: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":") if ":" in text and not text.endswith("]") else (text, ":", str(PORT))
     if not host or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise BadInput(f"{source}: write kafka://HOST:PORT, several with commas between them")
+        raise BadInput(f"{source}: write kafka://HOST:PORT, several separated by commas")
     return host.strip("[]"), int(port)

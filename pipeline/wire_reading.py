@@ -1,4 +1,4 @@
-"""Reading a stretch of a live log, with the same results as planning from directories: missing, aborted and damaged offsets."""
+"""Reads a range of a live log, with the same results as from directories: missing, aborted and damaged offsets."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pipeline.reading import Read, read_batches
 from pipeline.resuming import Cursor
 from pipeline.rows import Coverage, Segment
 from pipeline.survey import EMPTY, columns_of, sound_batches
-from pipeline.wire import EARLIEST, LATEST, PATIENCE_S, Client
+from pipeline.wire import EARLIEST, LATEST, TIMEOUT_S, Client
 from protocol.batch import COMPRESSION_MASK, CONTROL, TRANSACTIONAL, Compression, CorruptBatch, read_header, records
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import PartitionData
 
-CODECS: Final = tuple(one.name.lower() for one in Compression)
+CODECS: Final = tuple(codec.name.lower() for codec in Compression)
 
 
 class WireSplit(NamedTuple):
-    """The records of one partition from one offset to before another."""
+    """The records of one partition from `begin` to before `end`."""
 
     id: LogId
     source: str
@@ -34,51 +34,51 @@ class WireSplit(NamedTuple):
     end: int
     last: Last
     on_corrupt: str
-    whole: bool = True  # a batch that goes beyond the end is not read
+    whole_batches_only: bool = True  # exclude a batch that extends past the end
 
     @property
     def records(self) -> int:
         return self.end - self.begin
 
 
-def plan_wire(inputs: Inputs, cursors: Mapping[LogId, Cursor], patience_s: float = PATIENCE_S) -> list[WireSplit]:
-    """The new splits of the brokers among the inputs after the cursors, up to open transactions. Raises BadInput."""
-    found: list[WireSplit] = []
+def plan_wire(inputs: Inputs, cursors: Mapping[LogId, Cursor], timeout_s: float = TIMEOUT_S) -> list[WireSplit]:
+    """The splits of the live clusters after the cursors, up to open transactions. Raises BadInput."""
+    splits: list[WireSplit] = []
     for source, topics in inputs.brokers:
-        with Client(source, patience_s, met=bool(cursors)) as client:
+        with Client(source, timeout_s, reached_before=bool(cursors)) as client:
             for id, topic in _logs(client, topics, inputs):
                 cursor = cursors.get(id, Cursor(0))
                 end = client.offset(topic, id.partition, LATEST)
                 if cursor.next_offset > end:
-                    raise BadInput(f"{id}: was read up to offset {cursor.next_offset}, and ends at {end}: it was made anew; give another --out")
+                    raise BadInput(f"{id}: was read up to offset {cursor.next_offset}, and ends at {end}: it was created again; use another --out")
                 if id.log == "offsets":
                     end = min(end, inputs.until.get(id.partition, end))
                 if cursor.next_offset < end and (id in cursors or client.offset(topic, id.partition, EARLIEST) < end):
-                    found.append(WireSplit(id, source, topic, cursor.next_offset, end, cursor.last, inputs.on_corrupt))
-    return found
+                    splits.append(WireSplit(id, source, topic, cursor.next_offset, end, cursor.last, inputs.on_corrupt))
+    return splits
 
 
 def wire_between(inputs: Inputs, begins: Mapping[LogId, Cursor], ends: Mapping[LogId, int]) -> list[WireSplit]:
     """The splits of live logs between cursors and ends."""
-    found: list[WireSplit] = []
+    splits: list[WireSplit] = []
     for source, topics in inputs.brokers:
-        with Client(source, met=True) as client:
+        with Client(source, reached_before=True) as client:
             for id, topic in _logs(client, topics, inputs):
                 cursor = begins.get(id, Cursor(0))
                 if cursor.next_offset < ends.get(id, 0):
-                    found.append(WireSplit(id, source, topic, cursor.next_offset, ends[id], cursor.last, inputs.on_corrupt, False))
-    return found
+                    splits.append(WireSplit(id, source, topic, cursor.next_offset, ends[id], cursor.last, inputs.on_corrupt, False))
+    return splits
 
 
 def _logs(client: Client, topics: tuple[str, ...], inputs: Inputs) -> list[tuple[LogId, str]]:
-    found = client.logs(topics)
-    if not found:
-        raise BadInput(f"{client.source}: has no topic {' or '.join(topics)} yet: no group was ever coordinated there")
-    return [(LogId(inputs.cluster or client.cluster, LOGS[topic], partition), topic) for topic, partition in found]
+    partitions = client.logs(topics)
+    if not partitions:
+        raise BadInput(f"{client.source}: has no topic {' or '.join(topics)} yet: it never had a consumer group")
+    return [(LogId(inputs.cluster or client.cluster, LOGS[topic], partition), topic) for topic, partition in partitions]
 
 
 class WireRead:
-    """The results of reading, besides the rows."""
+    """Reads one split, and collects the results apart from the rows."""
 
     def __init__(self, split: WireSplit) -> None:
         self.split = split
@@ -89,31 +89,31 @@ class WireRead:
         self._damaged = 0
         self._bytes = 0
         self._aborted = 0
-        self._ended = False  # the next batch goes beyond the end
+        self._ended = False  # whether the next batch is after the end
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         split = self.split
-        with Client(split.source, PATIENCE_S, met=True) as client:
-            deadline = time.monotonic() + PATIENCE_S
+        with Client(split.source, TIMEOUT_S, reached_before=True) as client:
+            deadline = time.monotonic() + TIMEOUT_S
             while self.position < split.end and not self._ended:
                 before = self.position
                 reply = client.fetch(split.topic, split.id.partition, self.position)
                 if reply.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     self._skip_to(client.offset(split.topic, split.id.partition, EARLIEST))
                 else:
-                    yield from self._take(reply)
+                    yield from self._read_reply(reply)
                 if self.position > before:
-                    deadline = time.monotonic() + PATIENCE_S
+                    deadline = time.monotonic() + TIMEOUT_S
                 elif time.monotonic() > deadline:
-                    raise BadInput(f"{split.source}: {split.topic}-{split.id.partition}: nothing comes from offset {self.position} on")
+                    raise BadInput(f"{split.source}: {split.topic}-{split.id.partition}: no records arrive from offset {self.position} on")
 
     def _skip_to(self, first: int) -> None:
         if first <= self.position:
-            raise BadInput(f"{self.split.id}: offset {self.position} is out of range: the log was cut or made anew; give another --out")
+            raise BadInput(f"{self.split.id}: offset {self.position} is out of range: the log was truncated or created again; use another --out")
         self._lost.append(Hole(self.position, min(first, self.split.end) - 1, RETENTION))
         self.position = first
 
-    def _take(self, reply: PartitionData) -> Iterator[pa.RecordBatch]:
+    def _read_reply(self, reply: PartitionData) -> Iterator[pa.RecordBatch]:
         data = bytes(reply.records or b"")
         at = 0
         while at < len(data):
@@ -121,17 +121,17 @@ class WireRead:
             if positions:
                 part = data[at : at + used]
                 columns = columns_of(part, positions, at)
-                behind = (columns["last"] if self.split.whole else columns["base"]) >= self.split.end
-                self._ended = bool(behind.any())
-                wanted = (columns["last"] >= self.position) & ~behind
-                aborted = self._undone(part, positions, columns, reply) & wanted
+                after_end = (columns["last"] if self.split.whole_batches_only else columns["base"]) >= self.split.end
+                self._ended = bool(after_end.any())
+                in_range = (columns["last"] >= self.position) & ~after_end
+                aborted = self._aborted_batches(part, positions, columns, reply) & in_range
                 self._aborted += int(columns["count"][aborted].sum())
-                chosen = [positions[index] for index in np.flatnonzero(wanted & ~aborted).tolist()]
-                if chosen:
-                    yield from read_batches(self.split.id, f"{self.split.topic}-{self.split.id.partition}", part, chosen, None, self.read)
-                if wanted.any():
-                    self._batches.append(columns[wanted])
-                    self.position = int(columns["last"][wanted][-1]) + 1
+                selected = [positions[index] for index in np.flatnonzero(in_range & ~aborted).tolist()]
+                if selected:
+                    yield from read_batches(self.split.id, f"{self.split.topic}-{self.split.id.partition}", part, selected, None, self.read)
+                if in_range.any():
+                    self._batches.append(columns[in_range])
+                    self.position = int(columns["last"][in_range][-1]) + 1
                 at += used
                 continue
             try:
@@ -139,42 +139,42 @@ class WireRead:
             except CorruptBatch:
                 return
             if size > len(data) - at:
-                return  # the rest comes with the next fetch
+                return  # incomplete until the next fetch
             header = read_header(data, at)
             if self.split.on_corrupt == FAIL:
-                raise BadInput(f"{self.split.id}: offset {self.position}: a damaged batch; --on-corrupt=quarantine leaves it out and counts it")
+                raise BadInput(f"{self.split.id}: offset {self.position}: a damaged batch; --on-corrupt=quarantine skips and counts it")
             self._damaged += 1
             self._bytes += size
             self._lost.append(Hole(self.position, max(self.position, header.last_offset), DAMAGED))
             self.position = max(self.position, header.last_offset) + 1
             at += size
 
-    def _undone(self, data: bytes, positions: list[int], columns: NDArray[Any], reply: PartitionData) -> NDArray[np.bool_]:
-        """The broker names the transactions that were aborted: of each the producer and the first offset."""
-        undone = np.zeros(len(columns), bool)
-        waiting = sorted((aborted_transaction.first_offset, aborted_transaction.producer_id) for aborted_transaction in reply.aborted_transactions or [])
-        if not waiting:
-            return undone
-        aborting: set[int] = set()
+    def _aborted_batches(self, data: bytes, positions: list[int], columns: NDArray[Any], reply: PartitionData) -> NDArray[np.bool_]:
+        """Mark the batches of aborted transactions, which the reply lists by producer and first offset."""
+        aborted = np.zeros(len(columns), bool)
+        pending = sorted((aborted_transaction.first_offset, aborted_transaction.producer_id) for aborted_transaction in reply.aborted_transactions or [])
+        if not pending:
+            return aborted
+        aborted_producers: set[int] = set()
         for index, column in enumerate(columns):
-            while waiting and waiting[0][0] <= column["last"]:
-                aborting.add(waiting.pop(0)[1])
+            while pending and pending[0][0] <= column["last"]:
+                aborted_producers.add(pending.pop(0)[1])
             producer, attributes = int(column["producer_id"]), int(column["attributes"])
             if attributes & CONTROL:
                 key = records(data, positions[index])[0].key or b""
                 if key[2:4] == b"\0\0":
-                    aborting.discard(producer)
-            elif attributes & TRANSACTIONAL and producer in aborting:
-                undone[index] = True
-        return undone
+                    aborted_producers.discard(producer)
+            elif attributes & TRANSACTIONAL and producer in aborted_producers:
+                aborted[index] = True
+        return aborted
 
-    # Results.
+    # Results
 
     def finish(self) -> tuple[list[Segment], list[Coverage], Cursor]:
         split = self.split
         batches = np.concatenate(self._batches) if self._batches else EMPTY
-        covered, last = coverage(split.id, split.begin, batches, self._holes(batches), split.last)
-        both = int(batches["count"].sum())
+        coverage_rows, last = coverage(split.id, split.begin, batches, self._holes(batches), split.last)
+        record_count = int(batches["count"].sum())
         span = int((batches["last"] - batches["base"] + 1).sum())
         row = Segment(
             *split.id,
@@ -187,7 +187,7 @@ class WireRead:
             last_ms=int(batches["max_ms"].max()) if len(batches) else None,
             batches=len(batches) - len(self.read.holes),
             records=self.read.records,
-            missing_offsets=span - both,
+            missing_offsets=span - record_count,
             codecs=",".join(CODECS[codec] for codec in sorted(set((batches["attributes"] & COMPRESSION_MASK).tolist()))),
             torn_bytes=0,
             damaged_batches=self._damaged + len(self.read.holes),
@@ -195,18 +195,18 @@ class WireRead:
             aborted=self._aborted,
             diverged=0,
         )
-        return [row], covered, Cursor(max(self.position, split.begin), last=last)
+        return [row], coverage_rows, Cursor(max(self.position, split.begin), last=last)
 
     def _holes(self, batches: NDArray[Any]) -> list[Hole]:
         holes = [*self._lost, *self.read.holes]
         expected = np.concatenate([[self.split.begin], batches["last"][:-1] + 1])
         for index in np.flatnonzero(batches["base"] > expected[: len(batches)]).tolist():
             first, last = int(expected[index]), int(batches["base"][index]) - 1
-            known = next((hole for hole in self._lost if hole.first <= first <= hole.last), None)
-            if known is not None:
-                first = known.last + 1
+            known_hole = next((hole for hole in self._lost if hole.first <= first <= hole.last), None)
+            if known_hole is not None:
+                first = known_hole.last + 1
             if first <= last:
                 holes.append(Hole(first, last, COMPACTED))
-        thinned = np.flatnonzero(batches["count"] < batches["last"] - batches["base"] + 1)
-        holes.extend(Hole(int(batches["base"][index]), int(batches["last"][index]), COMPACTED) for index in thinned.tolist())
+        compacted = np.flatnonzero(batches["count"] < batches["last"] - batches["base"] + 1)
+        holes.extend(Hole(int(batches["base"][index]), int(batches["last"][index]), COMPACTED) for index in compacted.tolist())
         return sorted(holes)

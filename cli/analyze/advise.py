@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cli.analyze.opened import check_group, opened
+from cli.analyze.opened import check_group, open_warehouse
 from cli.failure import EXIT
 from cli.shown import Screen, plain
 
@@ -16,40 +16,40 @@ if TYPE_CHECKING:
 
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
-    with opened(options) as warehouse:
+    with open_warehouse(options) as warehouse:
         from pipeline.asked import advice_for
         from pipeline.timeouts import Options
 
         check_group(warehouse, options.group)
-        found = advice_for(warehouse, options.group, Options(quantile=options.quantile, detect_max_ms=ms(options.max_detect)))
+        advice = advice_for(warehouse, options.group, Options(quantile=options.quantile, detect_max_ms=ms(options.max_detect)))
     if screen.json:
-        said = [{"advice": [one._asdict() for one in tables.advice], "curve": [one._asdict() for one in tables.curve]} for tables in found]
-        screen.document({"clusters": said})
+        clusters = [{"advice": [row._asdict() for row in cluster.advice], "curve": [point._asdict() for point in cluster.curve]} for cluster in advice]
+        screen.document({"clusters": clusters})
         return EXIT.DONE
-    for tables in found:
-        for one in tables.advice:
-            screen.line(plain(one.text))
-            for line in one.setting.splitlines():
+    for cluster in advice:
+        for row in cluster.advice:
+            screen.line(plain(row.text))
+            for line in row.setting.splitlines():
                 screen.line(f"  {plain(line)}")
-        known = turns(tables.curve)
-        if known:
+        points = changing_points(cluster.curve)
+        if points:
             screen.line()
-            columns = ["session timeout", "rebalances avoided", "restarts bridged", "not", "not known", "deaths", "noticed later by, together"]
+            columns = ["session timeout", "rebalances avoided", "restarts bridged", "not bridged", "unknown", "deaths", "added detection time, in total"]
             shown = [
-                (seconds(one.timeout_ms), one.rebalances_avoided, one.bridged, one.not_bridged, one.unknown, one.deaths, seconds(one.added_detection_ms))
-                for one in known
+                (seconds(point.timeout_ms), point.rebalances_avoided, point.bridged, point.not_bridged, point.unknown, point.deaths, seconds(point.added_detection_ms))
+                for point in points
             ]
             screen.table(columns, shown)
     return EXIT.DONE
 
 
-def turns(curve: Sequence[CurvePoint]) -> list[CurvePoint]:
+def changing_points(curve: Sequence[CurvePoint]) -> list[CurvePoint]:
     """The points at which the curve changes, and the last one."""
-    found: list[CurvePoint] = []
-    for one in curve:
-        if not found or (one.bridged, one.not_bridged, one.rebalances_avoided) != (found[-1].bridged, found[-1].not_bridged, found[-1].rebalances_avoided):
-            found.append(one)
-    return [*found, curve[-1]] if found and curve[-1] is not found[-1] else found
+    points: list[CurvePoint] = []
+    for point in curve:
+        if not points or (point.bridged, point.not_bridged, point.rebalances_avoided) != (points[-1].bridged, points[-1].not_bridged, points[-1].rebalances_avoided):
+            points.append(point)
+    return [*points, curve[-1]] if points and curve[-1] is not points[-1] else points
 
 
 def ms(seconds: float | None) -> int | None:

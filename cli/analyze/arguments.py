@@ -17,7 +17,7 @@ def add(commands: Any) -> None:
         commands,
         "analyze",
         help="explain rebalances, lag and timeouts",
-        description="Read the logs of the group coordinator, Kafka's too, and explain what happened to every consumer group. Nothing that is read is changed.",
+        description="Read the logs of a group coordinator, Tenure's or Kafka's, and explain what happened to every consumer group. The logs are only read.",
     )
     _add_run(actions)
     _add_ingest(actions)
@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
 
 
 def _command(actions: Any, name: str, **about: Any) -> argparse.ArgumentParser:
-    """`out` is where all of them work."""
+    """Add a command that works in the folder --out."""
     command = add_command(actions, name, run=f"cli.analyze.{about.pop('module', name)}", **about)
     command.add_argument("--out", metavar="DIR", required=True, help="the folder of the analysis, which the first `analyze run` or `analyze ingest` creates")
     return command
@@ -41,7 +41,7 @@ def _add_run(actions: Any) -> None:
         actions,
         "run",
         help="read logs, build the tables, write a report",
-        description="Read what is new in the logs, build the tables from it, and write a report: one file that opens in any browser.",
+        description="Read the new records of the logs, build the tables from them, and write a report: one file that opens in any browser.",
         examples=(
             "tenure analyze run --offsets /var/lib/kafka/data --out analysis --report report.html",
             "tenure analyze run --offsets broker1 broker2 broker3 --out analysis --report report.html",
@@ -54,7 +54,7 @@ def _add_run(actions: Any) -> None:
     _add_following(run)
     _add_spark(run)
     _add_building(run)
-    run.add_argument("--report", metavar="FILE", help="write the report there, as one HTML file")
+    run.add_argument("--report", metavar="FILE", help="write the report to this HTML file")
     _add_output(run)
 
 
@@ -64,7 +64,7 @@ def _add_ingest(actions: Any) -> None:
         "ingest",
         module="run",
         help="read logs into the bronze tables",
-        description="Read what is new in the logs. Run again, it reads what was written since; killed, it begins where the last complete run ended.",
+        description="Read the new records of the logs. The next run continues where the last complete run ended, also after a kill.",
         examples=(
             "tenure analyze ingest --offsets /var/lib/kafka/data --out analysis",
             "tenure analyze ingest --offsets kafka://127.0.0.1:9092 --out analysis --follow",
@@ -98,9 +98,9 @@ def _add_report(actions: Any) -> None:
         help="write the report",
         examples=("tenure analyze report --out analysis --html report.html --json report.json",),
     )
-    report.add_argument("--html", metavar="FILE", help="one file that needs no network")
-    report.add_argument("--json", metavar="FILE", dest="json_file", help="the same for programs; docs/analyze.md has its schema")
-    report.add_argument("--per-group", action="store_true", help="a page for each group beside it")
+    report.add_argument("--html", metavar="FILE", help="write the report to this HTML file, which needs no network")
+    report.add_argument("--json", metavar="FILE", dest="json_file", help="write the report for programs; docs/analyze.md has its schema")
+    report.add_argument("--per-group", action="store_true", help="also write a page for each group")
     report.add_argument("--groups", metavar="GLOB", help="only these groups: 'billing-*'")
     _add_output(report, json=False)
 
@@ -113,8 +113,8 @@ def _add_advise(actions: Any) -> None:
         examples=("tenure analyze advise --out analysis --group checkout", "tenure analyze advise --out analysis --group checkout --quantile 0.99 --max-detect 60s"),
     )
     advise.add_argument("--group", metavar="G", required=True, help="the group")
-    advise.add_argument("--quantile", metavar="Q", type=share, default=0.95, help="of all restarts, this share is to be bridged; default: 0.95")
-    advise.add_argument("--max-detect", metavar="TIME", type=duration, help="a dead member has to be noticed within this time")
+    advise.add_argument("--quantile", metavar="Q", type=share, default=0.95, help="the share of restarts to bridge; default: 0.95")
+    advise.add_argument("--max-detect", metavar="TIME", type=duration, help="the longest time until a dead member is noticed")
     _add_output(advise)
 
 
@@ -123,13 +123,13 @@ def _add_status(actions: Any) -> None:
         actions,
         "status",
         help="list stalled partitions, for monitoring",
-        description="The status of every partition that a group commits for, by Burrow's rules or by ours.",
+        description="The status of every partition that a group commits offsets for, by Burrow's rules or by Tenure's.",
         examples=("tenure analyze status --out analysis", "tenure analyze status --out analysis --ruleset burrow --fail-on ERR"),
-        notes="Exit code 2 where --fail-on is met. ERR is any of STOP, STALL and REWIND.",
+        notes="Exit code 2 if a partition has the status of --fail-on or a worse one. ERR is any of STOP, STALL and REWIND.",
     )
     status.add_argument("--group", metavar="G", help="only this group")
     status.add_argument("--ruleset", choices=("tenure", "burrow"), default="tenure", help="default: tenure")
-    status.add_argument("--fail-on", metavar="STATUS", choices=("WARN", "ERR"), help="WARN or ERR: exit code 2 when a group is that bad")
+    status.add_argument("--fail-on", metavar="STATUS", choices=("WARN", "ERR"), help="WARN or ERR: exit code 2 if a partition has this status or a worse one")
     _add_output(status)
 
 
@@ -154,9 +154,9 @@ def _add_reconcile(actions: Any) -> None:
         help="check the tables against each other and against a recomputation",
         description="Count the rows of every layer against those of the layer before, and compute a sample of the groups again without Spark.",
         examples=("tenure analyze reconcile --out analysis",),
-        notes="Exit code 2 where something differs.",
+        notes="Exit code 2 if something differs.",
     )
-    reconcile.add_argument("--sample", metavar="N", type=int, default=20, help="so many groups are computed again; default: 20")
+    reconcile.add_argument("--sample", metavar="N", type=int, default=20, help="number of groups to recompute; default: 20")
     _add_output(reconcile)
 
 
@@ -165,8 +165,8 @@ def _add_input(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--offsets", metavar="DIR", nargs="+", required=True, help="data directories with __consumer_offsets, of one cluster, or kafka://HOST:PORT"
     )
-    group.add_argument("--notes", metavar="DIR", nargs="+", help="where __coordinator_notes is, if elsewhere")
-    group.add_argument("--cluster", metavar="NAME", help="what to call the cluster; default: its id in meta.properties")
+    group.add_argument("--notes", metavar="DIR", nargs="+", help="data directories with __coordinator_notes, if not those of --offsets")
+    group.add_argument("--cluster", metavar="NAME", help="the name of the cluster; default: its id in meta.properties")
     group.add_argument("--on-corrupt", choices=("quarantine", "fail"), default="quarantine", help="what to do with damaged batches; default: quarantine, and count them")
     group.add_argument("--until-offset", metavar="P=N", action="append", default=[], help="read partition P of __consumer_offsets only below offset N; may be repeated")
 
@@ -174,14 +174,14 @@ def _add_input(command: argparse.ArgumentParser) -> None:
 def _add_following(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("following")
     how = group.add_mutually_exclusive_group()
-    how.add_argument("--available-now", action="store_true", help="do it once, with what is there (the default)")
-    how.add_argument("--follow", action="store_true", help="do it again and again, with what is new, until it is interrupted (Ctrl-C, SIGTERM)")
-    group.add_argument("--every", metavar="TIME", type=duration, default=10.0, help="with --follow: pause for so long between; default: 10s")
+    how.add_argument("--available-now", action="store_true", help="run once, over the records that exist (the default)")
+    how.add_argument("--follow", action="store_true", help="repeat over new records until interrupted (Ctrl-C, SIGTERM)")
+    group.add_argument("--every", metavar="TIME", type=duration, default=10.0, help="with --follow: the pause between two runs; default: 10s")
 
 
 def _add_building(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("tables")
-    group.add_argument("--full", action="store_true", help="build everything again, not only what is new")
+    group.add_argument("--full", action="store_true", help="rebuild all tables from all records, not only from new ones")
 
 
 def _add_spark(command: argparse.ArgumentParser) -> None:
@@ -189,7 +189,7 @@ def _add_spark(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--master",
         metavar="URL",
-        help="where Spark runs; default: local[*], this machine, or what spark-submit was told; none: without Spark, in this process",
+        help="where Spark runs; default: local[*], this machine, or that of spark-submit; none: without Spark, in this process",
     )
     group.add_argument("--conf", metavar="NAME=VALUE", action="append", default=[], help="a setting of Spark's; may be repeated")
 
@@ -206,10 +206,10 @@ def _add_output(command: argparse.ArgumentParser, *, json: bool = True) -> None:
 
 def duration(text: str) -> float:
     """In seconds: 500ms, 45s, 2m, 1h."""
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d)?", text)
-    if found is None or not float(found[1]):
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d)?", text)
+    if match is None or not float(match[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is not a time: write 500ms, 45s, 2m or 1h")
-    return float(found[1]) * SECONDS[found[2] or "s"]
+    return float(match[1]) * SECONDS[match[2] or "s"]
 
 
 def share(text: str) -> float:

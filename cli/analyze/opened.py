@@ -1,4 +1,4 @@
-"""Open the folder of the tables for a command; every problem becomes a line and an exit code."""
+"""Open the folder of the tables for a command; every problem becomes a Failure."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ EXTRA = "pip install 'tenure[analyze]', or in a checkout: make setup-analyze"
 
 
 @contextmanager
-def opened(options: argparse.Namespace, *, create: bool = False) -> Iterator[Warehouse]:
-    """Turn errors with a message for users into a Failure."""
+def open_warehouse(options: argparse.Namespace, *, create: bool = False) -> Iterator[Warehouse]:
+    """The warehouse in --out. Errors with a message for users become a Failure."""
     missing = [name for name in ("pyarrow", "numpy") if find_spec(name) is None]
     if missing:
         raise Failure(EXIT.LACKING, f"analyses need {missing[0]}: {EXTRA}", word="missing-extra", hint=EXTRA)
@@ -40,7 +40,7 @@ def opened(options: argparse.Namespace, *, create: bool = False) -> Iterator[War
 
 
 def rows(warehouse: Warehouse, name: str, row: type[R], group: str | None = None) -> list[R]:
-    """A table, or its rows about one group. A group in no table is a Failure."""
+    """The rows of a table, or only those of one group."""
     from pipeline.schema import rows_of
 
     return rows_of(row, warehouse.read(name, only=None if group is None else {"group": group}))

@@ -1,17 +1,17 @@
-"""`tenure analyze reconcile`: do the tables agree with each other, and with a second computation?"""
+"""`tenure analyze reconcile`: check the tables against each other and against a recomputation."""
 
 from __future__ import annotations
 
 import argparse
 
-from cli.analyze.opened import FINDINGS, opened
+from cli.analyze.opened import FINDINGS, open_warehouse
 from cli.failure import EXIT
 from cli.shown import Column, Painted, Role, Screen
 
 
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
-    with opened(options) as warehouse:
+    with open_warehouse(options) as warehouse:
         from pipeline.reconcile import reconcile
 
         checks = reconcile(warehouse, options.sample)

@@ -7,20 +7,20 @@ import os
 from fnmatch import fnmatchcase
 
 from cli import VERSION
-from cli.analyze.opened import opened
+from cli.analyze.opened import open_warehouse
 from cli.failure import EXIT, Failure
 from cli.shown import Screen
 
 
 def check_target(path: str) -> None:
-    """Before hours of work: can a file be written there?"""
+    """Raise Failure if no file can be written to `path`, before hours of work."""
     folder = os.path.dirname(path) or "."
     if os.path.isdir(path):
         raise Failure(EXIT.OUTPUT, f"{path}: is a directory; name the file to write")
     if not os.path.isdir(folder):
         raise Failure(EXIT.OUTPUT, f"{folder}: there is no such folder to write {os.path.basename(path)} into")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise Failure(EXIT.OUTPUT, f"{folder}: nothing may be written there")
+        raise Failure(EXIT.OUTPUT, f"{folder}: no permission to write there")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -29,14 +29,14 @@ def run(options: argparse.Namespace) -> int:
         raise Failure(EXIT.USAGE, "name a file to write: --html FILE, --json FILE, or both")
     for path in filter(None, (options.html, options.json_file)):
         check_target(path)
-    with opened(options) as warehouse:
+    with open_warehouse(options) as warehouse:
         from pipeline.report import write_report
 
         groups = None
         if options.groups:
             groups = [name for name in warehouse.read("groups", columns=["group"])["group"].to_pylist() if fnmatchcase(name, options.groups)]
             if not groups:
-                raise Failure(EXIT.MISSING, f"no group in {warehouse.folder} is called {options.groups!r}")
+                raise Failure(EXIT.MISSING, f"no group in {warehouse.folder} matches {options.groups!r}")
         written = write_report(warehouse, options.html, options.json_file, version=VERSION, per_group=options.per_group, groups=groups)
     for path in written:
         screen.line(str(path))

@@ -1,4 +1,4 @@
-"""`tenure analyze run`, `ingest` and `build`: read what is new, build tables from it, and write the report."""
+"""`tenure analyze run`, `ingest` and `build`: read new records, build the tables, and write the report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from cli import VERSION
-from cli.analyze.opened import opened
+from cli.analyze.opened import open_warehouse
 from cli.analyze.report import check_target
 from cli.failure import EXIT, Failure
 from cli.records.interrupts import Interrupted, Interrupts
@@ -29,18 +29,18 @@ def run(options: argparse.Namespace) -> int:
     follows = getattr(options, "follow", False)
     if getattr(options, "report", None):
         check_target(options.report)
-    with opened(options, create=options.action != "build") as warehouse, Interrupts() if follows else nullcontext() as interrupts:
+    with open_warehouse(options, create=options.action != "build") as warehouse, Interrupts() if follows else nullcontext() as interrupts:
         from pipeline.inputs import BadInput, NoAnswer, folders_of
-        from pipeline.progress import standard
+        from pipeline.progress import to_standard_error
         from pipeline.runner import SparkFailed
 
-        progress = standard(options.quiet)
+        progress = to_standard_error(options.quiet)
         try:
             if options.action != "build":
                 folders_of(inputs_of(options))  # problems with them are reported before Spark is started
             if interrupts is None:
-                with warehouse.locked(), running(options, progress) as runner:
-                    show(screen, turn(options, warehouse, runner, progress))
+                with warehouse.locked(), open_runner(options, progress) as runner:
+                    show(screen, run_once(options, warehouse, runner, progress))
             else:
                 with interrupts.waiting():
                     follow(options, warehouse, screen, progress)
@@ -55,57 +55,54 @@ def run(options: argparse.Namespace) -> int:
     return EXIT.DONE
 
 
-def turn(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, progress: Progress) -> dict[str, object]:
-    """The caller holds the lock."""
-    said = ingest(options, warehouse, runner, progress) if options.action != "build" else {}
+def run_once(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, progress: Progress) -> dict[str, object]:
+    """Ingest, build and report, as far as the command does. The caller holds the lock."""
+    summary = ingest(options, warehouse, runner, progress) if options.action != "build" else {}
     if options.action != "ingest":
-        said |= build(options, warehouse, runner, progress)
+        summary |= build(options, warehouse, runner, progress)
     if getattr(options, "report", None):
-        said |= report(options, warehouse)
-    return said
+        summary |= report(options, warehouse)
+    return summary
 
 
 def follow(options: argparse.Namespace, warehouse: Warehouse, screen: Screen, progress: Progress) -> None:
-    """Repeat until interrupted; unpublished input is read again by the next run.
-
-    Between two turns other processes may work in the folder. Leftovers of a turn are removed by the next.
-    """
+    """Repeat until interrupted. The lock is released between two runs; a run removes what an interrupted one left, and reads its input again."""
     from pipeline.inputs import NoAnswer
     from pipeline.warehouse import WarehouseBusy
 
     with ExitStack() as stack:
         with warehouse.locked():
-            runner = stack.enter_context(running(options, progress))
-            show(screen, turn(options, warehouse, runner, progress), line=True)
+            runner = stack.enter_context(open_runner(options, progress))
+            show(screen, run_once(options, warehouse, runner, progress), line=True)
         options.full = False
         while True:
             time.sleep(options.every)
             try:
                 with warehouse.locked():
                     before = warehouse.current().run
-                    said = turn(options, warehouse, runner, progress)
+                    summary = run_once(options, warehouse, runner, progress)
                     if warehouse.current().run > before:
-                        show(screen, said, line=True)
+                        show(screen, summary, line=True)
             except (WarehouseBusy, NoAnswer) as error:
-                screen.warn(f"{error}; in {options.every:g} s again")
+                screen.warn(f"{error}; trying again in {options.every:g} s")
 
 
-def show(screen: Screen, said: dict[str, object], *, line: bool = False) -> None:
-    """`line`: one of many inputs, each in one line."""
+def show(screen: Screen, summary: dict[str, object], *, line: bool = False) -> None:
+    """Print the summary of a run; `line`: in one line, for --follow."""
     if screen.json and not line:
-        screen.document(said)
+        screen.document(summary)
     elif screen.json:
-        screen.json_line(said)
+        screen.json_line(summary)
     elif line:
-        screen.line(", ".join(f"{name}: {value}" for name, value in said.items()))
+        screen.line(", ".join(f"{name}: {value}" for name, value in summary.items()))
         screen.out.flush()
     else:
-        for name, value in said.items():
+        for name, value in summary.items():
             screen.line(f"{name}: {value}")
 
 
 @contextmanager
-def running(options: argparse.Namespace, progress: Progress) -> Iterator[Runner]:
+def open_runner(options: argparse.Namespace, progress: Progress) -> Iterator[Runner]:
     from pipeline.runner import OnSpark, Sequential
 
     if options.master == WITHOUT_SPARK:
@@ -124,20 +121,20 @@ def inputs_of(options: argparse.Namespace) -> Inputs:
     from pipeline.inputs import Inputs
 
     return Inputs.of(
-        options.offsets, options.notes or [], cluster=options.cluster, on_corrupt=options.on_corrupt, until=until(options.until_offset)
+        options.offsets, options.notes or [], cluster=options.cluster, on_corrupt=options.on_corrupt, until=partition_limits(options.until_offset)
     )
 
 
 def ingest(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, progress: Progress) -> dict[str, object]:
     from pipeline.ingest import ingest
-    from pipeline.live_ends import note_ends
-    from pipeline.samples import note_directories
+    from pipeline.live_ends import store_live_ends
+    from pipeline.samples import record_directories
 
     inputs = inputs_of(options)
-    said = ingest(warehouse, runner, inputs, progress)
-    note_directories(warehouse, inputs)
-    note_ends(warehouse, inputs, progress)
-    return said
+    summary = ingest(warehouse, runner, inputs, progress)
+    record_directories(warehouse, inputs)
+    store_live_ends(warehouse, inputs, progress)
+    return summary
 
 
 def build(options: argparse.Namespace, warehouse: Warehouse, runner: Runner, progress: Progress) -> dict[str, object]:
@@ -153,11 +150,11 @@ def report(options: argparse.Namespace, warehouse: Warehouse) -> dict[str, objec
     return {"report": " ".join(map(str, written))}
 
 
-def until(texts: list[str]) -> dict[int, int]:
-    found = {}
+def partition_limits(texts: list[str]) -> dict[int, int]:
+    limits = {}
     for text in texts:
         partition, _, offset = text.partition("=")
         if not (partition.isdigit() and offset.isdigit()):
             raise Failure(EXIT.USAGE, f"--until-offset {text!r}: write PARTITION=OFFSET")
-        found[int(partition)] = int(offset)
-    return found
+        limits[int(partition)] = int(offset)
+    return limits

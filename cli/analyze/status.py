@@ -1,10 +1,10 @@
-"""`tenure analyze status`: which partitions stand still, for people and for monitors."""
+"""`tenure analyze status`: which partitions are stalled, for people and for monitoring."""
 
 from __future__ import annotations
 
 import argparse
 
-from cli.analyze.opened import FINDINGS, check_group, opened, rows
+from cli.analyze.opened import FINDINGS, check_group, open_warehouse, rows
 from cli.failure import EXIT
 from cli.shown import Column, Painted, Role, Screen
 
@@ -17,20 +17,20 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.rows import Status
 
     screen = Screen.of(options)
-    with opened(options) as warehouse:
+    with open_warehouse(options) as warehouse:
         if options.group is not None:
             check_group(warehouse, options.group)
-        found = rows(warehouse, "status", Status, options.group)
-    last = {(one.cluster, one.group, one.topic, one.topic_partition): one for one in found if one.ruleset == options.ruleset}
-    now = sorted(last.values(), key=lambda one: (one.status in ("OK", "UNKNOWN"), one.group, one.topic, one.topic_partition))
-    bad = [one for one in now if one.status in FAILS[options.fail_on]]
+        statuses = rows(warehouse, "status", Status, options.group)
+    last = {(row.cluster, row.group, row.topic, row.topic_partition): row for row in statuses if row.ruleset == options.ruleset}
+    current = sorted(last.values(), key=lambda row: (row.status in ("OK", "UNKNOWN"), row.group, row.topic, row.topic_partition))
+    failing = [row for row in current if row.status in FAILS[options.fail_on]]
     if screen.json:
-        screen.document({"ruleset": options.ruleset, "partitions": [one._asdict() for one in now], "failing": len(bad)})
+        screen.document({"ruleset": options.ruleset, "partitions": [row._asdict() for row in current], "failing": len(failing)})
     else:
         columns = [Column(name) for name in ("group", "topic", "partition", "status", "lag", "complete", "owner", "rule")]
         shown = [
-            (one.group, one.topic, one.topic_partition, Painted(one.status, ROLES.get(one.status, Role.BAD)), one.lag, f"{one.complete:.0%}", one.owner, one.rule)
-            for one in now
+            (row.group, row.topic, row.topic_partition, Painted(row.status, ROLES.get(row.status, Role.BAD)), row.lag, f"{row.complete:.0%}", row.owner, row.rule)
+            for row in current
         ]
         screen.table(columns, shown)
-    return FINDINGS if bad else EXIT.DONE
+    return FINDINGS if failing else EXIT.DONE

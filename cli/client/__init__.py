@@ -1,4 +1,4 @@
-"""A small client of any Kafka cluster, ours or not, from Kafka 2.4 on: blocking sockets, requests and replies of `protocol`."""
+"""A small client of Tenure and of Kafka 2.4 and later, with blocking sockets and the codecs of `protocol`."""
 
 from __future__ import annotations
 

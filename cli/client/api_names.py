@@ -1,4 +1,4 @@
-"""Names of Kafka's requests, also of those that we have no codec for."""
+"""Names of Kafka's requests, also of those without a codec in `protocol`."""
 
 from __future__ import annotations
 

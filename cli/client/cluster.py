@@ -1,7 +1,7 @@
-"""Requests to the broker that answers them: any broker, one broker, the controller, a group's coordinator, a partition's leader.
+"""Requests to the broker that serves them: any broker, one broker, the controller, a group's coordinator, a partition's leader.
 
-Each call has `timeout` seconds in all, and reconnects, tries other addresses and asks again meanwhile. It gives up at once where waiting
-is no use: when nobody has ever answered and every address says why, and when what answers cannot do what is asked.
+Within `timeout` seconds a call reconnects, tries other addresses and retries. It fails at once if waiting is useless: if no broker has
+ever answered and every address gives a reason, or if the broker does not support the request.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from cli.arguments import TIMEOUT_DEFAULT, Address, bootstrap_of
 from cli.client.connection import Broken, Connection, api_name
 from cli.client.pool import Pool
-from cli.client.replies import MOVED_CONTROLLER, MOVED_COORDINATOR, checked_error
+from cli.client.replies import MOVED_CONTROLLER, MOVED_COORDINATOR, first_error
 from cli.client.routes import REPEATABLE, Route
 from cli.client.shapes import Broker, PartitionInfo, TopicInfo
 from cli.client.words import check, failure
@@ -25,24 +25,24 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, Me
 
 PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_MAX = 1.0
-CLOCK_SECONDS = 0.01  # a deadline may cut a wait this much short
-LEADERLESS = (3, 5, 100)  # a topic that was just made is not known everywhere yet
+CLOCK_SECONDS = 0.01  # a wait may end this much before its deadline
+LEADERLESS = (3, 5, 100)  # not every broker knows a new topic yet
 NO_CREATION_VERSION = 4
-LOOK = "look whether it was done before trying again"
+CHECK_FIRST = "check whether it was done before trying again"
 
 
 class Cluster:
-    """Not for several threads: each makes its own."""
+    """Not thread-safe: each thread needs its own."""
 
     def __init__(self, bootstrap: Sequence[Address], timeout: float = TIMEOUT_DEFAULT) -> None:
         self.timeout = timeout
         self._pool = Pool(bootstrap)
         self._patient = True
-        self._seconds = timeout  # of the call that is under way
+        self._seconds = timeout  # the timeout of the current call
         self._id: str | None = None
         self._brokers: dict[int, Broker] = {}
         self._controller_id = -1
-        self._known = False
+        self._metadata_valid = False
         self._coordinators: dict[str, int] = {}
         self._topics: dict[str, TopicInfo] = {}
 
@@ -53,7 +53,7 @@ class Cluster:
         except ValueError as error:
             raise Failure(EXIT.USAGE, str(error)) from error
 
-    def another(self) -> Cluster:
+    def separate_client(self) -> Cluster:
         """The same cluster with separate connections, for another thread."""
         return Cluster(self._pool.bootstrap, self.timeout)
 
@@ -70,66 +70,66 @@ class Cluster:
 
     @property
     def id(self) -> str | None:
-        self._know()
+        self._load_metadata()
         return self._id
 
     @property
     def brokers(self) -> dict[int, Broker]:
-        self._know()
+        self._load_metadata()
         return self._brokers
 
     @property
     def controller_id(self) -> int:
-        self._know()
+        self._load_metadata()
         return self._controller_id
 
     def version(self, api_key: int, broker_id: int | None = None) -> int:
-        """The version that a request would be sent in; -1 when there is none in common."""
+        """The version that a request would be sent in; -1 if client and broker have none in common."""
         from protocol.apis import APIS
 
-        return self._reached(broker_id).version(api_key, APIS[api_key].served) if api_key in APIS else -1
+        return self._connect(broker_id).version(api_key, APIS[api_key].served) if api_key in APIS else -1
 
     def offered(self, broker_id: int | None = None) -> dict[int, tuple[int, int]]:
         """The APIs that a broker serves: key, oldest and newest version."""
-        return self._reached(broker_id).versions
+        return self._connect(broker_id).versions
 
-    def _reached(self, broker_id: int | None) -> Connection:
-        find = self._anybody if broker_id is None else (lambda deadline: self._broker(broker_id, deadline))
-        connection: Connection = self._persist(Route(find), lambda connection: connection, self._deadline(None), "a question for versions", True)
+    def _connect(self, broker_id: int | None) -> Connection:
+        find = self._any_broker if broker_id is None else (lambda deadline: self._broker(broker_id, deadline))
+        connection: Connection = self._retry(Route(find), lambda connection: connection, self._deadline(None), "ApiVersions", True)
         return connection
 
     def advertised(self, broker_id: int, *, timeout: float | None = None) -> dict[int, tuple[int, int]]:
-        """The APIs of a broker, requested at its advertised address; Failure if that is unreachable from here."""
+        """The APIs of a broker, requested at its advertised address; Failure if this client cannot reach it."""
         deadline = self._deadline(timeout)
-        self._know(deadline)
+        self._load_metadata(deadline)
         broker = self._brokers[broker_id]
         try:
             return self._pool.connect((broker.host, broker.port), deadline).versions
         except Broken as broken:
-            raise Failure(EXIT.UNREACHABLE, broken.text) from broken
+            raise Failure(EXIT.UNREACHABLE, broken.full_text) from broken
 
     # Requests
 
     def any(self, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
-        """Asks any broker that answers."""
-        return self._call(Route(self._anybody), request, oldest, self._deadline(timeout))
+        """Ask any broker that answers."""
+        return self._call(Route(self._any_broker), request, oldest, self._deadline(timeout))
 
     def node(self, broker_id: int, request: Message, *, oldest: int = 0, timeout: float | None = None, patient: bool = True) -> Any:
-        """Asks that broker; `patient`: whether to wait for it to come back when it is not there."""
+        """Ask that broker; `patient`: retry while it is down."""
         route = Route(lambda deadline: self._broker(broker_id, deadline), patient=patient)
         return self._call(route, request, oldest, self._deadline(timeout))
 
     def controller(self, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
         def moved(reply: Any) -> Failure | None:
-            return Failure(EXIT.AGAIN, "the controller has moved", word="not-controller") if checked_error(reply, MOVED_CONTROLLER) else None
+            return Failure(EXIT.AGAIN, "the controller has moved", word="not-controller") if first_error(reply, MOVED_CONTROLLER) else None
 
         return self._call(Route(self._controller, moved, self._forget_metadata), request, oldest, self._deadline(timeout))
 
     def coordinator(self, group_id: str, request: Message, *, oldest: int = 0, timeout: float | None = None) -> Any:
-        """Asks the group's coordinator; while it loads or moves, again."""
+        """Ask the group's coordinator; retry while it loads or moves."""
 
         def not_now(reply: Any) -> Failure | None:
-            code = checked_error(reply, MOVED_COORDINATOR, group_id)
+            code = first_error(reply, MOVED_COORDINATOR, group_id)
             return failure(code, f"group {group_id}") if code else None
 
         def find(deadline: float) -> Connection:
@@ -144,31 +144,29 @@ class Cluster:
         wanted = list(dict.fromkeys(group_ids))
         unknown = [name for name in wanted if name not in self._coordinators]
         if len(unknown) > 1 and self.version(FindCoordinatorRequest.API_KEY) >= 4:
-            reply = self._call(Route(self._anybody), FindCoordinatorRequest(coordinator_keys=unknown), 4, deadline)
-            for found in reply.coordinators:
-                if not found.error_code:
-                    self._coordinators[found.key] = found.node_id
-                elif found.error_code not in MOVED_COORDINATOR:
-                    check(found.error_code, f"group {found.key}", found.error_message)
+            reply = self._call(Route(self._any_broker), FindCoordinatorRequest(coordinator_keys=unknown), 4, deadline)
+            for coordinator in reply.coordinators:
+                if not coordinator.error_code:
+                    self._coordinators[coordinator.key] = coordinator.node_id
+                elif coordinator.error_code not in MOVED_COORDINATOR:
+                    check(coordinator.error_code, f"group {coordinator.key}", coordinator.error_message)
         by_broker: dict[int, list[str]] = {}
         for name in wanted:
             by_broker.setdefault(self._coordinator_id(name, deadline), []).append(name)
         return by_broker
 
     def by_coordinator(self, group_ids: Iterable[str], ask: Callable[[int, list[str]], dict[str, Any]]) -> dict[str, Any]:
-        """Run `ask` for the groups of each coordinator; a lost coordinator is waited for only until others have
-        taken over its groups.
-        """
+        """Run `ask` for the groups of each coordinator; if one is lost, wait until other brokers have taken over its groups."""
         deadline = self._deadline(None)
         pause = PAUSE_SECONDS
-        found: dict[str, Any] = {}
-        left = list(dict.fromkeys(group_ids))
+        results: dict[str, Any] = {}
+        pending = list(dict.fromkeys(group_ids))
         while True:
             problem: Failure | None = None
-            for broker_id, names in self.coordinators(left).items():
+            for broker_id, names in self.coordinators(pending).items():
                 self._patient = False
                 try:
-                    found |= ask(broker_id, names)
+                    results |= ask(broker_id, names)
                 except Failure as failure:
                     if failure.code != EXIT.UNREACHABLE:
                         raise
@@ -177,9 +175,9 @@ class Cluster:
                         self.forget_coordinator(name)
                 finally:
                     self._patient = True
-            left = [name for name in left if name not in found]
+            pending = [name for name in pending if name not in results]
             if problem is None:
-                return found
+                return results
             if time.monotonic() + pause >= deadline:
                 raise problem
             time.sleep(pause)
@@ -189,7 +187,7 @@ class Cluster:
         self._coordinators.pop(group_id, None)
 
     def leader(self, topic: str, partition: int, *, timeout: float | None = None) -> int:
-        """The broker that leads it; waits while there is none."""
+        """The broker that leads the partition; waits while there is none."""
         deadline = self._deadline(timeout)
         about = f"topic {topic} partition {partition}"
         pause = PAUSE_SECONDS
@@ -197,16 +195,16 @@ class Cluster:
         error = 0
         while True:
             try:
-                info = self._described([topic], refresh, deadline)[topic]
+                info = self._describe_topics([topic], refresh, deadline)[topic]
             except Failure:
-                if error and self._over(deadline):
+                if error and self._expired(deadline):
                     raise failure(error, about) from None
                 raise
-            found = info.partitions.get(partition)
-            if found is not None and found.leader >= 0:
-                return found.leader
-            error = info.error or (found.error if found else 3) or 5
-            if error not in LEADERLESS or (not info.error and found is None):
+            partition_info = info.partitions.get(partition)
+            if partition_info is not None and partition_info.leader >= 0:
+                return partition_info.leader
+            error = info.error or (partition_info.error if partition_info else 3) or 5
+            if error not in LEADERLESS or (not info.error and partition_info is None):
                 raise failure(error, about)
             if time.monotonic() + pause >= deadline:
                 raise failure(error, about)
@@ -214,12 +212,12 @@ class Cluster:
             pause = min(pause * 2, PAUSE_SECONDS_MAX)
             refresh = True
 
-    def everywhere(
+    def ask_all_brokers(
         self, request: Message, *, oldest: int = 0, timeout: float | None = None, missing: dict[int, Failure] | None = None
     ) -> dict[int, Any]:
-        """Ask every broker of the cluster. A broker that does not answer is a Failure, or is added to `missing` if given."""
+        """Ask every broker. A broker that does not answer raises Failure, or is added to `missing` if given."""
         deadline = self._deadline(timeout)
-        self._know(deadline)
+        self._load_metadata(deadline)
         replies: dict[int, Any] = {}
         for number, broker_id in enumerate(sorted(self._brokers)):
             share = max(0.0, deadline - time.monotonic()) / (len(self._brokers) - number)
@@ -232,10 +230,10 @@ class Cluster:
         return replies
 
     def topics(self, names: Sequence[str] | None, *, refresh: bool = False, timeout: float | None = None) -> dict[str, TopicInfo]:
-        """The topics of these names, or all of them; none is created by asking. A name that is not there has an error in its TopicInfo."""
-        return self._described(names, refresh, self._deadline(timeout))
+        """The named topics, or all; none is created. The TopicInfo of an unknown topic has an error."""
+        return self._describe_topics(names, refresh, self._deadline(timeout))
 
-    def tell(self, broker_id: int, request: Message, *, oldest: int = 0, timeout: float | None = None) -> None:
+    def send_without_reply(self, broker_id: int, request: Message, *, oldest: int = 0, timeout: float | None = None) -> None:
         """Send a request without a reply: Produce with acks=0."""
         deadline = self._deadline(timeout)
         try:
@@ -245,12 +243,12 @@ class Cluster:
             raise Failure(EXIT.UNREACHABLE, broken.line) from broken
 
     def own_connection(self, broker_id: int, *, timeout: float | None = None) -> Connection:
-        """A connection for a single caller, which waits for replies in its own way. Raises `Broken`."""
+        """A new connection for the caller alone. Raises `Broken`."""
         deadline = self._deadline(timeout)
         shared = self._broker(broker_id, deadline)
         return Connection(shared.host, shared.port, deadline)
 
-    # How
+    # Attempts and retries
 
     def _deadline(self, timeout: float | None) -> float:
         self._seconds = self.timeout if timeout is None else timeout
@@ -258,12 +256,12 @@ class Cluster:
 
     def _call(self, route: Route, request: Message, oldest: int, deadline: float) -> Any:
         def ask(connection: Connection) -> Any:
-            return connection.ask(request, connection.version_for(request, oldest), self._patience(route, deadline))
+            return connection.ask(request, connection.version_for(request, oldest), self._attempt_deadline(route, deadline))
 
         repeatable = request.API_KEY in REPEATABLE  # type: ignore[attr-defined]
-        return self._persist(route, ask, deadline, api_name(request), repeatable)
+        return self._retry(route, ask, deadline, api_name(request), repeatable)
 
-    def _persist(self, route: Route, ask: Callable[[Connection], Any], deadline: float, what: str, repeatable: bool) -> Any:
+    def _retry(self, route: Route, ask: Callable[[Connection], Any], deadline: float, what: str, repeatable: bool) -> Any:
         """Retry until a final reply or error arrives, or the deadline passes."""
         pause = PAUSE_SECONDS
         problem: Failure | None = None
@@ -272,23 +270,23 @@ class Cluster:
             try:
                 connection = route.find(deadline)
                 reply = ask(connection)
-                problem = route.again(reply)
+                problem = route.retriable_problem(reply)
                 if problem is None:
                     return reply
             except Broken as broken:
-                if problem and self._over(deadline):  # the earlier error says more than a timeout
+                if problem and self._expired(deadline):  # the earlier error explains more than a timeout
                     raise problem from broken
                 line = f"{broken.line} within {self._seconds:.3g} s" if broken.late else broken.line
                 problem = Failure(EXIT.UNREACHABLE, line)
                 if connection is not None:
                     self._pool.failed(connection)
                     if broken.sent and not repeatable:
-                        raise Failure(EXIT.UNREACHABLE, f"{line}; it may have been done all the same: look before trying again", hint=LOOK) from broken
-                if broken.final or not self._pool.met:
+                        raise Failure(EXIT.UNREACHABLE, f"{line}; it may have been done all the same: check before trying again", hint=CHECK_FIRST) from broken
+                if broken.final or not self._pool.has_connected:
                     raise problem from broken
-                self._known = False
-            except Failure as failure:  # of a broker that was asked on the way
-                raise (problem if problem and self._over(deadline) else failure) from failure
+                self._metadata_valid = False
+            except Failure as failure:  # of a request that found the broker
+                raise (problem if problem and self._expired(deadline) else failure) from failure
             except TimeoutError as error:
                 raise problem or Failure(EXIT.UNREACHABLE, f"{what} was not answered within {self._seconds:.3g} s") from error
             route.forget()
@@ -298,84 +296,84 @@ class Cluster:
             pause = min(pause * 2, PAUSE_SECONDS_MAX)
 
     @staticmethod
-    def _over(deadline: float) -> bool:
+    def _expired(deadline: float) -> bool:
         return time.monotonic() >= deadline - CLOCK_SECONDS
 
-    def _patience(self, route: Route, deadline: float) -> float:
-        """The deadline for one connection: if other brokers could answer too, each gets a share of the time."""
-        others = len(self._pool.candidates(self._addresses())) if route.find == self._anybody else 1
+    def _attempt_deadline(self, route: Route, deadline: float) -> float:
+        """The deadline for one broker: if others could answer too, each gets a share of the time."""
+        others = len(self._pool.candidates(self._addresses())) if route.find == self._any_broker else 1
         now = time.monotonic()
         return now + (deadline - now) / others
 
     def _addresses(self) -> list[Address]:
-        """The addresses of the brokers, if there are several: a single broker is contacted at the address where it answered."""
+        """The addresses of the brokers if there are several; a single broker is contacted at the address where it answered."""
         return [(broker.host, broker.port) for broker in self._brokers.values()] if len(self._brokers) > 1 else []
 
-    def _anybody(self, deadline: float) -> Connection:
+    def _any_broker(self, deadline: float) -> Connection:
         return self._pool.any_connection(self._addresses(), deadline)
 
     def _broker(self, broker_id: int, deadline: float) -> Connection:
-        self._know(deadline)
+        self._load_metadata(deadline)
         if len(self._brokers) == 1 and broker_id in self._brokers:
-            return self._anybody(deadline)  # whatever address it advertises, this one answers
+            return self._any_broker(deadline)  # at the address that answered, whatever it advertises
         broker = self._brokers.get(broker_id)
         if broker is None:
-            self._known = False
-            raise Broken(f"broker {broker_id} is not there at the moment")
+            self._metadata_valid = False
+            raise Broken(f"broker {broker_id} is not in the cluster at the moment")
         try:
             return self._pool.connect((broker.host, broker.port), deadline)
         except Broken as broken:
-            broken.line = f"broker {broker_id} cannot be reached as it is advertised: {broken.line}"
+            broken.line = f"broker {broker_id} cannot be reached at its advertised address: {broken.line}"
             raise
 
     def _controller(self, deadline: float) -> Connection:
-        self._know(deadline)
+        self._load_metadata(deadline)
         if self._controller_id < 0:
-            self._known = False
+            self._metadata_valid = False
             raise Broken("the cluster has no controller at the moment")
         return self._broker(self._controller_id, deadline)
 
     def _forget_metadata(self) -> None:
-        self._known = False
+        self._metadata_valid = False
 
     def _coordinator_id(self, group_id: str, deadline: float) -> int:
         if group_id not in self._coordinators:
             about = f"group {group_id}"
 
             def not_yet(reply: Any) -> Failure | None:
-                found = reply.coordinators[0] if reply.coordinators else reply
-                return failure(found.error_code, about, found.error_message) if found.error_code in MOVED_COORDINATOR else None
+                coordinator = reply.coordinators[0] if reply.coordinators else reply
+                return failure(coordinator.error_code, about, coordinator.error_message) if coordinator.error_code in MOVED_COORDINATOR else None
 
             request = FindCoordinatorRequest(key=group_id, coordinator_keys=[group_id])
-            reply = self._call(Route(self._anybody, not_yet), request, 0, deadline)
-            found = reply.coordinators[0] if reply.coordinators else reply
-            check(found.error_code, about, found.error_message)
-            self._coordinators[group_id] = found.node_id
+            reply = self._call(Route(self._any_broker, not_yet), request, 0, deadline)
+            coordinator = reply.coordinators[0] if reply.coordinators else reply
+            check(coordinator.error_code, about, coordinator.error_message)
+            self._coordinators[group_id] = coordinator.node_id
         return self._coordinators[group_id]
 
     # Metadata
 
-    def _know(self, deadline: float | None = None) -> None:
-        if not self._known:
+    def _load_metadata(self, deadline: float | None = None) -> None:
+        if not self._metadata_valid:
             deadline = self._deadline(None) if deadline is None else deadline
-            self._learn(self._call(Route(self._anybody, no_brokers), MetadataRequest([], False), 1, deadline))
+            self._store_metadata(self._call(Route(self._any_broker, no_brokers), MetadataRequest([], False), 1, deadline))
 
-    def _learn(self, reply: MetadataResponse) -> None:
+    def _store_metadata(self, reply: MetadataResponse) -> None:
         self._id = reply.cluster_id
         self._controller_id = reply.controller_id
         self._brokers = {broker.node_id: Broker(broker.node_id, broker.host, broker.port, broker.rack) for broker in reply.brokers}
-        self._known = True
+        self._metadata_valid = True
 
-    def _described(self, names: Sequence[str] | None, refresh: bool, deadline: float) -> dict[str, TopicInfo]:
+    def _describe_topics(self, names: Sequence[str] | None, refresh: bool, deadline: float) -> dict[str, TopicInfo]:
         if names is not None and not refresh and all(name in self._topics and not self._topics[name].error for name in names):
             return {name: self._topics[name] for name in names}
-        asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        requested = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         oldest = 1 if names is None else NO_CREATION_VERSION
-        reply = self._call(Route(self._anybody, no_brokers), MetadataRequest(asked, False), oldest, deadline)
-        self._learn(reply)
-        found = {topic.name: topic_info(topic) for topic in reply.topics if topic.name is not None}
-        self._topics |= found
-        return found if names is None else {name: found.get(name, TopicInfo(None, False, 3, {})) for name in names}
+        reply = self._call(Route(self._any_broker, no_brokers), MetadataRequest(requested, False), oldest, deadline)
+        self._store_metadata(reply)
+        topics = {topic.name: topic_info(topic) for topic in reply.topics if topic.name is not None}
+        self._topics |= topics
+        return topics if names is None else {name: topics.get(name, TopicInfo(None, False, 3, {})) for name in names}
 
 
 def no_brokers(reply: MetadataResponse) -> Failure | None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 from broker.settings.endpoints import format_endpoint
 from cli import VERSION
 from cli.client import nature
-from cli.client.releases import lacking
+from cli.client.releases import unsupported
 from cli.dial import UnknownHostError, dial, remaining
 from protocol.errors import ProtocolError
 from protocol.headers import encode_request, skip_response_header
@@ -24,19 +24,19 @@ VERSIONS_VERSION = 3
 UNSUPPORTED_VERSION = 35
 SASL_HANDSHAKE = 17
 METADATA = 3
-# More than any reply that we ask for, and less than an alert of TLS or a line of text would announce, read as a size.
+# More than any reply to this client; less than the first four bytes of a TLS alert or a line of text, read as a size.
 REPLY_BYTES_MAX = 1 << 28
 READ_BYTES = 1 << 18
-# A peer that has not answered by then is probed for other protocols, while its answer may still come.
-DOUBT_SECONDS = 3.0
-DOUBT_SHARE = 0.5
+# After so long without an answer the peer is probed for other protocols; the answer may still arrive.
+PROBE_AFTER_SECONDS = 3.0
+PROBE_AFTER_SHARE = 0.5
 
 unpack_int = Struct(">i").unpack_from
 
 
 class Broken(Exception):
-    """There is no reply. `final`: a retry is useless; `sent`: the broker may have processed the request; `late`: the time
-    was over, and `line` is to be completed with the timeout.
+    """No reply. `final`: a retry is useless; `sent`: the broker may have processed the request; `late`: the time limit is over, which the
+    caller adds to `line`.
     """
 
     def __init__(self, line: str, *, final: bool = False, sent: bool = False, late: bool = False) -> None:
@@ -47,7 +47,7 @@ class Broken(Exception):
         self.late = late
 
     @property
-    def text(self) -> str:
+    def full_text(self) -> str:
         return f"{self.line} in time" if self.late else self.line
 
 
@@ -56,13 +56,13 @@ def api_name(request: Message) -> str:
 
 
 def response_class(request: Message) -> type[Message]:
-    """The response class is in the request's module; so only the APIs in use are imported."""
+    """The response class of a request, from the request's module: only the APIs in use are imported."""
     module = sys.modules[type(request).__module__]
     return cast("type[Message]", getattr(module, api_name(request) + "Response"))
 
 
 class Connection:
-    """A connection with negotiated versions. It closes after any failure, so that a late reply is not taken for the next."""
+    """A connection with negotiated versions. It closes after any failure, so that a late reply is not read as the next one."""
 
     __slots__ = ("_correlation_id", "_replies", "_socket", "host", "port", "versions")
 
@@ -75,7 +75,7 @@ class Connection:
         try:
             self._socket = dial(host, port, deadline)
         except UnknownHostError as error:
-            raise Broken(f"{self.where}: this name is not known here ({error.reason})", final=True) from error
+            raise Broken(f"{self.where}: unknown host name ({error.reason})", final=True) from error
         except TimeoutError as error:
             raise Broken(f"{self.where} does not answer", late=True) from error
         except OSError as error:
@@ -95,12 +95,12 @@ class Connection:
         self._socket.close()
 
     def fileno(self) -> int:
-        """For a caller that waits for several replies at once."""
+        """For a caller that polls several connections."""
         return self._socket.fileno()
 
     @property
     def stale(self) -> bool:
-        """Whether the broker has closed it (it sends nothing without a request)."""
+        """Whether the broker has closed it: a broker sends nothing without a request, so readable means closed."""
         if self._socket.fileno() < 0:
             return True
         return self._readable(0)
@@ -116,11 +116,11 @@ class Connection:
         return newest if newest >= max(offered[0], known[0]) else -1
 
     def version_for(self, request: Message, oldest: int) -> int:
-        """The version to send it in; Failure when the broker knows none that will do."""
+        """The version to send the request in; Failure if the broker serves none from `oldest` on."""
         key: int = request.API_KEY  # type: ignore[attr-defined]
         version = self.version(key, request.VERSIONS)
         if version < max(oldest, 0):
-            raise lacking(self.where, api_name(request), key, self.versions.get(key), request.VERSIONS, oldest)
+            raise unsupported(self.where, api_name(request), key, self.versions.get(key), request.VERSIONS, oldest)
         return version
 
     def _learn_versions(self, deadline: float) -> None:
@@ -135,39 +135,38 @@ class Connection:
     def _versions_reply(self, request: ApiVersionsRequest, version: int, deadline: float) -> ApiVersionsResponse:
         try:
             correlation_id = self._send(request, version, deadline)
-            self._doubt(deadline)
+            self._probe_if_silent(deadline)
             body = self._receive(correlation_id, deadline)
-        except nature.NotKafka as found:
-            raise Broken(f"{self.where} {found}", final=True) from found
+        except nature.NotKafka as error:
+            raise Broken(f"{self.where} {error}", final=True) from error
         except TimeoutError as error:
-            raise Broken(f"{self.where} takes connections, but does not answer", late=True) from error
+            raise Broken(f"{self.where} accepts connections, but does not answer", late=True) from error
         except (EOFError, OSError) as error:
             self.close()
-            raise self._instead(deadline) from error
-        refused = body[:2] == b"\0\x23"  # in version 0, whatever the request's version
+            raise self._other_protocol(deadline) from error
+        refused = body[:2] == b"\0\x23"  # UNSUPPORTED_VERSION arrives in version 0, whatever the request's version
         try:
             return ApiVersionsResponse.decode(body, 0, 0 if refused else version)[0]
         except ProtocolError as error:
-            raise Broken(f"{self.where}: its reply to ApiVersions makes no sense ({error})", final=True) from error
+            raise Broken(f"{self.where}: its reply to ApiVersions is invalid ({error})", final=True) from error
 
-    def _doubt(self, deadline: float) -> None:
-        """Waits for an answer; when none has come after a while, finds out whether this is something else than a broker."""
-        left = remaining(deadline)
-        if not self._readable(min(DOUBT_SECONDS, left * DOUBT_SHARE)):
-            found = nature.of(self.host, self.port, deadline)
-            if found:
-                raise nature.NotKafka(found)
+    def _probe_if_silent(self, deadline: float) -> None:
+        """Wait for an answer; if none arrives, probe the peer for other protocols."""
+        if not self._readable(min(PROBE_AFTER_SECONDS, remaining(deadline) * PROBE_AFTER_SHARE)):
+            listener = nature.listener_at(self.host, self.port, deadline)
+            if listener:
+                raise nature.NotKafka(listener)
 
     def _readable(self, seconds: float) -> bool:
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
 
-    def _instead(self, deadline: float) -> Broken:
-        """The reason for a closed connection: does the peer speak another protocol?"""
-        found = nature.of(self.host, self.port, deadline)
-        if found:
-            return Broken(f"{self.where} {found}", final=True)
+    def _other_protocol(self, deadline: float) -> Broken:
+        """The error for a closed connection, after a probe for other protocols."""
+        listener = nature.listener_at(self.host, self.port, deadline)
+        if listener:
+            return Broken(f"{self.where} {listener}", final=True)
         return Broken(f"{self.where} closes connections without an answer: is a Kafka broker there?")
 
     # Requests
@@ -176,14 +175,14 @@ class Connection:
         return self.receive(request, version, self.send(request, version, deadline), deadline)
 
     def send(self, request: Message, version: int, deadline: float) -> int:
-        """The number that its reply will have."""
+        """Send a request; return its correlation id."""
         remaining(deadline)
         try:
             return self._send(request, version, deadline)
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
-                raise self._cut(api_name(request), deadline) from error
+                raise self._connection_cut(api_name(request), deadline) from error
             raise
 
     def receive(self, request: Message, version: int, correlation_id: int, deadline: float) -> Any:
@@ -201,15 +200,15 @@ class Connection:
                 case TimeoutError():
                     raise Broken(f"{self.where} does not answer {name}", sent=True, late=True) from error
                 case EOFError() | OSError():
-                    raise self._cut(name, deadline) from error
+                    raise self._connection_cut(name, deadline) from error
                 case ProtocolError():
-                    raise Broken(f"{self.where}: its reply to {name} makes no sense ({error})", final=True, sent=True) from error
+                    raise Broken(f"{self.where}: its reply to {name} is invalid ({error})", final=True, sent=True) from error
             raise
         self._replies += 1
         return reply
 
-    def _cut(self, name: str, deadline: float) -> Broken:
-        """ApiVersions needs no authentication; a broker with SASL closes the connection at the next request."""
+    def _connection_cut(self, name: str, deadline: float) -> Broken:
+        """The error for a connection closed at a request. A broker with SASL closes at the first request after ApiVersions."""
         if not self._replies and SASL_HANDSHAKE in self.versions:
             mechanisms = nature.sasl_mechanisms(self.host, self.port, deadline)
             if mechanisms is not None:
@@ -229,11 +228,11 @@ class Connection:
         head = self._read(4, deadline)
         (size,) = unpack_int(head)
         if not 4 <= size <= REPLY_BYTES_MAX:
-            raise nature.NotKafka(nature.of_bytes(head + self._more(deadline)))
+            raise nature.NotKafka(nature.sender_of(head + self._read_banner(deadline)))
         body = self._read(size, deadline)
-        (came,) = unpack_int(body)
-        if came != correlation_id:
-            raise nature.NotKafka(nature.of_bytes(head + body))
+        (reply_id,) = unpack_int(body)
+        if reply_id != correlation_id:
+            raise nature.NotKafka(nature.sender_of(head + body))
         return body[4:]
 
     def _read(self, size: int, deadline: float) -> bytes:
@@ -246,8 +245,8 @@ class Connection:
             data += piece
         return bytes(data)
 
-    def _more(self, deadline: float) -> bytes:
-        """The rest of a banner, if it is there already."""
+    def _read_banner(self, deadline: float) -> bytes:
+        """Read more of a banner, if it has arrived."""
         try:
             self._socket.settimeout(min(0.2, remaining(deadline)))
             return self._socket.recv(200)

@@ -18,7 +18,7 @@ SASL_REPLY_BYTES_MAX = 1 << 16
 
 
 class NotKafka(Exception):
-    """The received bytes are no Kafka reply; the text says what they are, as a predicate."""
+    """The received bytes are not a Kafka reply. The text is a predicate about the peer: "is a web server"."""
 
 
 def wants_sasl(mechanisms: list[str]) -> str:
@@ -26,24 +26,24 @@ def wants_sasl(mechanisms: list[str]) -> str:
     return f"wants SASL{offered}, which this command does not speak: name a PLAINTEXT listener"
 
 
-def of_bytes(data: bytes) -> str:
-    """Judged by how an answer to a request of Kafka's begins."""
+def sender_of(data: bytes) -> str:
+    """A predicate about the peer, by the first bytes of its answer to a Kafka request."""
     if is_tls(data):
         return WANTS_TLS
     if data.startswith(b"HTTP/"):
         return HTTP
     text = data[:BANNER_BYTES].split(b"\n")[0].strip()
     if len(text) >= 4 and all(32 <= byte < 127 for byte in text):
-        return f"is not a Kafka broker: it says {text.decode()!r}"
-    return "is not a Kafka broker: its answer makes no sense"
+        return f"is not a Kafka broker: it sends {text.decode()!r}"
+    return "is not a Kafka broker: its answer is not in Kafka's protocol"
 
 
 def is_tls(data: bytes) -> bool:
-    """An alert or a part of the handshake, of any version of TLS."""
+    """Whether the data begins as a TLS alert or handshake, of any version."""
     return len(data) >= 2 and data[0] in (0x15, 0x16) and data[1] == 0x03
 
 
-def of(host: str, port: int, deadline: float) -> str | None:
+def listener_at(host: str, port: int, deadline: float) -> str | None:
     """A predicate that describes the listener at the address; None if it is unknown."""
     if speaks_tls(host, port, deadline - max(0.0, deadline - time.monotonic()) / 2):
         return WANTS_TLS
@@ -52,9 +52,9 @@ def of(host: str, port: int, deadline: float) -> str | None:
 
 def probe_socket(host: str, port: int, deadline: float) -> socket.socket:
     soon = min(deadline, time.monotonic() + PROBE_SECONDS)
-    found = dial(host, port, soon)
-    found.settimeout(remaining(soon))
-    return found
+    connection = dial(host, port, soon)
+    connection.settimeout(remaining(soon))
+    return connection
 
 
 def speaks_tls(host: str, port: int, deadline: float) -> bool:
@@ -62,12 +62,12 @@ def speaks_tls(host: str, port: int, deadline: float) -> bool:
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # no data is sent over it: only its protocol matters
+    context.verify_mode = ssl.CERT_NONE  # no data is sent: this only detects the protocol
     try:
         with probe_socket(host, port, deadline) as plain_socket, context.wrap_socket(plain_socket):
             return True
     except ssl.SSLError as error:
-        # An alert is TLS too: it wants a client certificate, or another version.
+        # A TLS alert: the listener wants a client certificate or another version.
         return error.reason is not None and "ALERT" in error.reason
     except OSError:
         return False
@@ -98,12 +98,12 @@ def sasl_mechanisms(host: str, port: int, deadline: float) -> list[str] | None:
 def mechanisms_of(reply: bytes) -> list[str]:
     (count,) = struct.unpack_from(">i", reply, 6)
     at = 10
-    found = []
+    mechanisms = []
     for _ in range(count):
         (size,) = struct.unpack_from(">h", reply, at)
-        found.append(reply[at + 2 : at + 2 + size].decode("utf-8", "replace"))
+        mechanisms.append(reply[at + 2 : at + 2 + size].decode("utf-8", "replace"))
         at += 2 + size
-    return found
+    return mechanisms
 
 
 def exactly(connection: socket.socket, size: int) -> bytes:

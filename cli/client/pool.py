@@ -8,16 +8,16 @@ from collections.abc import Iterable, Sequence
 from cli.arguments import Address
 from cli.client.connection import METADATA, Broken, Connection
 
-# While there are other addresses to try: the system repeats a lost connection request after one second.
+# The limit for one address while there are others. The system resends a lost SYN after one second.
 PATIENCE_SECONDS = 2.5
 
 
 class Pool:
     def __init__(self, bootstrap: Sequence[Address]) -> None:
         self.bootstrap = list(bootstrap)
-        self.met = False  # a broker has answered before: one that does not answer now may come back
+        self.has_connected = False  # a broker has answered once, so it may come back
         self._open: dict[Address, Connection] = {}
-        self._failed: set[Address] = set()  # the last time that they were tried
+        self._failed: set[Address] = set()  # at the last attempt
 
     def close(self) -> None:
         for connection in self._open.values():
@@ -41,20 +41,20 @@ class Pool:
             raise Broken(f"{connection.where} is no broker (a KRaft controller, perhaps): name a listener for clients", final=True)
         self._open[address] = connection
         self._failed.discard(address)
-        self.met = True
+        self.has_connected = True
         return connection
 
     def failed(self, connection: Connection) -> None:
-        """It did not answer: others are tried before it."""
+        """Try other addresses before this one, which did not answer."""
         self._failed.add((connection.host, connection.port))
 
     def candidates(self, more: Iterable[Address]) -> list[Address]:
-        """The brokers in the order to try them: connected ones, then the others, failed ones last."""
+        """Addresses in the order to try them: connected, then untried, failed last."""
         known = dict.fromkeys([*(address for address, open in self._open.items() if not open.stale), *self.bootstrap, *more])
         return sorted(known, key=lambda address: address in self._failed)
 
     def any_connection(self, more: Iterable[Address], deadline: float) -> Connection:
-        """The first broker that answers; no attempt takes so long that no time is left for the next."""
+        """The first broker that answers. Each attempt gets a share of the time."""
         untried = self.candidates(more)
         problems: dict[Address, Broken] = {}
         for patience in (PATIENCE_SECONDS, None):
@@ -71,8 +71,8 @@ class Pool:
                     problems[address] = broken
             if len(untried) == 1 or time.monotonic() >= deadline or not any(problem.late for problem in problems.values()):
                 break
-        found = list(problems.values())
-        if len(found) == 1:
-            raise found[0]
-        lines = "; ".join(problem.text for problem in found)
-        raise Broken(f"no broker answers: {lines}", final=all(problem.final for problem in found))
+        failures = list(problems.values())
+        if len(failures) == 1:
+            raise failures[0]
+        lines = "; ".join(problem.full_text for problem in failures)
+        raise Broken(f"no broker answers: {lines}", final=all(problem.final for problem in failures))

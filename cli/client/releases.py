@@ -1,4 +1,4 @@
-"""The Apache Kafka release that introduced each version of each request: to name missing features, and the release of a cluster."""
+"""The Apache Kafka release that introduced each version of each request."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from cli.failure import EXIT, Failure
 Release = tuple[int, int]
 
 OLDEST: Final[Release] = (2, 4)
-# Tenure serves its version of Kafka 4.1 beside those of Kafka 4.0, so it does not tell the release.
+# Not used to detect a release: Tenure serves Kafka 4.1's version of it beside Kafka 4.0's of all others.
 LIST_CONFIG_RESOURCES: Final = 74
-# Kafka 2.4 has all that is not here. Key, version: release.
+# (key, version): release. Kafka 2.4 serves all others.
 SINCE: Final[dict[tuple[int, int], Release]] = {
     (0, 9): (2, 8), (0, 10): (3, 7), (0, 11): (3, 8), (0, 12): (4, 0), (0, 13): (4, 1),
     (1, 12): (2, 7), (1, 13): (3, 1), (1, 14): (3, 5), (1, 15): (3, 5), (1, 16): (3, 7), (1, 17): (3, 9), (1, 18): (4, 1),
@@ -51,7 +51,7 @@ def since(key: int, version: int) -> Release:
     return SINCE.get((key, version), OLDEST)
 
 
-def looks_like(versions: Mapping[int, tuple[int, int]]) -> Release | None:
+def matching_release(versions: Mapping[int, tuple[int, int]]) -> Release | None:
     """The Kafka release that matches a broker's newest request versions; None before 2.4."""
     if versions.get(47) is None:  # OffsetDelete came with 2.4
         return None
@@ -63,16 +63,16 @@ def release_text(release: Release) -> str:
     return f"{release[0]}.{release[1]}"
 
 
-def lacking(where: str, name: str, key: int, offered: tuple[int, int] | None, known: tuple[int, int], oldest: int) -> Failure:
-    """Why a request cannot be sent there."""
+def unsupported(where: str, name: str, key: int, offered: tuple[int, int] | None, known: tuple[int, int], oldest: int) -> Failure:
+    """The Failure for a request that the broker does not serve in a usable version."""
     needed = release_text(since(key, max(oldest, known[0])))
     if offered is None:
         return Failure(EXIT.LACKING, f"{where} does not serve {name}; Kafka {needed} and later do")
-    theirs = range_text(*offered)
+    served = range_text(*offered)
     if offered[0] > known[1]:
-        return Failure(EXIT.LACKING, f"{where} serves {name} only in {theirs}, this command knows {range_text(*known)}: use a newer tenure")
+        return Failure(EXIT.LACKING, f"{where} serves {name} only in {served}, this command knows {range_text(*known)}: use a newer tenure")
     wanted = max(oldest, known[0])
-    return Failure(EXIT.LACKING, f"{where} serves {name} only in {theirs}, this needs version {wanted}; Kafka {needed} and later have it")
+    return Failure(EXIT.LACKING, f"{where} serves {name} only in {served}, this needs version {wanted}; Kafka {needed} and later have it")
 
 
 def range_text(oldest: int, newest: int) -> str:

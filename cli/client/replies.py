@@ -7,13 +7,13 @@ from typing import Any
 
 from protocol.message import Part, fields_of
 
-# Where to ask again: loading, not available, moved.
+# Errors to retry: the coordinator loads, is not available or has moved; the controller has moved.
 MOVED_COORDINATOR = (14, 15, 16)
 MOVED_CONTROLLER = (41,)
 
 
-def checked_error(reply: Any, codes: Collection[int], group_id: str | None = None) -> int | None:
-    """The first of these codes that the reply has, of other groups' entries none; None when it has none."""
+def first_error(reply: Any, codes: Collection[int], group_id: str | None = None) -> int | None:
+    """The first of these codes in the reply, without entries of other groups; None if there is none."""
     return next((code for code in error_codes(reply, group_id) if code in codes), None)
 
 

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 from cli.client.connection import Connection
 from cli.failure import Failure
 
-# Asking twice is as asking once: Fetch, ListOffsets, Metadata, OffsetCommit, OffsetFetch, FindCoordinator, Heartbeat, DescribeGroups, ListGroups,
+# Idempotent requests: Fetch, ListOffsets, Metadata, OffsetCommit, OffsetFetch, FindCoordinator, Heartbeat, DescribeGroups, ListGroups,
 # ApiVersions, InitProducerId, OffsetForLeaderEpoch, DescribeConfigs, DescribeLogDirs, OffsetDelete, DescribeCluster, ConsumerGroupDescribe, DescribeTopicPartitions,
 # ListConfigResources.
 REPEATABLE = frozenset((1, 2, 3, 8, 9, 10, 12, 15, 16, 18, 22, 23, 32, 35, 47, 60, 69, 74, 75))
 
 
-def good(reply: Any) -> Failure | None:
+def no_problem(reply: Any) -> Failure | None:
     return None
 
 
@@ -23,9 +23,11 @@ def nothing() -> None:
 
 
 class Route(NamedTuple):
-    """The broker to ask before a deadline; the problem of a reply, if any; what to look up before a retry; and whether to retry."""
+    """`find`: connects to the broker before a deadline; `retriable_problem`: the retriable problem of a reply, if any; `forget`: runs before a retry;
+    `patient`: whether to retry.
+    """
 
     find: Callable[[float], Connection]
-    again: Callable[[Any], Failure | None] = good
+    retriable_problem: Callable[[Any], Failure | None] = no_problem
     forget: Callable[[], None] = nothing
     patient: bool = True

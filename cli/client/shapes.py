@@ -13,15 +13,15 @@ class Broker(NamedTuple):
 
 
 class PartitionInfo(NamedTuple):
-    leader: int  # a broker's id; -1: none at the moment
-    epoch: int  # the leader's; -1: the cluster does not say
+    leader: int  # a broker id; -1: none at the moment
+    epoch: int  # the leader's; -1: not reported
     replicas: list[int]
     isr: list[int]
     error: int
 
 
 class TopicInfo(NamedTuple):
-    id: bytes | None  # None: the cluster has no ids of topics (before Kafka 2.8)
+    id: bytes | None  # None: a cluster without topic ids (before Kafka 2.8)
     internal: bool
     error: int
     partitions: dict[int, PartitionInfo]

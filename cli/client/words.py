@@ -14,13 +14,13 @@ E = ErrorCode
 # Code: the text after "group orders: ", and the exit code of the command.
 WORDS: Final[dict[int, tuple[str, EXIT]]] = {
     E.UNKNOWN_TOPIC_OR_PARTITION: ("there is no such topic or partition", EXIT.MISSING),
-    E.UNKNOWN_TOPIC_ID: ("the topic was deleted or made anew meanwhile", EXIT.MISSING),
+    E.UNKNOWN_TOPIC_ID: ("the topic was deleted or created again meanwhile", EXIT.MISSING),
     E.GROUP_ID_NOT_FOUND: ("there is no such group", EXIT.MISSING),
     E.UNKNOWN_MEMBER_ID: ("the group has no such member", EXIT.MISSING),
     E.LEADER_NOT_AVAILABLE: ("no leader at the moment; try again", EXIT.AGAIN),
     E.NOT_LEADER_OR_FOLLOWER: ("its leader has moved; try again", EXIT.AGAIN),
     E.NETWORK_EXCEPTION: ("the broker that leads it cannot be reached; try again", EXIT.AGAIN),
-    E.REQUEST_TIMED_OUT: ("the cluster did not finish in time; look whether it was done, or give it longer with --timeout", EXIT.AGAIN),
+    E.REQUEST_TIMED_OUT: ("the cluster did not finish in time; check whether it was done, or wait longer with --timeout", EXIT.AGAIN),
     E.COORDINATOR_LOAD_IN_PROGRESS: ("its coordinator is still loading; try again, or wait longer with --timeout", EXIT.AGAIN),
     E.COORDINATOR_NOT_AVAILABLE: ("no coordinator is available; try again, or wait longer with --timeout", EXIT.AGAIN),
     E.NOT_COORDINATOR: ("its coordinator has moved, or cannot read its log (tenure health says which); try again", EXIT.AGAIN),
@@ -32,33 +32,33 @@ WORDS: Final[dict[int, tuple[str, EXIT]]] = {
     E.GROUP_SUBSCRIBED_TO_TOPIC: ("the group still consumes this topic; stop its members first", EXIT.REFUSED),
     E.FENCED_INSTANCE_ID: ("another member has taken over this instance id", EXIT.REFUSED),
     E.UNRELEASED_INSTANCE_ID: ("another member still holds this instance id", EXIT.REFUSED),
-    E.GROUP_MAX_SIZE_REACHED: ("the group takes no more members (group.max.size)", EXIT.REFUSED),
+    E.GROUP_MAX_SIZE_REACHED: ("the group accepts no more members (group.max.size)", EXIT.REFUSED),
     E.INCONSISTENT_GROUP_PROTOCOL: ("the group uses another kind of protocol or no assignor in common", EXIT.REFUSED),
     E.INVALID_GROUP_ID: ("no group can have that id", EXIT.REFUSED),
-    E.TOPIC_ALREADY_EXISTS: ("there is such a topic already", EXIT.REFUSED),
+    E.TOPIC_ALREADY_EXISTS: ("the topic exists already", EXIT.REFUSED),
     E.INVALID_TOPIC_EXCEPTION: ("a topic's name has 1 to 249 letters, digits, '.', '_' and '-', and is not the cluster's own", EXIT.REFUSED),
     E.INVALID_REPLICATION_FACTOR: ("the cluster has too few brokers for that many replicas", EXIT.REFUSED),
     E.TOPIC_DELETION_DISABLED: ("the cluster does not delete topics (delete.topic.enable)", EXIT.REFUSED),
-    E.MESSAGE_TOO_LARGE: ("larger than the topic takes (max.message.bytes)", EXIT.REFUSED),
+    E.MESSAGE_TOO_LARGE: ("larger than the topic accepts (max.message.bytes)", EXIT.REFUSED),
     E.OFFSET_OUT_OF_RANGE: ("the partition holds no such offset", EXIT.REFUSED),
     E.THROTTLING_QUOTA_EXCEEDED: ("more than the cluster's quota allows; try again later", EXIT.AGAIN),
     E.TOPIC_AUTHORIZATION_FAILED: ("this user may not use the topic", EXIT.FORBIDDEN),
     E.GROUP_AUTHORIZATION_FAILED: ("this user may not use the group", EXIT.FORBIDDEN),
-    E.CLUSTER_AUTHORIZATION_FAILED: ("this user may not do that in this cluster", EXIT.FORBIDDEN),
+    E.CLUSTER_AUTHORIZATION_FAILED: ("this user has no permission for this in the cluster", EXIT.FORBIDDEN),
     E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ("this user may not use the transactional id", EXIT.FORBIDDEN),
     E.ILLEGAL_SASL_STATE: ("the listener wants SASL, which this command does not speak: name a PLAINTEXT listener", EXIT.UNREACHABLE),
     E.UNSUPPORTED_VERSION: ("the cluster does not serve this request in this form", EXIT.LACKING),
-    E.UNKNOWN_SERVER_ERROR: ("the broker failed in a way that it did not foresee; its log says more", EXIT.REFUSED),
+    E.UNKNOWN_SERVER_ERROR: ("the broker failed unexpectedly; its log has the details", EXIT.REFUSED),
 }
-OUR_WORDS: Final[dict[int, str]] = {
+WORD_OVERRIDES: Final[dict[int, str]] = {
     E.GROUP_ID_NOT_FOUND: UNKNOWN_GROUP,
     E.UNKNOWN_TOPIC_OR_PARTITION: UNKNOWN_TOPIC,
     E.UNKNOWN_TOPIC_ID: UNKNOWN_TOPIC,
     E.UNKNOWN_MEMBER_ID: UNKNOWN_MEMBER,
 }
-HINT: Final = re.compile(r"(?:; |: )((?:try|look|stop|name) .*)")  # the part of a line that names the remedy
-# Codes for which the broker's message names the limit or rule.
-THEIR_WORDS_COUNT: Final = {
+HINT: Final = re.compile(r"(?:; |: )((?:try|check|look|stop|name) .*)")  # the part of a line that names the remedy
+# Codes whose error message from the broker names the limit or rule.
+MESSAGE_MATTERS: Final = {
     E.INVALID_TOPIC_EXCEPTION,
     E.INVALID_REPLICATION_FACTOR,
     E.INVALID_PARTITIONS,
@@ -75,28 +75,28 @@ THEIR_WORDS_COUNT: Final = {
 
 
 def check(error_code: int, about: str, message: str | None = None) -> None:
-    """Nothing for code 0; else a Failure about it ("group orders", "topic t"). `message`: the broker's own words, where it sends some."""
+    """Raise Failure unless the code is 0. `about`: "group orders", "topic t"; `message`: the error message of the reply."""
     if error_code:
         raise failure(error_code, about, message)
 
 
 def failure(error_code: int, about: str, message: str | None = None) -> Failure:
     words, code = WORDS.get(error_code, ("", EXIT.REFUSED))
-    theirs = plain(message or "").strip().rstrip(".")
+    broker_message = plain(message or "").strip().rstrip(".")
     if not words:
-        words = theirs or unlisted(error_code)
-    elif error_code in THEIR_WORDS_COUNT and theirs and theirs.lower() not in ("none", "null"):
-        words = f"{words} ({theirs})"
+        words = broker_message or unlisted_error(error_code)
+    elif error_code in MESSAGE_MATTERS and broker_message and broker_message.lower() not in ("none", "null"):
+        words = f"{words} ({broker_message})"
     hint = HINT.search(words)
     return Failure(code, f"{about}: {words}", word=word_of(error_code), hint=hint and hint[1])
 
 
 def word_of(error_code: int) -> str:
-    """The `code` of an error in --json: Kafka's name as a word of ours, stable as that is."""
-    return OUR_WORDS.get(error_code) or name_of(error_code).lower().replace("_", "-")
+    """The `code` of an error in --json: Kafka's name for it in lower case, unless WORD_OVERRIDES has another."""
+    return WORD_OVERRIDES.get(error_code) or name_of(error_code).lower().replace("_", "-")
 
 
-def unlisted(error_code: int) -> str:
+def unlisted_error(error_code: int) -> str:
     try:
         known = ErrorCode(error_code)
     except ValueError:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from cli.client import EXIT, Cluster, Failure, failure
 from cli.groups import offsets_asking
 from cli.groups.described import describe
-from cli.groups.finding import absent, nonempty_group
-from cli.shown import Column, Screen, plain
+from cli.groups.finding import nonempty_group, unknown_group
+from cli.shown import Column, Screen, counted, plain
 from protocol.messages.delete_groups import DeleteGroupsRequest
 
 if TYPE_CHECKING:
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Nothing is deleted unless every group that is named can be."""
+    """Delete the groups, unless one of them cannot be deleted."""
     screen = Screen.of(options)
     names = list(dict.fromkeys(options.groups))
     deleted: list[str] = []
     with Cluster.of(options) as cluster:
-        found = describe(cluster, names)
-        problems = {name: problem for name in names if (problem := refusal(cluster, name, found[name]))}
+        descriptions = describe(cluster, names)
+        problems = {name: problem for name in names if (problem := refusal(cluster, name, descriptions[name]))}
         if problems and len(names) == 1:
             raise problems[names[0]]
-        ready = [name for name in names if name not in problems]
-        committed = offsets_asking.committed(cluster, [name for name in ready if (group := found[name]) and group.commits])
+        deletable = [name for name in names if name not in problems]
+        committed = offsets_asking.committed(cluster, [name for name in deletable if (group := descriptions[name]) and group.commits])
         if not screen.json and not problems:
-            show(screen, ready, committed)
+            show(screen, deletable, committed)
         if options.dry_run and not problems:
             if not screen.json:
-                screen.line(f"dry run: nothing was changed, {counted(ready)} would be deleted")
+                screen.line(f"dry run: nothing was changed, {group_count(deletable)} would be deleted")
         elif not problems:
-            if not screen.confirm(f"Delete {counted(ready)}?", options):
+            if not screen.confirm(f"Delete {group_count(deletable)}?", options):
                 raise Failure(EXIT.REFUSED, "nothing was changed")
-            problems = delete(cluster, ready)
-            deleted = [name for name in ready if name not in problems]
+            problems = delete(cluster, deletable)
+            deleted = [name for name in deletable if name not in problems]
     if screen.json:
         groups = [document(name, problems, committed) | {"deleted": name in deleted} for name in names]
         screen.document({"dry_run": options.dry_run, "groups": groups})
     elif deleted:
-        screen.line(f"deleted {counted(deleted)}")
+        screen.line(f"deleted {group_count(deleted)}")
     elif problems:
         screen.line("dry run: nothing would be deleted" if options.dry_run else "nothing was deleted")
     return max((screen.fail(problem) for problem in problems.values()), default=EXIT.DONE)
@@ -51,13 +51,12 @@ def run(options: argparse.Namespace) -> int:
 
 def refusal(cluster: Cluster, name: str, group: Group | None) -> Failure | None:
     if group is None:
-        return absent(cluster, name)
+        return unknown_group(cluster, name)
     if not group.occupied:
         return None
     if not group.readable:
         return Failure(EXIT.REFUSED, f"{group.type} group {name} has members ({group.state}): stop them first")
-    count = "1 member" if len(group.members) == 1 else f"{len(group.members)} members"
-    return nonempty_group(f"group {name} has {count}", name, len(group.members))
+    return nonempty_group(f"group {name} has {counted(len(group.members), 'member')}", name, len(group.members))
 
 
 def delete(cluster: Cluster, names: list[str]) -> dict[str, Failure]:
@@ -72,26 +71,26 @@ def delete(cluster: Cluster, names: list[str]) -> dict[str, Failure]:
     return problems
 
 
-def counted(names: list[str]) -> str:
+def group_count(names: list[str]) -> str:
     return f"group {plain(names[0])}" if len(names) == 1 else f"{len(names)} groups"
 
 
 def show(screen: Screen, names: list[str], committed: dict[str, dict[Key, Committed]]) -> None:
-    """Show the committed offsets that would be lost."""
+    """Show the committed offsets that are deleted with the groups."""
     rows = [(name, *key, offset.offset) for name in names for key, offset in sorted(committed.get(name, {}).items())]
     if rows:
-        screen.line("these offsets go with it:" if len(names) == 1 else "these offsets go with them:")
+        screen.line("these offsets are deleted with it:" if len(names) == 1 else "these offsets are deleted with them:")
         screen.table([Column("GROUP", False), Column("TOPIC", False), "PARTITION", "COMMITTED"], rows)
     for name in names:
         if name in committed and not committed[name]:
             screen.line(f"{plain(name)} has committed no offsets")
         elif name not in committed:
-            screen.line(f"{plain(name)} is a share group: what it has read is forgotten with it")
+            screen.line(f"{plain(name)} is a share group: its progress is deleted with it")
 
 
 def document(name: str, problems: dict[str, Failure], committed: dict[str, dict[Key, Committed]]) -> dict[str, object]:
     problem = problems.get(name)
     offsets = [
-        {"topic": key[0], "partition": key[1], "committed_offset": one.offset} for key, one in sorted(committed.get(name, {}).items())
+        {"topic": key[0], "partition": key[1], "committed_offset": offset.offset} for key, offset in sorted(committed.get(name, {}).items())
     ]
     return {"group": name, "error": None if problem is None else problem.document(), "offsets": offsets}

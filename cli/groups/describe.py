@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from cli.client import EXIT, Cluster, failure
 from cli.groups import offsets_asking
 from cli.groups.described import by_topic, describe
-from cli.groups.finding import absent, unknown
+from cli.groups.finding import unknown_group, unknown_group_failure
 from cli.groups.listing import state_role
 from cli.groups.policies import statuses_of
 from cli.groups.policy_show import show_status
-from cli.shown import Column, Painted, Role, Screen, plain
+from cli.shown import Column, Painted, Role, Screen, counted, plain
 from history.moves import spans
 from history.words import called
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """None: nothing is committed, the end is not known, or no member has it."""
+    """One partition. None: no committed offset, unknown end, or no owner."""
 
     topic: str
     partition: int
@@ -56,11 +56,11 @@ def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     names = list(dict.fromkeys(options.groups))
     with Cluster.of(options) as cluster:
-        found = describe(cluster, names)
-        missing = [name for name in names if found[name] is None]
+        descriptions = describe(cluster, names)
+        missing = [name for name in names if descriptions[name] is None]
         if len(missing) == len(names) == 1:
-            raise absent(cluster, missing[0])
-        groups = [group for group in found.values() if group is not None]
+            raise unknown_group(cluster, missing[0])
+        groups = [group for group in descriptions.values() if group is not None]
         rows = rows_of(cluster, groups)
         statuses = statuses_of(cluster, groups)
         brokers = {id: f"{broker.host}:{broker.port}" for id, broker in cluster.brokers.items()}
@@ -72,18 +72,18 @@ def run(options: argparse.Namespace) -> int:
                 screen.line()
             show(screen, group, rows[group.id], brokers)
             show_status(screen, statuses[group.id])
-    return max([screen.fail(unknown(name)) for name in missing], default=EXIT.DONE)
+    return max([screen.fail(unknown_group_failure(name)) for name in missing], default=EXIT.DONE)
 
 
 def rows_of(cluster: Cluster, groups: list[Group]) -> dict[str, list[Row]]:
-    """A constant number of requests: offsets of all groups together, ends of all logs together."""
+    """The rows of each group, from one request for the offsets of all groups and one for the ends of all logs."""
     committing = [group for group in groups if group.commits]
     committed = offsets_asking.committed(cluster, [group.id for group in committing])
     keys = {group.id: committed[group.id].keys() | group.owners.keys() for group in committing}
     every: set[Partition] = set().union(*keys.values())
-    gone = offsets_asking.gone(cluster, every)
-    bounds, errors = offsets_asking.bounds(cluster, every - gone.keys(), patient=False)
-    errors |= gone
+    missing = offsets_asking.missing_partitions(cluster, every)
+    bounds, errors = offsets_asking.bounds(cluster, every - missing.keys(), patient=False)
+    errors |= missing
     rows: dict[str, list[Row]] = {group.id: [] for group in groups}
     for group in committing:
         owners = group.owners
@@ -120,7 +120,7 @@ def document(group: Group, rows: list[Row], status: Mapping[str, str]) -> dict[s
         "epoch": group.epoch,
         "members": len(group.members) if group.readable else None,
         "static_members": group.static if group.readable else None,
-        "idle_members": [{"member_id": one.member_id, "instance_id": one.instance_id} for one in idle(group)],
+        "idle_members": [{"member_id": member.member_id, "instance_id": member.instance_id} for member in idle(group)],
         "unread": by_topic((row.topic, row.partition) for row in unread(group, rows)),
         "lag": total_lag(rows),
         "policy_status": status,
@@ -133,13 +133,13 @@ def idle(group: Group) -> list[GroupMember]:
 
 
 def unread(group: Group, rows: list[Row]) -> list[Row]:
-    """Partitions with lag that no member reads. Empty while a group rebalances: then no member has any."""
+    """Partitions with lag that no member reads. Empty during a rebalance, when no member has partitions."""
     if group.occupied and not group.readable:
         return []
     return [row for row in rows if row.owner is None and row.lag] if group.state in ("Stable", "Empty") else []
 
 
-# For people
+# Tables
 
 
 def show(screen: Screen, group: Group, rows: list[Row], brokers: Mapping[int, str]) -> None:
@@ -154,26 +154,26 @@ def show(screen: Screen, group: Group, rows: list[Row], brokers: Mapping[int, st
     state = screen.paint(plain(group.state), state_role(group.state))
     screen.line(f"{screen.paint(plain(group.id), Role.STRONG)}: {state}, {plain(', '.join(facts))}, coordinator {plain(where)}")
     if not group.commits:
-        screen.line(f"members and offsets of a {group.type} group are not for this command; it reads those of type classic and consumer")
+        screen.line(f"this command cannot show a {group.type} group, only groups of type classic and consumer")
         return
-    known = members(group) if group.readable or not group.occupied else f"the members of a {group.type} group are not for this command"
+    known = members(group) if group.readable or not group.occupied else f"this command cannot show the members of a {group.type} group"
     screen.line(f"{known}; {progress(rows)}")
     if rows:
         screen.line()
         table(screen, group, rows)
     if idle(group) and group.state == "Stable":
-        names = ", ".join(called(one.member_id, one.instance_id) for one in idle(group))
+        names = ", ".join(called(member.member_id, member.instance_id) for member in idle(group))
         screen.line(screen.paint(plain(f"without a partition: {names}"), Role.CAREFUL))
-    behind = unread(group, rows)
-    if behind and group.members:
-        screen.line(screen.paint(plain(f"read by nobody: {spans((row.topic, row.partition) for row in behind)}"), Role.CAREFUL))
+    unread_rows = unread(group, rows)
+    if unread_rows and group.members:
+        screen.line(screen.paint(plain(f"without a reader: {spans((row.topic, row.partition) for row in unread_rows)}"), Role.CAREFUL))
 
 
 def members(group: Group) -> str:
     count = len(group.members)
     if not count:
         return "no members"
-    noun = "1 member" if count == 1 else f"{count} members"
+    noun = counted(count, "member")
     if group.static in (0, count):
         return f"{noun} ({'static' if group.static else 'dynamic'})"
     return f"{noun} ({group.static} static, {count - group.static} dynamic)"
@@ -183,8 +183,7 @@ def progress(rows: list[Row]) -> str:
     if not rows:
         return "nothing committed"
     lag = total_lag(rows)
-    partitions = "1 partition" if len(rows) == 1 else f"{len(rows)} partitions"
-    return f"{partitions}, lag {'unknown' if lag is None else lag}"
+    return f"{counted(len(rows), 'partition')}, lag {'unknown' if lag is None else lag}"
 
 
 def table(screen: Screen, group: Group, rows: list[Row]) -> None:

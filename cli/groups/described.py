@@ -1,7 +1,7 @@
-"""Groups as a cluster describes them, whichever protocol they speak.
+"""Descriptions of groups, from the API of their type.
 
-A classic group is described by its coordinator with DescribeGroups, one of KIP-848 ("consumer") with ConsumerGroupDescribe; share and
-streams groups have APIs of their own, so that nothing is known of these but what ListGroups says.
+The coordinator describes a classic group with DescribeGroups and a consumer group (KIP-848) with ConsumerGroupDescribe. Share and streams
+groups have their own APIs, which this client lacks: it knows only their entries in ListGroups.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cli.client import check
-from cli.groups.finding import absent
+from cli.groups.finding import unknown_group
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cli.client import Cluster
 
 CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
-PROTOCOL = "consumer"  # of those groups whose members' metadata can be read; Connect and others have their own
+PROTOCOL = "consumer"  # the protocol type whose member metadata this client can decode; Connect and others have their own
 TYPES_VERSION = 5  # of ListGroups
 NOT_NOW = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 ABSENT = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
@@ -31,7 +31,7 @@ Partition = tuple[str, int]
 
 
 class GroupMember(NamedTuple):
-    """None: the cluster or the protocol does not report it. `owned`: what a cooperative member claims; `target`: its future assignment."""
+    """None: not reported. `owned`: the partitions that a cooperative member claimed when it joined; `target`: its target assignment."""
 
     member_id: str
     instance_id: str | None
@@ -65,13 +65,13 @@ class GroupMember(NamedTuple):
 class Group(NamedTuple):
     id: str
     state: str
-    type: str  # classic, consumer, share, streams; "" where it is not known
-    protocol_type: str  # consumer, connect, ...; "" while it has none
+    type: str  # classic, consumer, share, streams; "" if unknown
+    protocol_type: str  # consumer, connect, ...; "" before the first member
     protocol: str  # the assignor
     coordinator: int
     members: tuple[GroupMember, ...] = ()
     epoch: int | None = None
-    readable: bool = True  # False: of a type whose members this command cannot ask for
+    readable: bool = True  # False: of a type whose members this client cannot request
 
     @property
     def static(self) -> int:
@@ -79,17 +79,17 @@ class Group(NamedTuple):
 
     @property
     def occupied(self) -> bool:
-        """Of those whose members cannot be asked for, the state says whether there are any."""
+        """Whether the group has members, for an unreadable type by its state."""
         return bool(self.members) if self.readable else self.state.lower() not in ("empty", "dead")
 
     @property
     def commits(self) -> bool:
-        """Share groups store their progress in another way."""
+        """Whether the group commits offsets; share groups do not."""
         return self.type != SHARE
 
     @property
     def cooperative(self) -> bool:
-        """Members keep their partitions during a rebalance."""
+        """Whether members keep their partitions during a rebalance."""
         return self.type == CONSUMER or "cooperative" in self.protocol
 
     @property
@@ -98,7 +98,7 @@ class Group(NamedTuple):
 
 
 def by_topic(partitions: Iterable[Partition] | None) -> list[dict[str, object]] | None:
-    """For JSON."""
+    """Partitions grouped by topic, for JSON."""
     if partitions is None:
         return None
     topics: dict[str, list[int]] = {}
@@ -109,31 +109,31 @@ def by_topic(partitions: Iterable[Partition] | None) -> list[dict[str, object]] 
 
 def describe_one(cluster: Cluster, name: str) -> Group:
     """The description of a group. Raises Failure if it does not exist."""
-    found = describe(cluster, [name])[name]
-    if found is None:
-        raise absent(cluster, name)
-    return found
+    group = describe(cluster, [name])[name]
+    if group is None:
+        raise unknown_group(cluster, name)
+    return group
 
 
 def describe(cluster: Cluster, names: Sequence[str]) -> dict[str, Group | None]:
     """The descriptions in the order of the names; None for a group that does not exist."""
 
     def ask(broker_id: int, groups: list[str]) -> dict[str, Group | None]:
-        found: dict[str, Group | None] = {}
+        descriptions: dict[str, Group | None] = {}
         for at in range(0, len(groups), GROUPS_AT_ONCE):
-            found |= _of_broker(cluster, broker_id, groups[at : at + GROUPS_AT_ONCE])
-        return found
+            descriptions |= _of_broker(cluster, broker_id, groups[at : at + GROUPS_AT_ONCE])
+        return descriptions
 
-    found: dict[str, Group | None] = cluster.by_coordinator(names, ask)
-    missing = [name for name in names if found[name] is None]
+    descriptions: dict[str, Group | None] = cluster.by_coordinator(names, ask)
+    missing = [name for name in names if descriptions[name] is None]
     if missing:
-        found |= of_other_types(cluster, missing)
-    return {name: found[name] for name in dict.fromkeys(names)}
+        descriptions |= of_other_types(cluster, missing)
+    return {name: descriptions[name] for name in dict.fromkeys(names)}
 
 
 def _of_broker(cluster: Cluster, broker_id: int, names: list[str]) -> dict[str, Group | None]:
-    found: dict[str, Group | None] = {}
-    left = names
+    descriptions: dict[str, Group | None] = {}
+    remaining = names
     if cluster.version(ConsumerGroupDescribeRequest.API_KEY, broker_id) >= 0:
         for group in cluster.node(broker_id, ConsumerGroupDescribeRequest(names)).groups:
             if group.error_code in NOT_NOW:
@@ -141,24 +141,24 @@ def _of_broker(cluster: Cluster, broker_id: int, names: list[str]) -> dict[str, 
                 group = cluster.coordinator(group.group_id, ConsumerGroupDescribeRequest([group.group_id])).groups[0]
             if group.error_code not in ABSENT:
                 check(group.error_code, f"group {group.group_id}", group.error_message)
-                found[group.group_id] = _modern(group, broker_id)
-        left = [name for name in names if name not in found]
-    if left:
-        for group in cluster.node(broker_id, DescribeGroupsRequest(left)).groups:
+                descriptions[group.group_id] = _consumer(group, broker_id)
+        remaining = [name for name in names if name not in descriptions]
+    if remaining:
+        for group in cluster.node(broker_id, DescribeGroupsRequest(remaining)).groups:
             if group.error_code in NOT_NOW:
                 cluster.forget_coordinator(group.group_id)
                 group = cluster.coordinator(group.group_id, DescribeGroupsRequest([group.group_id])).groups[0]
             if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (group.group_state == "Dead" and not group.error_code):
-                found[group.group_id] = None
+                descriptions[group.group_id] = None
             else:
                 check(group.error_code, f"group {group.group_id}", group.error_message)
-                found[group.group_id] = _classic(group, broker_id)
-    return {name: found.get(name) for name in names}
+                descriptions[group.group_id] = _classic(group, broker_id)
+    return {name: descriptions.get(name) for name in names}
 
 
 def of_other_types(cluster: Cluster, names: Sequence[str]) -> dict[str, Group]:
-    """Share and streams groups, which the usual descriptions deny."""
-    found: dict[str, Group] = {}
+    """Those of the groups that are share or streams groups, which DescribeGroups reports as missing."""
+    groups_found: dict[str, Group] = {}
     for broker_id, groups in cluster.coordinators(names).items():
         if cluster.version(ListGroupsRequest.API_KEY, broker_id) >= TYPES_VERSION:
             reply = cluster.node(broker_id, ListGroupsRequest())
@@ -166,8 +166,8 @@ def of_other_types(cluster: Cluster, names: Sequence[str]) -> dict[str, Group]:
             for group in reply.groups:
                 if group.group_id in groups and group.group_type.lower() not in (CLASSIC, CONSUMER):
                     type = group.group_type.lower()
-                    found[group.group_id] = Group(group.group_id, group.group_state, type, group.protocol_type, "", broker_id, readable=False)
-    return found
+                    groups_found[group.group_id] = Group(group.group_id, group.group_state, type, group.protocol_type, "", broker_id, readable=False)
+    return groups_found
 
 
 # Members
@@ -184,11 +184,11 @@ def _classic_member(member: Any, protocol_type: str) -> GroupMember:
     if protocol_type == PROTOCOL:
         try:
             if member.member_metadata:
-                said = read_subscription(member.member_metadata)
-                topics = tuple(sorted(said.topics))
-                owned = _pairs((part.topic, part.partitions) for part in said.owned_partitions)
-            given = read_assignment(member.member_assignment).assigned_partitions if member.member_assignment else []
-            assigned = _pairs((part.topic, part.partitions) for part in given)
+                subscription = read_subscription(member.member_metadata)
+                topics = tuple(sorted(subscription.topics))
+                owned = _pairs((part.topic, part.partitions) for part in subscription.owned_partitions)
+            assignment = read_assignment(member.member_assignment).assigned_partitions if member.member_assignment else []
+            assigned = _pairs((part.topic, part.partitions) for part in assignment)
         except ProtocolError:
             pass  # clients may write any bytes
     return GroupMember(
@@ -196,12 +196,12 @@ def _classic_member(member: Any, protocol_type: str) -> GroupMember:
     )
 
 
-def _modern(group: Any, broker_id: int) -> Group:
-    members = tuple(_modern_member(member) for member in group.members)
+def _consumer(group: Any, broker_id: int) -> Group:
+    members = tuple(_consumer_member(member) for member in group.members)
     return Group(group.group_id, group.group_state, CONSUMER, PROTOCOL, group.assignor_name, broker_id, members, group.group_epoch)
 
 
-def _modern_member(member: Any) -> GroupMember:
+def _consumer_member(member: Any) -> GroupMember:
     topics = list(member.subscribed_topic_names)
     if member.subscribed_topic_regex:
         topics.append(f"/{member.subscribed_topic_regex}/")

@@ -1,4 +1,4 @@
-"""Groups by the names on the command line."""
+"""Failures for groups named on the command line."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
     from cli.client import Cluster
 
 
-def absent(cluster: Cluster, group: str) -> Failure:
-    """A hint for an unknown group name: similar names, if any."""
+def unknown_group(cluster: Cluster, group: str) -> Failure:
+    """The Failure for an unknown group, with a similar name if there is one."""
     unreachable: dict[int, Failure] = {}
     try:
-        replies = cluster.everywhere(ListGroupsRequest(), missing=unreachable)
-    except Failure:  # this is about the name
+        replies = cluster.ask_all_brokers(ListGroupsRequest(), missing=unreachable)
+    except Failure:  # the unknown name is the problem to report
         replies = {}
     known = {listed.group_id for reply in replies.values() for listed in reply.groups if listed.group_id}
     meant = difflib.get_close_matches(group, sorted(known), n=1, cutoff=0.8)
     hint = f"; is it {meant[0]}?" if meant else ""
-    return unknown(group, f"{hint} (tenure group list shows what there is)")
+    return unknown_group_failure(group, f"{hint} (tenure group list lists all groups)")
 
 
-def unknown(group: str, more: str = "") -> Failure:
+def unknown_group_failure(group: str, more: str = "") -> Failure:
     return Failure(
-        EXIT.MISSING, f"there is no group {group or repr(group)}{more}", word=UNKNOWN_GROUP, hint="tenure group list shows what there is"
+        EXIT.MISSING, f"there is no group {group or repr(group)}{more}", word=UNKNOWN_GROUP, hint="tenure group list lists all groups"
     )
 
 
 def nonempty_group(line: str, group: str, members: int) -> Failure:
-    """Members are in the way; as the cluster would say it."""
+    """The Failure for a change that needs an empty group, with the cluster's error word."""
     return Failure(EXIT.REFUSED, f"{line}: {stop_first(group, members)}", word=word_of(ErrorCode.NON_EMPTY_GROUP), hint=stop_first(group, members))
 
 
 def stop_first(group: str, members: int) -> str:
     """A hint to stop or remove the members first."""
-    who = "it" if members == 1 else "them"
-    return f"stop {who} first, or remove {who} (tenure group remove-member {group} --all)"
+    whom = "it" if members == 1 else "them"
+    return f"stop {whom} first, or remove {whom} (tenure group remove-member {group} --all)"

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from cli.client import EXIT, Cluster
 from cli.groups import history_shown
 from cli.groups.described import describe
-from cli.groups.finding import absent
+from cli.groups.finding import unknown_group
 from cli.groups.history_reading import Notes
 from cli.groups.history_shown import NOTHING_KNOWN, Partitions
-from cli.groups.offsets_words import shown_moment
+from cli.groups.offsets_words import moment_text
 from cli.shown import Role, Screen, plain
 from history.episodes import Missing, Moved, Rebalance, at_ms
 from history.moves import moves_of, owners_of
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from history import Entry
     from history.note_records import NoteRecord
 
-# Reading starts before --since, so that a rebalance in progress is shown from its beginning and new members are recognized.
+# Reading starts so long before --since: a rebalance in progress is shown from its beginning, and new members are recognized.
 CONTEXT_MS = 1_800_000
 
 
-# Notes are written a moment after the records: the maximum wait for them.
+# The longest wait for notes, which the broker writes a moment after the group's records.
 WRITTEN_SECONDS = 1.0
 
 
 class Reading:
-    """Notes and records as they come, in the order in which they happened, folded."""
+    """Merges the notes and records of a group in the order of events and folds them into entries."""
 
     def __init__(self, notes: Notes, since_ms: int | None) -> None:
         self._notes = notes
@@ -46,33 +46,33 @@ class Reading:
             self.story.add(image)
         self._images = images[len(old) :]
 
-    def take(self, records: Iterable[NoteRecord]) -> list[Entry]:
+    def entries_of(self, records: Iterable[NoteRecord]) -> list[Entry]:
         notes = list(records)
         images, self._images = [*self._images, *self._notes.images()], []
         return [entry for event in self._order.feed(notes, images) for entry in self.story.add(event)]
 
-    def all(self) -> list[Entry]:
-        """All that there is."""
-        entries = self.take(self._notes.read())
+    def entries_so_far(self) -> list[Entry]:
+        """The entries of all notes and records so far."""
+        entries = self.entries_of(self._notes.read())
         until = time.monotonic() + WRITTEN_SECONDS
         while self._notes.noted and self._order.untold is not None and time.monotonic() < until:
-            entries += self.take(self._notes.wait())
+            entries += self.entries_of(self._notes.wait())
         return entries
 
-    def rest(self) -> list[Entry]:
+    def pending_entries(self) -> list[Entry]:
         return [entry for image in self._order.rest() for entry in self.story.add(image)]
 
 
 def partitions_of(entry: Entry) -> Partitions:
     if not isinstance(entry, Rebalance | Missing):
         return NOTHING_KNOWN
-    found = moves_of(entry)
-    if found is None:
+    moves = moves_of(entry)
+    if moves is None:
         return NOTHING_KNOWN
     owned = {partition for image in (entry.before, entry.after) if image and image.stored for partition in owners_of(image.stored) or ()}
-    # An empty group has no protocol.
+    # An empty group has no protocol, so the other image is used.
     protocols = [image.stored.protocol for image in (entry.after, entry.before) if image and image.stored and image.stored.protocol]
-    return Partitions(found, len(owned), protocols[0] if protocols else "")
+    return Partitions(moves, len(owned), protocols[0] if protocols else "")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -82,20 +82,20 @@ def run(options: argparse.Namespace) -> int:
         since = None if options.since is None else options.since - CONTEXT_MS
         notes.begin(since)
         reading = Reading(notes, since)
-        entries = reading.all()
+        entries = reading.entries_so_far()
         under_way = reading.story.now_open
         if not options.follow:
-            entries += reading.rest() + reading.story.finish()
-        if not concerning(entries) and under_way is None and describe(cluster, [options.group])[options.group] is None and not options.follow:
-            raise absent(cluster, options.group)
-        tell(screen, entries, options)
+            entries += reading.pending_entries() + reading.story.finish()
+        if not since_first_event(entries) and under_way is None and describe(cluster, [options.group])[options.group] is None and not options.follow:
+            raise unknown_group(cluster, options.group)
+        print_history(screen, entries, options)
         if options.follow:
-            go_on(screen, reading, notes)
+            follow(screen, reading, notes)
     return EXIT.DONE
 
 
-def tell(screen: Screen, entries: list[Entry], options: argparse.Namespace) -> None:
-    about = concerning(entries)
+def print_history(screen: Screen, entries: list[Entry], options: argparse.Namespace) -> None:
+    about = since_first_event(entries)
     if options.since is not None:
         about = [entry for entry in about if last_ms(entry) >= options.since]
     chosen = about[-options.limit :] if options.limit else about
@@ -114,8 +114,8 @@ def documents(chosen: list[Entry]) -> list[dict[str, object]]:
 
 def show(screen: Screen, about: list[Entry], chosen: list[Entry], options: argparse.Namespace) -> None:
     if not chosen:
-        since = f" since {shown_moment(options.since)}" if options.since is not None else ""
-        screen.line(f"nothing is noted of group {plain(options.group)}{since}")
+        since = f" since {moment_text(options.since)}" if options.since is not None else ""
+        screen.line(f"group {plain(options.group)} has no history{since}")
         return
     if len(about) > len(chosen):
         screen.line(screen.paint(f"{len(about) - len(chosen)} earlier entries are left out (--limit 0 shows all)", Role.DIM))
@@ -129,8 +129,8 @@ def show(screen: Screen, about: list[Entry], chosen: list[Entry], options: argpa
             screen.line(plain(line))
 
 
-def concerning(entries: list[Entry]) -> list[Entry]:
-    """Drop notes of the coordinator from before the group existed."""
+def since_first_event(entries: list[Entry]) -> list[Entry]:
+    """Drop coordinator changes from before the group existed."""
     first = next((at for at, entry in enumerate(entries) if not isinstance(entry, Moved)), len(entries))
     return entries[first:]
 
@@ -144,24 +144,24 @@ def last_ms(entry: Entry) -> int:
     return at_ms(entry)
 
 
-def go_on(screen: Screen, reading: Reading, notes: Notes) -> None:
-    """Follow the history until an interrupt."""
-    said: Rebalance | None = None
+def follow(screen: Screen, reading: Reading, notes: Notes) -> None:
+    """Print new entries until an interrupt."""
+    last_begun: Rebalance | None = None
     while True:
-        entries = reading.take(notes.wait())
+        entries = reading.entries_of(notes.wait())
         if not notes.noted:
-            entries += reading.rest()
+            entries += reading.pending_entries()
         for entry in entries:
-            tell_one(screen, entry)
-        opened = reading.story.now_open
-        if opened is not None and opened is not said:
-            said = opened
+            print_entry(screen, entry)
+        under_way = reading.story.now_open
+        if under_way is not None and under_way is not last_begun:
+            last_begun = under_way
             if not screen.json:
-                history_shown.show_begun(screen, opened)
+                history_shown.show_begun(screen, under_way)
         screen.out.flush()
 
 
-def tell_one(screen: Screen, entry: Entry) -> None:
+def print_entry(screen: Screen, entry: Entry) -> None:
     if screen.json:
         screen.json_line(history_shown.document(entry, partitions_of(entry)))
     else:

@@ -1,7 +1,7 @@
-"""The notes of a group, and its records in `__consumer_offsets`, read as any client would: by Fetch.
+"""Fetches the notes of a group, and its records in `__consumer_offsets`.
 
-Notes are in the partition of `__coordinator_notes` that the group's offsets have in `__consumer_offsets`. A cluster without that
-topic is no Tenure: then the records are all there is, until compaction takes them.
+The notes are in the partition of `__coordinator_notes` with the number of the group's partition in `__consumer_offsets`. A cluster without
+that topic is not Tenure: then only the records are read, as far as compaction has not removed them.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ NOTES: Final = "__coordinator_notes"
 OFFSETS: Final = "__consumer_offsets"
 EARLIEST: Final = -2
 READ_BYTES: Final = 4 << 20
-COMPRESSED: Final = 7  # of a batch's attributes
+COMPRESSED: Final = 7  # mask of a batch's attributes
 WAIT_MS: Final = 500
 PAUSE_SECONDS: Final = 0.1
-OPENING = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.LEADER_NOT_AVAILABLE)
+NOT_YET = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 class Batches(NamedTuple):
@@ -38,7 +38,7 @@ class Batches(NamedTuple):
 
 
 class Notes:
-    """The notes and records of one group, each in log order; reading continues at the last position."""
+    """The notes and records of one group, each in log order. A read continues at the last position."""
 
     def __init__(self, cluster: Cluster, group: str) -> None:
         self.group = group
@@ -47,31 +47,31 @@ class Notes:
         notes, offsets = topics[NOTES], topics[OFFSETS]
         self.noted = not notes.error and notes.internal
         if not self.noted and (offsets.error or not offsets.internal):
-            raise Failure(EXIT.LACKING, "this cluster keeps nothing of what happens to groups: it has neither notes nor __consumer_offsets")
+            raise Failure(EXIT.LACKING, "this cluster has no history of groups: neither notes nor __consumer_offsets")
         self._ids = {NOTES: notes.id or bytes(16), OFFSETS: offsets.id or bytes(16)}
         self.partition = partition_of(group, len((notes if self.noted else offsets).partitions))
         self.offset = -1
-        self.recorded = False  # all records from the first on are there: compaction has removed none
+        self.recorded = False  # whether the log has all records since the first: compaction has removed none
         self._records_at = -1
         self._key = group_key(group)
 
     def begin(self, since_ms: int | None) -> None:
-        """From the first note of that time on, or the oldest there is."""
+        """Start at the first note at or after that time, or at the oldest note."""
         if not self.noted:
             return
-        offset = -1 if since_ms is None else self._list(NOTES, max(since_ms, 0))
+        offset = -1 if since_ms is None else self._list_offset(NOTES, max(since_ms, 0))
         if since_ms is not None and offset < 0:  # nothing since then
-            offset = self._list(NOTES, -1)
-        self.offset = offset if offset >= 0 else self._list(NOTES, EARLIEST)
+            offset = self._list_offset(NOTES, -1)
+        self.offset = offset if offset >= 0 else self._list_offset(NOTES, EARLIEST)
 
-    def _list(self, topic: str, timestamp: int) -> int:
+    def _list_offset(self, topic: str, timestamp: int) -> int:
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(topic, [ListOffsetsPartition(self.partition, timestamp=timestamp)])])
-        until = time.monotonic() + self._cluster.timeout
+        deadline = time.monotonic() + self._cluster.timeout
         while True:
-            found = self._cluster.node(self._cluster.leader(topic, self.partition), request, oldest=1).topics[0].partitions[0]
-            if found.error_code not in OPENING or time.monotonic() + PAUSE_SECONDS >= until:
-                check(found.error_code, f"{topic}-{self.partition}")
-                return int(found.offset)
+            partition = self._cluster.node(self._cluster.leader(topic, self.partition), request, oldest=1).topics[0].partitions[0]
+            if partition.error_code not in NOT_YET or time.monotonic() + PAUSE_SECONDS >= deadline:
+                check(partition.error_code, f"{topic}-{self.partition}")
+                return int(partition.offset)
             time.sleep(PAUSE_SECONDS)
 
     def read(self) -> Iterator[NoteRecord]:
@@ -79,7 +79,7 @@ class Notes:
         while self.noted:
             before = self.offset
             batches = self._fetch(NOTES, self.offset, READ_BYTES, 0)
-            yield from self._take(batches)
+            yield from self._read_notes(batches)
             if self.offset >= batches.end or self.offset == before:
                 return
 
@@ -88,11 +88,11 @@ class Notes:
         if not self.noted:
             time.sleep(WAIT_MS / 1000)
             return []
-        return list(self._take(self._fetch(NOTES, self.offset, READ_BYTES, WAIT_MS)))
+        return list(self._read_notes(self._fetch(NOTES, self.offset, READ_BYTES, WAIT_MS)))
 
-    def _take(self, batches: Batches) -> Iterator[NoteRecord]:
+    def _read_notes(self, batches: Batches) -> Iterator[NoteRecord]:
         data = batches.data
-        for at, header in placed(data):
+        for at, header in positions_and_headers(data):
             if header.next_offset <= self.offset:
                 continue
             for record in records(data, at):
@@ -101,7 +101,7 @@ class Notes:
                 try:
                     note_record = read_note_record(record.key, record.value)
                 except ProtocolError:
-                    continue  # nothing that this command can tell
+                    continue  # a record of a newer version
                 if note_record is not None and note_record.concerns(self.group):
                     yield note_record
             self.offset = header.next_offset
@@ -112,48 +112,48 @@ class Notes:
         request = FetchRequest(
             max_wait_ms=wait_ms, min_bytes=1, max_bytes=max(bytes_max, 1), session_id=0, session_epoch=-1, topics=[wanted]
         )
-        until = time.monotonic() + self._cluster.timeout
+        deadline = time.monotonic() + self._cluster.timeout
         while True:
             reply = self._cluster.node(self._cluster.leader(topic, self.partition), request)
             check(reply.error_code, topic)
-            found = reply.responses[0].partitions[0]
-            if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                part.fetch_offset = self._list(topic, EARLIEST)  # the oldest were deleted while reading
+            fetched = reply.responses[0].partitions[0]
+            if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                part.fetch_offset = self._list_offset(topic, EARLIEST)  # retention deleted the oldest meanwhile
                 if topic == NOTES:
                     self.offset = part.fetch_offset
-            elif found.error_code not in OPENING:
-                check(found.error_code, f"{topic}-{self.partition}")
-                return Batches(bytes(found.records or b""), found.high_watermark)
-            if time.monotonic() + PAUSE_SECONDS >= until:
-                raise failure(found.error_code, f"{topic}-{self.partition}")
-            time.sleep(0 if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE else PAUSE_SECONDS)
+            elif fetched.error_code not in NOT_YET:
+                check(fetched.error_code, f"{topic}-{self.partition}")
+                return Batches(bytes(fetched.records or b""), fetched.high_watermark)
+            if time.monotonic() + PAUSE_SECONDS >= deadline:
+                raise failure(fetched.error_code, f"{topic}-{self.partition}")
+            time.sleep(0 if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE else PAUSE_SECONDS)
 
     # Records
 
     def images(self) -> list[GroupRecord]:
-        """Records of the group that came since the last call; none where this client may not read them."""
-        found: list[GroupRecord] = []
+        """New records of the group since the last call; none if this client is not authorized to read them."""
+        collected: list[GroupRecord] = []
         try:
             if self._records_at < 0:
-                self._records_at = self._list(OFFSETS, EARLIEST)
+                self._records_at = self._list_offset(OFFSETS, EARLIEST)
                 self.recorded = self._records_at == 0
             while True:
                 before = self._records_at
                 batches = self._fetch(OFFSETS, before, READ_BYTES, 0)
-                self._take_images(batches.data, found)
+                self._read_images(batches.data, collected)
                 if self._records_at >= batches.end or self._records_at == before:
-                    return found
+                    return collected
         except Failure as trouble:
             if trouble.code in (EXIT.UNREACHABLE, EXIT.LACKING):
                 raise
-            return found  # the story is worth telling without
+            return collected  # the notes are enough for a history
 
-    def _take_images(self, data: bytes, found: list[GroupRecord]) -> None:
-        for at, header in placed(data):
+    def _read_images(self, data: bytes, collected: list[GroupRecord]) -> None:
+        for at, header in positions_and_headers(data):
             if header.next_offset <= self._records_at:
                 continue
             if header.base_offset > self._records_at or header.record_count != header.last_offset_delta + 1:
-                self.recorded = False  # compaction was here
+                self.recorded = False  # compaction removed records
             self._records_at = header.next_offset
             raw = data[at : at + header.size]
             if not header.attributes & COMPRESSED and self._key not in raw:
@@ -162,12 +162,12 @@ class Notes:
                 try:
                     image = read_image(self.group, record.offset, header.max_timestamp, header.leader_epoch, record.key, record.value)
                 except ProtocolError:
-                    continue  # nothing that this command can tell
+                    continue  # a record of a newer version
                 if image is not None:
-                    found.append(image)
+                    collected.append(image)
 
 
-def placed(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
+def positions_and_headers(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
     at = 0
     for header in iterate(data, 0, len(data)):
         yield at, header

@@ -16,18 +16,18 @@ from protocol.messages.list_groups import ListGroupsRequest
 if TYPE_CHECKING:
     from cli.groups.described import Group
 
-NOTES = "__coordinator_notes"  # a topic that Tenure alone has
+NOTES = "__coordinator_notes"  # an internal topic that only Tenure has
 STATES_VERSION = 4
 LOADING = (14, 15)
 PAUSE_SECONDS = 0.2
-# More than these are not described for their members alone: each may have thousands.
-MEMBERS_CHEAP = 200
+# Up to so many groups are described to count their members; each may have thousands.
+DESCRIBED_MAX = 200
 STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty", "Dead", "Assigning", "Reconciling", "NotReady")
 TYPES = ("classic", "consumer", "share", "streams")
 
 
 class Listed:
-    """One group of ListGroups; other fields are added later."""
+    """One group of ListGroups, completed by its description."""
 
     __slots__ = ("coordinator", "group", "members", "protocol", "protocol_type", "state", "static", "type")
 
@@ -41,12 +41,12 @@ class Listed:
         self.members: int | None = None
         self.static: int | None = None
 
-    def take(self, found: Group) -> None:
-        self.state = found.state
-        if found.readable:
-            self.protocol = found.protocol
-            self.members = len(found.members)
-            self.static = found.static
+    def complete(self, description: Group) -> None:
+        self.state = description.state
+        if description.readable:
+            self.protocol = description.protocol
+            self.members = len(description.members)
+            self.static = description.static
 
     def document(self) -> dict[str, object]:
         return {
@@ -63,27 +63,27 @@ class Listed:
 
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
-    states, types = named(options.states, STATES, "state"), named(options.types, TYPES, "type")
+    states, types = protocol_names(options.states, STATES, "state"), protocol_names(options.types, TYPES, "type")
     missing: dict[int, Failure] = {}
     with Cluster.of(options) as cluster:
-        found = listed(cluster, states, types, missing)
-        fill_in(cluster, found, everything=options.members, states_wanted=bool(states))
+        groups = list_groups(cluster, states, types, missing)
+        describe_groups(cluster, groups, everything=options.members, states_wanted=bool(states))
         brokers = {id: f"{broker.host}:{broker.port}" for id, broker in cluster.brokers.items()}
         troubles = [Failure(EXIT.AGAIN, f"{failure.line}: its groups are missing here", word=failure.word) for failure in missing.values()]
-        troubles += unserved(cluster)
+        troubles += unreadable_partitions(cluster)
     if states:
-        wanted = {state.lower() for state in states}
-        found = [one for one in found if one.state is not None and one.state.lower() in wanted]
-    found.sort(key=lambda one: one.group)
+        wanted_states = {state.lower() for state in states}
+        groups = [group for group in groups if group.state is not None and group.state.lower() in wanted_states]
+    groups.sort(key=lambda group: group.group)
     if screen.json:
-        screen.document({"groups": [one.document() for one in found]})
+        screen.document({"groups": [group.document() for group in groups]})
     else:
-        show(screen, found, brokers, filtered=bool(states or types))
+        show(screen, groups, brokers, filtered=bool(states or types))
     return max([screen.fail(trouble) for trouble in troubles], default=EXIT.DONE)
 
 
-def unserved(cluster: Cluster) -> list[Failure]:
-    """The partitions whose groups a Tenure broker cannot list because they are unreadable, as `tenure health` reports them; other brokers do not report any."""
+def unreadable_partitions(cluster: Cluster) -> list[Failure]:
+    """Failures for partitions that a Tenure broker cannot read, so that it lists none of their groups. `tenure health` reports them."""
     if cluster.topics([NOTES])[NOTES].error:
         return []
     troubles = []
@@ -94,33 +94,33 @@ def unserved(cluster: Cluster) -> list[Failure]:
     return troubles
 
 
-def named(given: list[str], known: tuple[str, ...], what: str) -> list[str]:
-    """As the protocol writes them."""
-    by_lower = {one.lower(): one for one in known}
-    for one in given:
-        if one.lower() not in by_lower:
-            raise Failure(EXIT.USAGE, f"there is no {what} {one!r} of groups: {', '.join(known)}")
-    return [by_lower[one.lower()] for one in given]
+def protocol_names(requested: list[str], known: tuple[str, ...], what: str) -> list[str]:
+    """The requested names in the protocol's spelling; Failure for an unknown name."""
+    by_lower = {name.lower(): name for name in known}
+    for name in requested:
+        if name.lower() not in by_lower:
+            raise Failure(EXIT.USAGE, f"there is no {what} {name!r} of groups: {', '.join(known)}")
+    return [by_lower[name.lower()] for name in requested]
 
 
-def listed(cluster: Cluster, states: list[str], types: list[str], missing: dict[int, Failure]) -> list[Listed]:
-    found: dict[str, Listed] = {}
+def list_groups(cluster: Cluster, states: list[str], types: list[str], missing: dict[int, Failure]) -> list[Listed]:
+    groups: dict[str, Listed] = {}
     for broker_id in sorted(cluster.brokers):
         version = cluster_version(cluster, broker_id, missing)
         if version is None:
             continue
         request = ListGroupsRequest(states if version >= STATES_VERSION else [], types if version >= TYPES_VERSION else [])
-        reply = patiently(cluster, broker_id, request)
+        reply = list_loaded_groups(cluster, broker_id, request)
         check(reply.error_code, f"broker {broker_id}")
         for group in reply.groups:
-            type = group.group_type.lower() if version >= TYPES_VERSION else CLASSIC  # before this version there was only one
+            type = group.group_type.lower() if version >= TYPES_VERSION else CLASSIC  # older versions have only this type
             if not types or type in types:
-                found[group.group_id] = Listed(group.group_id, group.group_state or None, type, group.protocol_type, broker_id)
-    return list(found.values())
+                groups[group.group_id] = Listed(group.group_id, group.group_state or None, type, group.protocol_type, broker_id)
+    return list(groups.values())
 
 
 def cluster_version(cluster: Cluster, broker_id: int, missing: dict[int, Failure]) -> int | None:
-    """None: the broker does not answer."""
+    """The version of ListGroups; None if the broker does not answer."""
     try:
         return cluster.version(ListGroupsRequest.API_KEY, broker_id)
     except Failure as failure:
@@ -130,29 +130,29 @@ def cluster_version(cluster: Cluster, broker_id: int, missing: dict[int, Failure
         return None
 
 
-def patiently(cluster: Cluster, broker_id: int, request: ListGroupsRequest) -> Any:
-    """A broker that loads groups does not know them all yet."""
-    until = time.monotonic() + cluster.timeout
+def list_loaded_groups(cluster: Cluster, broker_id: int, request: ListGroupsRequest) -> Any:
+    """Ask again while the broker loads groups: it does not list them all yet."""
+    deadline = time.monotonic() + cluster.timeout
     while True:
         reply = cluster.node(broker_id, request)
-        if reply.error_code not in LOADING or time.monotonic() + PAUSE_SECONDS >= until:
+        if reply.error_code not in LOADING or time.monotonic() + PAUSE_SECONDS >= deadline:
             return reply
         time.sleep(PAUSE_SECONDS)
 
 
-def fill_in(cluster: Cluster, found: list[Listed], *, everything: bool, states_wanted: bool) -> None:
-    stateless = any(one.state is None for one in found)
-    if len(found) <= MEMBERS_CHEAP or everything or (stateless and states_wanted):
-        groups = describe(cluster, [one.group for one in found]) if found else {}
-        for one in found:
-            group = groups[one.group]
+def describe_groups(cluster: Cluster, listed: list[Listed], *, everything: bool, states_wanted: bool) -> None:
+    stateless = any(entry.state is None for entry in listed)
+    if len(listed) <= DESCRIBED_MAX or everything or (stateless and states_wanted):
+        groups = describe(cluster, [entry.group for entry in listed]) if listed else {}
+        for entry in listed:
+            group = groups[entry.group]
             if group is not None:
-                one.take(group)
+                entry.complete(group)
 
 
-def show(screen: Screen, found: list[Listed], brokers: dict[int, str], *, filtered: bool) -> None:
-    if not found:
-        screen.line("no group is of this state and type" if filtered else "there are no groups")
+def show(screen: Screen, groups: list[Listed], brokers: dict[int, str], *, filtered: bool) -> None:
+    if not groups:
+        screen.line("no group has this state and type" if filtered else "there are no groups")
         return
     columns: list[Column | str] = [
         Column("GROUP", False),
@@ -165,26 +165,26 @@ def show(screen: Screen, found: list[Listed], brokers: dict[int, str], *, filter
     ]
     rows = [
         [
-            one.group,
-            Painted(one.state, state_role(one.state)),
-            one.type,
-            protocol(one),
-            one.members,
-            one.static,
-            f"{one.coordinator} ({brokers[one.coordinator]})" if one.coordinator in brokers else one.coordinator,
+            group.group,
+            Painted(group.state, state_role(group.state)),
+            group.type,
+            protocol(group),
+            group.members,
+            group.static,
+            f"{group.coordinator} ({brokers[group.coordinator]})" if group.coordinator in brokers else group.coordinator,
         ]
-        for one in found
+        for group in groups
     ]
     screen.table(columns, rows)
-    if any(one.members is None for one in found) and len(found) > MEMBERS_CHEAP:
-        screen.line(f"{len(found)} groups; --members counts their members too")
+    if any(group.members is None for group in groups) and len(groups) > DESCRIBED_MAX:
+        screen.line(f"{len(groups)} groups; --members also counts their members")
 
 
-def protocol(one: Listed) -> str | None:
-    """`range` for consumers; others say whose protocol it is: `connect/compatible`."""
-    if one.protocol_type in ("", "consumer"):
-        return one.protocol or None
-    return f"{one.protocol_type}/{one.protocol}" if one.protocol else one.protocol_type
+def protocol(group: Listed) -> str | None:
+    """`range` for consumers; for other types with the protocol type: `connect/compatible`."""
+    if group.protocol_type in ("", "consumer"):
+        return group.protocol or None
+    return f"{group.protocol_type}/{group.protocol}" if group.protocol else group.protocol_type
 
 
 def state_role(state: str | None) -> Role | None:

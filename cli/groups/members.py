@@ -46,8 +46,7 @@ def check_readable(group: Group) -> None:
     if not group.readable:
         raise Failure(
             EXIT.LACKING,
-            f"group {group.id} is a {group.type} group ({group.state}): the members of these are not for this command; it reads those of type classic "
-            "and consumer",
+            f"group {group.id} is a {group.type} group ({group.state}): this command shows only members of classic and consumer groups",
         )
 
 

@@ -18,7 +18,7 @@ def add(actions: Any) -> None:
         actions,
         "offsets",
         help="show, reset and delete committed offsets",
-        description="What groups have committed: show it, set it anew, delete it.",
+        description="Show, set and delete the offsets that groups have committed.",
         action="offsets_action",
     )
     add_show(commands)
@@ -32,17 +32,17 @@ def add_show(commands: Any) -> None:
         "show",
         run="cli.groups.offsets_show",
         help="show committed offsets and their lag",
-        description="Show what groups have committed, the log start offset (EARLIEST) and log end offset (LATEST) of each partition, and the lag.",
+        description="Show the committed offsets of groups, the log start offset (EARLIEST) and log end offset (LATEST) of each partition, and the lag.",
         examples=(
             "tenure group offsets show orders",
             "tenure group offsets show orders billing --topic payments:0-3",
             "tenure group offsets show orders --json > before.json    # `offsets reset --from-file before.json` restores it",
         ),
         notes="A partition of a topic named with --topic is shown even when nothing is committed for it.\n"
-        "`-`: unknown, because nothing is committed, or the partition is gone or has no leader (NOTE says which).",
+        "`-`: unknown: nothing is committed, or the partition does not exist or has no leader (see NOTE).",
     )
-    show.add_argument("groups", metavar="GROUP", nargs="+", help="whose offsets")
-    show.add_argument("--topic", metavar=SCOPE, type=a_scope, action="append", default=[], dest="topics", help=f"only {SCOPE_HELP}; may be repeated")
+    show.add_argument("groups", metavar="GROUP", nargs="+", help="the group")
+    show.add_argument("--topic", metavar=SCOPE, type=scope, action="append", default=[], dest="topics", help=f"only {SCOPE_HELP}; may be repeated")
     add_cluster(show)
 
 
@@ -52,30 +52,30 @@ def add_reset(commands: Any) -> None:
         "reset",
         run="cli.groups.offsets_reset",
         help="set committed offsets of a group without members",
-        description="Set what a group has committed. Refused while the group has members: they would commit over it.",
+        description="Set the committed offsets of a group. Refused while the group has members, which would overwrite them.",
         examples=(
             "tenure group offsets reset orders --to-earliest --topic payments --dry-run",
             "tenure group offsets reset orders --to-datetime 2026-11-21T08:30:00Z --topic payments:0-3 --topic refunds",
-            "tenure group offsets reset orders --by-duration 2h --all-topics        # what came in the last two hours, once more",
+            "tenure group offsets reset orders --by-duration 2h --all-topics        # reread the last two hours",
             "tenure group offsets reset orders --shift-by -100 --topic payments:0 --yes",
-            "tenure group offsets reset orders --to-current --all-topics --export before.csv --dry-run    # keep what is committed ...",
-            "tenure group offsets reset orders --from-file before.csv                                     # ... and bring it back",
+            "tenure group offsets reset orders --to-current --all-topics --export before.csv --dry-run    # save the committed offsets ...",
+            "tenure group offsets reset orders --from-file before.csv                                     # ... and restore them",
         ),
         notes="An offset outside of a log becomes the nearer end of the log, with a warning. A group that does not exist is created.\n"
-        "A time is ISO 8601; one without a zone is UTC. It means the first record of that time or later; where there is none, the end of the log.",
+        "A time is ISO 8601; one without a zone is UTC. It means the first record at or after that time, or else the end of the log.",
     )
-    reset.add_argument("group", metavar="GROUP", help="whose offsets")
-    where = reset.add_argument_group("where to").add_mutually_exclusive_group(required=True)
-    where.add_argument("--to-earliest", action="store_true", help="where the log begins")
-    where.add_argument("--to-latest", action="store_true", help="where the log ends")
+    reset.add_argument("group", metavar="GROUP", help="the group")
+    where = reset.add_argument_group("target").add_mutually_exclusive_group(required=True)
+    where.add_argument("--to-earliest", action="store_true", help="to the start of the log")
+    where.add_argument("--to-latest", action="store_true", help="to the end of the log")
     where.add_argument("--to-offset", metavar="N", type=whole_number, help="to this offset")
-    where.add_argument("--to-datetime", metavar="TIME", type=a_moment, help="to the first record of that time or later (2026-11-21T08:30:00Z)")
-    where.add_argument("--by-duration", metavar="D", type=a_duration, help="to the first record of the last 90s, 15m, 1h30m, 2d or PT1H30M")
-    where.add_argument("--shift-by", metavar="N", type=signed_number, help="forward by N from what is committed, back by -N")
-    where.add_argument("--to-current", action="store_true", help="commit again what is committed; where nothing is, the end of the log")
-    where.add_argument("--from-file", metavar="FILE", help="offsets from a file: CSV of --export or kafka-consumer-groups, or what --json printed; -: standard input")
-    what = reset.add_argument_group("what of").add_mutually_exclusive_group()
-    what.add_argument("--topic", metavar=SCOPE, type=a_scope, action="append", default=[], dest="topics", help=f"{SCOPE_HELP}; may be repeated")
+    where.add_argument("--to-datetime", metavar="TIME", type=moment, help="to the first record of that time or later (2026-11-21T08:30:00Z)")
+    where.add_argument("--by-duration", metavar="D", type=duration, help="to the first record of the last 90s, 15m, 1h30m, 2d or PT1H30M")
+    where.add_argument("--shift-by", metavar="N", type=signed_number, help="forward by N from the committed offset, back by -N")
+    where.add_argument("--to-current", action="store_true", help="commit the same offset again; without one, the end of the log")
+    where.add_argument("--from-file", metavar="FILE", help="offsets from a file: CSV of --export or kafka-consumer-groups, or output of --json; -: standard input")
+    what = reset.add_argument_group("partitions").add_mutually_exclusive_group()
+    what.add_argument("--topic", metavar=SCOPE, type=scope, action="append", default=[], dest="topics", help=f"{SCOPE_HELP}; may be repeated")
     what.add_argument("--all-topics", action="store_true", help="every partition that the group has committed an offset for")
     reset.add_argument("--export", metavar="FILE", help="write the offsets of the plan to a file that --from-file reads, as CSV (*.json: as JSON)")
     add_change(reset)
@@ -88,43 +88,43 @@ def add_delete(commands: Any) -> None:
         "delete",
         run="cli.groups.offsets_delete",
         help="delete committed offsets of topics without subscribers",
-        description="Delete what a group has committed for topics or partitions. Refused for a topic that a member of the group is subscribed to.",
+        description="Delete the offsets that a group has committed for topics or partitions. Refused for a topic that a member subscribes to.",
         examples=(
             "tenure group offsets delete orders --topic payments --dry-run",
             "tenure group offsets delete orders --topic payments:0-3 --topic refunds --yes",
         ),
-        notes="A consumer of the group that comes later begins at these partitions as if it never had been there (auto.offset.reset).",
+        notes="A later consumer of the group starts at these partitions as in a new group (auto.offset.reset).",
     )
-    delete.add_argument("group", metavar="GROUP", help="whose offsets")
+    delete.add_argument("group", metavar="GROUP", help="the group")
     delete.add_argument(
-        "--topic", metavar=SCOPE, type=a_scope, action="append", required=True, dest="topics", help=f"{SCOPE_HELP}; may be repeated"
+        "--topic", metavar=SCOPE, type=scope, action="append", required=True, dest="topics", help=f"{SCOPE_HELP}; may be repeated"
     )
     add_change(delete)
     add_cluster(delete)
 
 
-# Argument types; their modules are imported when one is given
+# Argument types; their modules are imported on use
 
 
-def a_scope(text: str) -> Any:
-    from cli.groups.offsets_words import scope
+def scope(text: str) -> Any:
+    from cli.groups import offsets_words
 
-    return checked(scope, text)
-
-
-def a_moment(text: str) -> int:
-    from cli.groups.offsets_words import moment
-
-    return checked(moment, text)
+    return parsed(offsets_words.scope, text)
 
 
-def a_duration(text: str) -> int:
-    from cli.groups.offsets_words import duration
+def moment(text: str) -> int:
+    from cli.groups import offsets_words
 
-    return checked(duration, text)
+    return parsed(offsets_words.moment, text)
 
 
-def checked(read: Callable[[str], T], text: str) -> T:
+def duration(text: str) -> int:
+    from cli.groups import offsets_words
+
+    return parsed(offsets_words.duration, text)
+
+
+def parsed(read: Callable[[str], T], text: str) -> T:
     try:
         return read(text)
     except ValueError as error:

@@ -1,6 +1,6 @@
-"""Request the offsets of groups: committed offsets, start and end of the logs, members.
+"""Fetch committed offsets, the start and end of logs, and whether a group has members.
 
-Few requests whatever the number of partitions: one OffsetFetch for each coordinator (one for each group before Kafka 3.0),
+The number of requests does not depend on the number of partitions: one OffsetFetch for each coordinator (for each group before Kafka 3.0),
 two ListOffsets for each leader.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cli.client import EXIT, Failure, check, failure
 from cli.failure import UNKNOWN_PARTITION
 from cli.groups.offsets_plan import Bounds, Committed, Key
-from cli.topics.finding import required
+from cli.topics.finding import required_topics
 from cli.topics.log_offsets import EARLIEST, LATEST, log_offsets
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
 MANY_GROUPS_VERSION = 8
 ALL_TOPICS_VERSION = 2
 TYPES_VERSION = 5  # of ListGroups
-MOVING = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
+RETRIABLE = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
-class Standing(NamedTuple):
-    """Whether the group exists, and its members."""
+class GroupStatus(NamedTuple):
+    """Whether a group exists, its state, and its members."""
 
     exists: bool
     state: str
     members: int
-    topics: frozenset[str] = frozenset()  # that members are subscribed to, as far as the cluster says
+    topics: frozenset[str] = frozenset()  # subscribed to by members, as far as the cluster reports them
     kind: str = "consumer"
 
     @property
-    def shares(self) -> bool:
-        """A share group keeps no offsets of this kind."""
+    def is_share_group(self) -> bool:
+        """Share groups have no committed offsets."""
         return self.kind == "share"
 
     @property
-    def idle(self) -> bool:
+    def is_empty(self) -> bool:
         return not self.members and self.state.lower() in ("empty", "dead", "")
 
 
@@ -53,61 +53,61 @@ class Standing(NamedTuple):
 
 
 def committed(cluster: Cluster, groups: Sequence[str]) -> dict[str, dict[Key, Committed]]:
-    """All that these groups have committed; a group that does not exist has committed nothing."""
-    found: dict[str, dict[Key, Committed]] = {}
+    """The committed offsets of each group; none for a group that does not exist."""
+    offsets: dict[str, dict[Key, Committed]] = {}
     if len(groups) > 1:
         for broker_id, names in cluster.coordinators(groups).items():
             if len(names) > 1 and cluster.version(OffsetFetchRequest.API_KEY, broker_id) >= MANY_GROUPS_VERSION:
                 reply = cluster.node(broker_id, OffsetFetchRequest([OffsetFetchRequestGroup(name) for name in names]))
                 for group in reply.groups:
-                    if group.error_code not in MOVING:  # those that move are asked for alone, as often as it takes
-                        found[group.group_id] = offsets_of(group, group.group_id)
+                    if group.error_code not in RETRIABLE:  # otherwise requested alone below, with retries
+                        offsets[group.group_id] = offsets_of(group, group.group_id)
     for name in groups:
-        if name not in found:
+        if name not in offsets:
             request = OffsetFetchRequest([OffsetFetchRequestGroup(name)], name)
             reply = cluster.coordinator(name, request, oldest=ALL_TOPICS_VERSION)
-            found[name] = offsets_of(reply.groups[0] if reply.groups else reply, name)
-    return found
+            offsets[name] = offsets_of(reply.groups[0] if reply.groups else reply, name)
+    return offsets
 
 
 def offsets_of(reply: Any, group: str) -> dict[Key, Committed]:
     if reply.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return {}
     check(reply.error_code, f"group {group}")
-    found: dict[Key, Committed] = {}
+    offsets: dict[Key, Committed] = {}
     for topic in reply.topics:
         for partition in topic.partitions:
             check(partition.error_code, f"group {group}, topic {topic.name} partition {partition.partition_index}")
             if partition.committed_offset >= 0:
                 epoch, metadata = partition.committed_leader_epoch, partition.metadata or ""
-                found[topic.name, partition.partition_index] = Committed(partition.committed_offset, epoch, metadata)
-    return found
+                offsets[topic.name, partition.partition_index] = Committed(partition.committed_offset, epoch, metadata)
+    return offsets
 
 
 # The logs
 
 
-def partitions_named(cluster: Cluster, named: Mapping[str, Collection[int] | None]) -> set[Key]:
-    """The partitions of these topics, or the named ones; Failure if one of them does not exist."""
-    topics = required(cluster, list(named)) if named else {}
+def partitions_of(cluster: Cluster, named: Mapping[str, Collection[int] | None]) -> set[Key]:
+    """The named partitions of each topic (None: all of it); Failure if one does not exist."""
+    topics = required_topics(cluster, list(named)) if named else {}
     keys: set[Key] = set()
     for topic, wanted in named.items():
-        there = topics[topic].partitions
-        lacking = sorted(set(wanted or ()) - there.keys())
-        if lacking:
-            raise Failure(EXIT.MISSING, f"topic {topic} has no partition {', '.join(map(str, lacking[:5]))}: it has {len(there)}, from 0 on", word=UNKNOWN_PARTITION)
-        keys |= {(topic, partition) for partition in (there if wanted is None else wanted)}
+        existing = topics[topic].partitions
+        missing = sorted(set(wanted or ()) - existing.keys())
+        if missing:
+            raise Failure(EXIT.MISSING, f"topic {topic} has no partition {', '.join(map(str, missing[:5]))}: it has {len(existing)}, numbered from 0", word=UNKNOWN_PARTITION)
+        keys |= {(topic, partition) for partition in (existing if wanted is None else wanted)}
     return keys
 
 
-def gone(cluster: Cluster, keys: Iterable[Key]) -> dict[Key, int]:
-    """Those of the partitions that are not there, and the error that says so (UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED)."""
+def missing_partitions(cluster: Cluster, keys: Iterable[Key]) -> dict[Key, int]:
+    """Those of the partitions that do not exist or are not authorized, with their error code."""
     keys = set(keys)
     topics = cluster.topics(sorted({topic for topic, _ in keys})) if keys else {}
-    return {key: error for key in keys if (error := error_of(topics[key[0]], key[1]))}
+    return {key: error for key in keys if (error := metadata_error(topics[key[0]], key[1]))}
 
 
-def error_of(topic: TopicInfo, partition: int) -> int:
+def metadata_error(topic: TopicInfo, partition: int) -> int:
     if topic.error and topic.error != ErrorCode.LEADER_NOT_AVAILABLE:
         return topic.error
     if partition not in topic.partitions and not topic.error:
@@ -116,26 +116,26 @@ def error_of(topic: TopicInfo, partition: int) -> int:
 
 
 def bounds(cluster: Cluster, keys: Iterable[Key], *, patient: bool = True) -> tuple[dict[Key, Bounds], dict[Key, int]]:
-    """Where the logs begin and end, and the errors of those that could not be asked."""
+    """The start and end offset of each log, and the error codes of the others."""
     keys = sorted(keys)
     if not keys:
         return {}, {}
-    begins = log_offsets(cluster, dict.fromkeys(keys, EARLIEST), patient=patient)
-    errors = {key: found.error for key, found in begins.items() if found.error}
+    starts = log_offsets(cluster, dict.fromkeys(keys, EARLIEST), patient=patient)
+    errors = {key: result.error for key, result in starts.items() if result.error}
     ends = log_offsets(cluster, {key: LATEST for key in keys if key not in errors}, patient=patient)
-    errors |= {key: found.error for key, found in ends.items() if found.error}
-    return {key: Bounds(begins[key].offset, ends[key].offset) for key in keys if key not in errors}, errors
+    errors |= {key: result.error for key, result in ends.items() if result.error}
+    return {key: Bounds(starts[key].offset, ends[key].offset) for key in keys if key not in errors}, errors
 
 
 def first_since(cluster: Cluster, keys: Iterable[Key], ms: int) -> dict[Key, Committed | None]:
     """The offset of the first record at or after that time, or None."""
-    found = log_offsets(cluster, dict.fromkeys(keys, ms))
-    raise_for({key: answer.error for key, answer in found.items() if answer.error})
-    return {key: None if answer.offset < 0 else Committed(answer.offset) for key, answer in found.items()}
+    results = log_offsets(cluster, dict.fromkeys(keys, ms))
+    raise_for({key: result.error for key, result in results.items() if result.error})
+    return {key: None if result.offset < 0 else Committed(result.offset) for key, result in results.items()}
 
 
 def raise_for(errors: Mapping[Key, int]) -> None:
-    """A single partition that fails stops everything: no partial changes."""
+    """Raise Failure for the first of the errors: no partial changes."""
     if errors:
         (topic, partition), error = min(errors.items())
         raise failure(error, f"topic {topic} partition {partition}")
@@ -144,35 +144,35 @@ def raise_for(errors: Mapping[Key, int]) -> None:
 # The group
 
 
-def standing(cluster: Cluster, group: str) -> Standing:
-    """Of a group of either protocol: KIP-848's are described by an API of their own."""
+def group_status(cluster: Cluster, group: str) -> GroupStatus:
+    """Describe a group, with the API of KIP-848 or that of classic groups."""
     if cluster.version(ConsumerGroupDescribeRequest.API_KEY) >= 0:
-        modern = cluster.coordinator(group, ConsumerGroupDescribeRequest([group])).groups[0]
-        if modern.error_code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
-            check(modern.error_code, f"group {group}", modern.error_message)
-            topics = {name for member in modern.members for name in member.subscribed_topic_names}
-            topics |= {part.topic_name for member in modern.members for part in member.assignment.topic_partitions}
-            return Standing(True, modern.group_state, len(modern.members), frozenset(topics))
-    classic = cluster.coordinator(group, DescribeGroupsRequest([group])).groups[0]
-    if classic.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (classic.group_state == "Dead" and not classic.error_code):
-        return of_another_kind(cluster, group) or Standing(False, "", 0)
-    check(classic.error_code, f"group {group}", classic.error_message)
-    subscribed = frozenset(name for member in classic.members for name in subscription(classic.protocol_type, member.member_metadata))
-    return Standing(True, classic.group_state, len(classic.members), subscribed)
+        consumer_group = cluster.coordinator(group, ConsumerGroupDescribeRequest([group])).groups[0]
+        if consumer_group.error_code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+            check(consumer_group.error_code, f"group {group}", consumer_group.error_message)
+            topics = {name for member in consumer_group.members for name in member.subscribed_topic_names}
+            topics |= {part.topic_name for member in consumer_group.members for part in member.assignment.topic_partitions}
+            return GroupStatus(True, consumer_group.group_state, len(consumer_group.members), frozenset(topics))
+    classic_group = cluster.coordinator(group, DescribeGroupsRequest([group])).groups[0]
+    if classic_group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (classic_group.group_state == "Dead" and not classic_group.error_code):
+        return other_type_status(cluster, group) or GroupStatus(False, "", 0)
+    check(classic_group.error_code, f"group {group}", classic_group.error_message)
+    subscribed = frozenset(name for member in classic_group.members for name in subscribed_topics(classic_group.protocol_type, member.member_metadata))
+    return GroupStatus(True, classic_group.group_state, len(classic_group.members), subscribed)
 
 
-def of_another_kind(cluster: Cluster, group: str) -> Standing | None:
-    """A share or Kafka Streams group, for which DescribeGroups returns an error."""
+def other_type_status(cluster: Cluster, group: str) -> GroupStatus | None:
+    """The status of a share or streams group, which DescribeGroups reports as missing."""
     if cluster.version(ListGroupsRequest.API_KEY) < TYPES_VERSION:
         return None
     listed = cluster.coordinator(group, ListGroupsRequest([], ["share", "streams"])).groups
-    return next((Standing(True, one.group_state, 0, kind=one.group_type.lower()) for one in listed if one.group_id == group), None)
+    return next((GroupStatus(True, entry.group_state, 0, kind=entry.group_type.lower()) for entry in listed if entry.group_id == group), None)
 
 
-def subscription(protocol_type: str, metadata: bytes) -> Sequence[str]:
+def subscribed_topics(protocol_type: str, metadata: bytes) -> Sequence[str]:
     if protocol_type != "consumer" or not metadata:
         return ()
     try:
         return read_subscription(metadata).topics
-    except ProtocolError:  # of a client that writes its own
+    except ProtocolError:  # a client may write any bytes
         return ()

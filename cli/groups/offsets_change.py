@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetDelete of an administrator, and the result for each partition."""
+"""OffsetCommit and OffsetDelete without a member, and their errors by partition."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 PARTITIONS_AT_ONCE = 2000  # partitions in one request, far below any broker's limit
-NOBODY = ""  # the member id of a commit without a member; accepted while the group is empty
+NO_MEMBER = ""  # the member id of a commit without a member; accepted while the group is empty
 NO_GENERATION = -1
 
-# Error codes for a commit without a member once the group has members.
-MEMBERS_CAME = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH)
+# Errors for a commit without a member while the group has members.
+HAS_MEMBERS = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH)
 
 
 def commit(cluster: Cluster, group: str, plan: Sequence[Move]) -> dict[Key, int]:
     """Commit offsets; return the errors by partition."""
     errors: dict[Key, int] = {}
-    for moves in portions(sorted(plan, key=lambda move: (move.topic, move.partition))):
+    for moves in chunks(sorted(plan, key=lambda move: (move.topic, move.partition))):
         topics = [
             OffsetCommitRequestTopic(
                 topic,
-                [OffsetCommitRequestPartition(move.partition, move.after.offset, move.after.leader_epoch, move.after.metadata) for move in ours],
+                [OffsetCommitRequestPartition(move.partition, move.after.offset, move.after.leader_epoch, move.after.metadata) for move in moves_of_topic],
             )
-            for topic, ours in groupby(moves, key=lambda move: move.topic)
+            for topic, moves_of_topic in groupby(moves, key=lambda move: move.topic)
         ]
-        reply = cluster.coordinator(group, OffsetCommitRequest(group, NO_GENERATION, NOBODY, topics=topics))
+        reply = cluster.coordinator(group, OffsetCommitRequest(group, NO_GENERATION, NO_MEMBER, topics=topics))
         for topic in reply.topics:
-            errors |= {(topic.name, done.partition_index): done.error_code for done in topic.partitions if done.error_code}
+            errors |= {(topic.name, partition.partition_index): partition.error_code for partition in topic.partitions if partition.error_code}
     return errors
 
 
 def delete(cluster: Cluster, group: str, keys: Iterable[Key]) -> dict[Key, int]:
     """Delete offsets; return the errors by partition."""
     errors: dict[Key, int] = {}
-    for some in portions(sorted(keys)):
+    for chunk in chunks(sorted(keys)):
         topics = [
-            OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(partition) for _, partition in ours])
-            for topic, ours in groupby(some, key=lambda key: key[0])
+            OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(partition) for _, partition in keys_of_topic])
+            for topic, keys_of_topic in groupby(chunk, key=lambda key: key[0])
         ]
         reply = cluster.coordinator(group, OffsetDeleteRequest(group, topics))
         check(reply.error_code, f"group {group}")
         for topic in reply.topics:
-            errors |= {(topic.name, done.partition_index): done.error_code for done in topic.partitions if done.error_code}
+            errors |= {(topic.name, partition.partition_index): partition.error_code for partition in topic.partitions if partition.error_code}
     return errors
 
 
-def portions(items: Iterable[Item]) -> Iterator[list[Item]]:
-    rest = iter(items)
-    while some := list(islice(rest, PARTITIONS_AT_ONCE)):
-        yield some
+def chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
+    remaining = iter(items)
+    while chunk := list(islice(remaining, PARTITIONS_AT_ONCE)):
+        yield chunk

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 
 from cli.client import EXIT, Cluster, Failure, failure
 from cli.groups import offsets_asking, offsets_change
-from cli.groups.finding import absent
+from cli.groups.finding import unknown_group
 from cli.groups.offsets_plan import Committed, Key
-from cli.groups.offsets_reset import blame, shares, within
-from cli.groups.offsets_words import Scope, together
+from cli.groups.offsets_reset import in_scopes, report_errors, share_group_text
+from cli.groups.offsets_words import Scope, merged
 from cli.shown import Column, Screen
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import OffsetDeleteRequest
@@ -19,31 +19,31 @@ from protocol.messages.offset_delete import OffsetDeleteRequest
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     group = options.group
-    named = together(options.topics)
+    named = merged(options.topics)
     with Cluster.of(options) as cluster:
         if cluster.version(OffsetDeleteRequest.API_KEY) < 0:
-            raise Failure(EXIT.LACKING, "the cluster cannot delete offsets (OffsetDelete, Kafka 2.4); `tenure group delete` deletes all of a group")
+            raise Failure(EXIT.LACKING, "the cluster cannot delete offsets (OffsetDelete, Kafka 2.4); `tenure group delete` deletes a group with all its offsets")
         committed = offsets_asking.committed(cluster, [group])[group]
         if not committed:
-            standing = offsets_asking.standing(cluster, group)
-            if not standing.exists:
-                raise absent(cluster, group)
-            if standing.shares:
-                raise Failure(EXIT.REFUSED, shares(group))
-        chosen = {key: committed[key] for key in sorted(committed) if within(key, named)}
-        lacking = [f"group {group} has committed nothing for {scope}" for scope in not_committed(named, committed)]
+            group_status = offsets_asking.group_status(cluster, group)
+            if not group_status.exists:
+                raise unknown_group(cluster, group)
+            if group_status.is_share_group:
+                raise Failure(EXIT.REFUSED, share_group_text(group))
+        chosen = {key: committed[key] for key in sorted(committed) if in_scopes(key, named)}
+        missing_lines = [f"group {group} has committed nothing for {scope}" for scope in not_committed(named, committed)]
         if not chosen:
             if screen.json:
                 screen.document(document(group, chosen, dry_run=options.dry_run, errors={}))
-            return max(screen.fail(Failure(EXIT.MISSING, line, word="no-offsets")) for line in lacking)
-        for line in lacking:
+            return max(screen.fail(Failure(EXIT.MISSING, line, word="no-offsets")) for line in missing_lines)
+        for line in missing_lines:
             screen.warn(line)
         if not screen.json:
             screen.table(
-                [Column("TOPIC", False), "PARTITION", "COMMITTED"], [(topic, partition, one.offset) for (topic, partition), one in chosen.items()]
+                [Column("TOPIC", False), "PARTITION", "COMMITTED"], [(topic, partition, offset.offset) for (topic, partition), offset in chosen.items()]
             )
         if options.dry_run:
-            return finish_dry_run(screen, group, chosen, offsets_asking.standing(cluster, group).topics)
+            return finish_dry_run(screen, group, chosen, offsets_asking.group_status(cluster, group).topics)
         if not screen.confirm(f"Delete {counted(chosen)} of group {group}?", options):
             raise Failure(EXIT.REFUSED, "nothing was changed")
         errors = offsets_change.delete(cluster, group, chosen)
@@ -52,13 +52,13 @@ def run(options: argparse.Namespace) -> int:
 
 def not_committed(named: Mapping[str, Collection[int] | None], committed: Mapping[Key, Committed]) -> list[Scope]:
     topics = {topic for topic, _ in committed}
-    lacking: list[Scope] = []
+    missing: list[Scope] = []
     for topic, partitions in named.items():
         if partitions is None:
-            lacking += [Scope(topic, None)] * (topic not in topics)
-        elif left := [partition for partition in sorted(partitions) if (topic, partition) not in committed]:
-            lacking.append(Scope(topic, tuple(left)))
-    return lacking
+            missing += [Scope(topic, None)] * (topic not in topics)
+        elif uncommitted := [partition for partition in sorted(partitions) if (topic, partition) not in committed]:
+            missing.append(Scope(topic, tuple(uncommitted)))
+    return missing
 
 
 def counted(chosen: Collection[Key]) -> str:
@@ -67,8 +67,8 @@ def counted(chosen: Collection[Key]) -> str:
 
 def document(group: str, chosen: Mapping[Key, Committed], *, dry_run: bool, errors: Mapping[Key, int]) -> dict[str, object]:
     rows = [
-        {"topic": key[0], "partition": key[1], "committed_offset": one.offset, "error": refusal(group, errors[key]).document() if key in errors else None}
-        for key, one in chosen.items()
+        {"topic": key[0], "partition": key[1], "committed_offset": offset.offset, "error": refusal(group, errors[key]).document() if key in errors else None}
+        for key, offset in chosen.items()
     ]
     return {"group": group, "dry_run": dry_run, "offsets": rows}
 
@@ -80,7 +80,7 @@ def finish_dry_run(screen: Screen, group: str, chosen: Mapping[Key, Committed], 
     else:
         would = f"{counted(chosen.keys() - errors.keys())} would be deleted" if len(errors) < len(chosen) else "nothing would be deleted"
         screen.line(f"dry run: nothing was changed, {would}")
-    return EXIT.DONE if not errors else blame(screen, errors, lambda error: refusal(group, error), "would not be deleted")
+    return EXIT.DONE if not errors else report_errors(screen, errors, lambda error: refusal(group, error), "would not be deleted")
 
 
 def finish(screen: Screen, group: str, chosen: Mapping[Key, Committed], errors: Mapping[Key, int]) -> int:
@@ -89,10 +89,10 @@ def finish(screen: Screen, group: str, chosen: Mapping[Key, Committed], errors: 
     done = [key for key in chosen if key not in errors]
     if not screen.json and done:
         screen.line(f"deleted {counted(done)} of group {group}")
-    return EXIT.DONE if not errors else blame(screen, errors, lambda error: refusal(group, error), "not deleted")
+    return EXIT.DONE if not errors else report_errors(screen, errors, lambda error: refusal(group, error), "not deleted")
 
 
 def refusal(group: str, error: int) -> Failure:
     if error == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC:
-        return failure(error, "").saying(f"members of group {group} are subscribed to the topic: stop them first, or remove them (tenure group remove-member)")
+        return failure(error, "").with_line(f"members of group {group} are subscribed to the topic: stop them first, or remove them (tenure group remove-member)")
     return failure(error, f"group {group}")

@@ -1,9 +1,7 @@
-"""Files of offsets: Kafka's CSV (`topic,partition,offset`, or with the group in front), and what our --json prints.
+"""Files of offsets: CSV as kafka-consumer-groups exports and imports it (`[group,]topic,partition,offset`), and JSON.
 
-Kafka's kafka-consumer-groups writes the CSV with --export and reads it with --from-file; ours goes both ways too. Of a JSON
-document every object with a topic, a partition and an offset counts, whatever stands around it, so that the output of
-`offsets show`, `offsets reset` and a list written by hand are all read. An offset is under the first of OFFSET_NAMES that
-the object has; null is none: such a partition is passed over.
+In a JSON document every object with a topic, a partition and an offset is read, at any depth: the output of `offsets show` and
+`offsets reset`, or a list written by hand. The offset has the first of OFFSET_NAMES that is present; objects with null are skipped.
 """
 
 from __future__ import annotations
@@ -21,25 +19,25 @@ NUMBER_LIMIT = {"partition": 1 << 31, "offset": 1 << 63}
 
 
 class Line(NamedTuple):
-    group: str | None  # None: the file does not say
+    group: str | None  # None: not in the file
     topic: str
     partition: int
     wanted: Committed
 
 
 def read(text: str, group: str) -> dict[Key, Committed]:
-    """The offsets of this group in the file. The message of a ValueError follows the name of the file."""
+    """The offsets of the group in the file. The text of a ValueError reads after the name of the file."""
     lines = from_json(text) if text.lstrip()[:1] in ("{", "[") else list(from_csv(text))
-    ours = [line for line in lines if line.group in (None, group)]
-    if not ours:
+    lines_of_group = [line for line in lines if line.group in (None, group)]
+    if not lines_of_group:
         others = sorted({line.group for line in lines if line.group})
         raise ValueError(f"it has no offsets of group {group}, only of {', '.join(others)}" if others else "it has no offsets")
-    found: dict[Key, Committed] = {}
-    for line in ours:
+    offsets: dict[Key, Committed] = {}
+    for line in lines_of_group:
         key = (line.topic, line.partition)
-        if found.setdefault(key, line.wanted).offset != line.wanted.offset:
-            raise ValueError(f"it has two offsets for {line.topic}:{line.partition}, {found[key].offset} and {line.wanted.offset}")
-    return found
+        if offsets.setdefault(key, line.wanted).offset != line.wanted.offset:
+            raise ValueError(f"it has two offsets for {line.topic}:{line.partition}, {offsets[key].offset} and {line.wanted.offset}")
+    return offsets
 
 
 def from_csv(text: str) -> Iterator[Line]:
@@ -50,11 +48,11 @@ def from_csv(text: str) -> Iterator[Line]:
         if len(fields) not in (3, 4) or not all(fields):
             raise ValueError(f"line {number} is not topic,partition,offset or group,topic,partition,offset")
         topic, partition, offset = fields[-3:]
-        values = whole(partition, "partition", number), whole(offset, "offset", number)
+        values = parsed_number(partition, "partition", number), parsed_number(offset, "offset", number)
         yield Line(fields[0] if len(fields) == 4 else None, topic, values[0], Committed(values[1]))
 
 
-def whole(text: str, name: str, number: int) -> int:
+def parsed_number(text: str, name: str, number: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) < NUMBER_LIMIT[name]):
         raise ValueError(f"line {number}: {text!r} is not a number of {'a partition' if name == 'partition' else 'an offset'}")
     return int(text)
@@ -68,7 +66,7 @@ def from_json(text: str) -> list[Line]:
     try:
         return list(lines_of(document, None))
     except RecursionError:
-        raise ValueError("it is not JSON of ours: nested too deep") from None
+        raise ValueError("its JSON is nested too deep") from None
 
 
 def lines_of(value: Any, group: str | None) -> Iterator[Line]:
@@ -91,18 +89,18 @@ def line_of(value: dict[str, Any], group: str | None) -> Iterator[Line]:
     if name is None or value[name] is None:
         return
     topic, partition, offset = value["topic"], value["partition"], value[name]
-    sound = isinstance(topic, str) and topic and is_number(partition, "partition") and is_number(offset, "offset")
-    if not sound:
-        raise ValueError(f"it has a partition that is not one: {json.dumps(value)[:120]}")
+    valid = isinstance(topic, str) and topic and is_number(partition, "partition") and is_number(offset, "offset")
+    if not valid:
+        raise ValueError(f"it has an invalid partition or offset: {json.dumps(value)[:120]}")
     epoch, metadata = value.get("leader_epoch"), value.get("metadata")
-    known = epoch if is_number(epoch, "partition") and isinstance(epoch, int) else -1
-    yield Line(group, topic, partition, Committed(offset, known, metadata if isinstance(metadata, str) else ""))
+    leader_epoch = epoch if is_number(epoch, "partition") and isinstance(epoch, int) else -1
+    yield Line(group, topic, partition, Committed(offset, leader_epoch, metadata if isinstance(metadata, str) else ""))
 
 
 def is_number(value: object, name: str) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < NUMBER_LIMIT[name]
 
 
-def written(offsets: Iterable[tuple[str, int, int]]) -> str:
-    """In the format in which kafka-consumer-groups exports and imports the offsets of one group."""
+def to_csv(offsets: Iterable[tuple[str, int, int]]) -> str:
+    """CSV as kafka-consumer-groups exports and imports it."""
     return "".join(f"{topic},{partition},{offset}\n" for topic, partition, offset in offsets)

@@ -1,4 +1,4 @@
-"""Plan an offset reset from committed offsets, log start and end, and the arguments. Without network."""
+"""Plans an offset reset from committed offsets, log start and end, and the arguments."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Move(NamedTuple):
     before: int | None  # the committed offset
     after: Committed
     bounds: Bounds
-    remark: str | None = None  # why it is not the offset that was asked for
+    remark: str | None = None  # why it is not the requested offset
 
     @property
     def difference(self) -> int | None:
         return None if self.before is None else self.after.offset - self.before
 
     def document(self) -> dict[str, object]:
-        """For --json; `offsets reset --from-file` reads it again."""
+        """For --json; `offsets reset --from-file` can read it."""
         return {
             "topic": self.topic,
             "partition": self.partition,
@@ -51,7 +51,7 @@ class Move(NamedTuple):
         }
 
 
-class Lacking(Exception):
+class NotCommitted(Exception):
     """Partitions without a committed offset, for a plan that starts from committed offsets."""
 
     def __init__(self, keys: list[Key]) -> None:
@@ -70,36 +70,36 @@ def to_offset(offset: int, bounds: Mapping[Key, Bounds], committed: Mapping[Key,
 
 
 def to_wanted(wanted: Mapping[Key, Committed], bounds: Mapping[Key, Bounds], committed: Mapping[Key, Committed]) -> list[Move]:
-    """Each its own offset, of a file say; none outside its log."""
-    return [within(key, wanted[key], bounds[key], committed) for key in sorted(bounds)]
+    """To an offset for each partition, clamped to its log."""
+    return [clamped(key, wanted[key], bounds[key], committed) for key in sorted(bounds)]
 
 
 def shifted(by: int, bounds: Mapping[Key, Bounds], committed: Mapping[Key, Committed]) -> list[Move]:
-    if lacking := sorted(bounds.keys() - committed.keys()):
-        raise Lacking(lacking)
-    return [within(key, Committed(committed[key].offset + by), bounds[key], committed) for key in sorted(bounds)]
+    if not_committed := sorted(bounds.keys() - committed.keys()):
+        raise NotCommitted(not_committed)
+    return [clamped(key, Committed(committed[key].offset + by), bounds[key], committed) for key in sorted(bounds)]
 
 
 def to_time(
-    found: Mapping[Key, Committed | None], asked: str, bounds: Mapping[Key, Bounds], committed: Mapping[Key, Committed]
+    first_offsets: Mapping[Key, Committed | None], time_text: str, bounds: Mapping[Key, Bounds], committed: Mapping[Key, Committed]
 ) -> list[Move]:
-    """`found`: the first record of that time or later; None: there is none, and the group continues at the end."""
-    late = f"no record since {asked}: to the end"
+    """To the first record at or after a time; None in `first_offsets`: no such record, to the end of the log."""
+    remark = f"no record since {time_text}: to the end"
     return [
-        move(key, found[key] or Committed(bounds[key].latest), bounds[key], committed, None if found[key] else late) for key in sorted(bounds)
+        move(key, first_offsets[key] or Committed(bounds[key].latest), bounds[key], committed, None if first_offsets[key] else remark) for key in sorted(bounds)
     ]
 
 
 def to_current(bounds: Mapping[Key, Bounds], committed: Mapping[Key, Committed]) -> list[Move]:
-    """Commit the same offset again, which restarts its retention."""
-    none = "nothing was committed: to the end"
+    """To the committed offset again, which restarts its retention."""
+    remark = "nothing was committed: to the end"
     return [
-        move(key, committed.get(key) or Committed(bounds[key].latest), bounds[key], committed, None if key in committed else none)
+        move(key, committed.get(key) or Committed(bounds[key].latest), bounds[key], committed, None if key in committed else remark)
         for key in sorted(bounds)
     ]
 
 
-def within(key: Key, wanted: Committed, bounds: Bounds, committed: Mapping[Key, Committed]) -> Move:
+def clamped(key: Key, wanted: Committed, bounds: Bounds, committed: Mapping[Key, Committed]) -> Move:
     """Clamp the offset to the log, as kafka-consumer-groups does."""
     if wanted.offset < bounds.earliest:
         return move(key, Committed(bounds.earliest), bounds, committed, f"{wanted.offset} is before the earliest")

@@ -1,4 +1,4 @@
-"""`tenure group offsets reset`: plan, show, ask, commit. Nothing is committed unless every partition could be planned."""
+"""`tenure group offsets reset`: plans, shows and commits offsets, all or none."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from pathlib import Path
 from cli.client import EXIT, Cluster, Failure, failure
 from cli.groups import offsets_asking, offsets_change, offsets_file, offsets_plan
 from cli.groups.finding import nonempty_group, stop_first
-from cli.groups.offsets_asking import Standing
-from cli.groups.offsets_plan import Bounds, Committed, Key, Lacking, Move
-from cli.groups.offsets_words import Scope, shown_moment, together
+from cli.groups.offsets_asking import GroupStatus
+from cli.groups.offsets_plan import Bounds, Committed, Key, Move, NotCommitted
+from cli.groups.offsets_words import Scope, merged, moment_text
 from cli.shown import Column, Painted, Role, Screen, counted, plain
 from protocol.errors import ErrorCode
 
-FILE_BYTES_MAX = 64 << 20  # a million partitions' lines; a larger file is a mistake
+FILE_BYTES_MAX = 64 << 20  # enough for a million partitions
 
 
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     group = options.group
     if not (options.topics or options.all_topics or options.from_file):
-        raise Failure(EXIT.USAGE, "say which partitions: --topic T[:P,...] or --all-topics")
+        raise Failure(EXIT.USAGE, "name the partitions: --topic T[:P,...] or --all-topics")
     wanted = None if options.from_file is None else read_file(options.from_file, group)
     with Cluster.of(options) as cluster:
-        standing = offsets_asking.standing(cluster, group)
-        if standing.shares:
-            raise Failure(EXIT.REFUSED, shares(group))
-        if not standing.idle and not options.dry_run:
-            raise Failure(EXIT.REFUSED, occupied(group, standing))
+        status = offsets_asking.group_status(cluster, group)
+        if status.is_share_group:
+            raise Failure(EXIT.REFUSED, share_group_text(group))
+        if not status.is_empty and not options.dry_run:
+            raise Failure(EXIT.REFUSED, nonempty_text(group, status))
         planner = Planner(cluster, screen, options, wanted)
         plan = planner.plan()
         if options.export:
@@ -41,11 +41,11 @@ def run(options: argparse.Namespace) -> int:
                 screen.line(f"to the first record since {planner.since}:")
             show(screen, plan)
         if options.dry_run:
-            return finish_dry_run(screen, group, standing, plan)
+            return finish_dry_run(screen, group, status, plan)
         if not screen.confirm(f"Set {counted(len(plan), 'partition')} of group {group}?", options):
             raise Failure(EXIT.REFUSED, "nothing was changed")
         errors = offsets_change.commit(cluster, group, plan)
-    return finish(screen, group, standing, plan, errors)
+    return finish(screen, group, status, plan, errors)
 
 
 # The plan
@@ -67,8 +67,8 @@ class Planner:
         offsets_asking.raise_for(errors)
         try:
             return self.moves(bounds, committed)
-        except Lacking as lacking:
-            raise Failure(EXIT.MISSING, self.nothing_to_shift(lacking.keys)) from lacking
+        except NotCommitted as error:
+            raise Failure(EXIT.MISSING, self.nothing_to_shift(error.keys)) from error
 
     def moves(self, bounds: Mapping[Key, Bounds], committed: Mapping[Key, Committed]) -> list[Move]:
         options = self.options
@@ -85,52 +85,52 @@ class Planner:
         ms = options.to_datetime
         if ms is None:
             ms = max(0, int(time.time() * 1000) - options.by_duration)
-        self.since = shown_moment(ms)
-        found = offsets_asking.first_since(self.cluster, bounds, ms)
-        return offsets_plan.to_time(found, self.since, bounds, committed)
+        self.since = moment_text(ms)
+        first_offsets = offsets_asking.first_since(self.cluster, bounds, ms)
+        return offsets_plan.to_time(first_offsets, self.since, bounds, committed)
 
     def keys(self, committed: Mapping[Key, Committed]) -> set[Key]:
-        """The partitions of the reset; names that do not exist are refused, not guessed."""
+        """The partitions of the reset; Failure for names that do not exist."""
         if self.options.all_topics and self.wanted is None:
-            return self.all_that_is_there(committed)
-        named = together(self.options.topics)
+            return self.existing_committed(committed)
+        named = merged(self.options.topics)
         if self.wanted is None:
-            return offsets_asking.partitions_named(self.cluster, named)
-        offsets_asking.partitions_named(self.cluster, named)
-        chosen = {key for key in self.wanted if within(key, named)}
+            return offsets_asking.partitions_of(self.cluster, named)
+        offsets_asking.partitions_of(self.cluster, named)
+        chosen = {key for key in self.wanted if in_scopes(key, named)}
         if not chosen:
             raise Failure(EXIT.MISSING, f"{self.options.from_file} has no offsets of {', '.join(map(str, self.options.topics))}")
         in_file: dict[str, set[int]] = {}
         for topic, partition in chosen:
             in_file.setdefault(topic, set()).add(partition)
-        return offsets_asking.partitions_named(self.cluster, in_file)
+        return offsets_asking.partitions_of(self.cluster, in_file)
 
-    def all_that_is_there(self, committed: Mapping[Key, Committed]) -> set[Key]:
+    def existing_committed(self, committed: Mapping[Key, Committed]) -> set[Key]:
         if not committed:
             raise Failure(EXIT.MISSING, f"group {self.group} has committed no offsets: name topics with --topic")
-        gone = offsets_asking.gone(self.cluster, committed)
-        for topic, partitions in by_topic(gone).items():
-            why = failure(gone[topic, partitions[0]], f"topic {topic}").line
-            self.screen.warn(f"{why}; what is committed for {Scope(topic, tuple(partitions))} stays as it is")
-        if not committed.keys() - gone.keys():
+        missing = offsets_asking.missing_partitions(self.cluster, committed)
+        for topic, partitions in by_topic(missing).items():
+            problem = failure(missing[topic, partitions[0]], f"topic {topic}").line
+            self.screen.warn(f"{problem}; the committed offset of {Scope(topic, tuple(partitions))} stays")
+        if not committed.keys() - missing.keys():
             raise Failure(EXIT.MISSING, f"group {self.group} has committed offsets only for partitions that do not exist any more")
-        return set(committed.keys() - gone.keys())
+        return set(committed.keys() - missing.keys())
 
     def nothing_to_shift(self, keys: list[Key]) -> str:
-        lacking = ", ".join(str(Scope(topic, tuple(partitions))) for topic, partitions in by_topic(keys).items())
-        return f"group {self.group} has committed nothing for {lacking}: there is nothing to shift from (--to-earliest, --to-latest or --to-offset need nothing)"
+        partitions_text = ", ".join(str(Scope(topic, tuple(partitions))) for topic, partitions in by_topic(keys).items())
+        return f"group {self.group} has committed nothing for {partitions_text}, so there is no offset to shift (use --to-earliest, --to-latest or --to-offset)"
 
 
-def within(key: Key, named: Mapping[str, Collection[int] | None]) -> bool:
+def in_scopes(key: Key, named: Mapping[str, Collection[int] | None]) -> bool:
     partitions = named.get(key[0], ())
     return not named or partitions is None or key[1] in partitions
 
 
 def by_topic(keys: Collection[Key]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    partitions_by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(keys):
-        found.setdefault(topic, []).append(partition)
-    return found
+        partitions_by_topic.setdefault(topic, []).append(partition)
+    return partitions_by_topic
 
 
 # Files
@@ -141,7 +141,7 @@ def read_file(name: str, group: str) -> dict[Key, Committed]:
         if name == "-":
             name = "standard input"
             if sys.stdin.isatty():
-                print("offsets as --export writes them; Ctrl-D ends", file=sys.stderr)
+                print("type offsets as --export writes them; Ctrl-D ends the input", file=sys.stderr)
             data = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
         else:
             with Path(name).open("rb") as file:
@@ -163,7 +163,7 @@ def export(name: str, group: str, plan: list[Move]) -> None:
     if name.endswith(".json"):
         text = json.dumps({"group": group, "offsets": [move.document() for move in plan]}, indent=2, ensure_ascii=False) + "\n"
     else:
-        text = offsets_file.written((move.topic, move.partition, move.after.offset) for move in plan)
+        text = offsets_file.to_csv((move.topic, move.partition, move.after.offset) for move in plan)
     try:
         Path(name).write_text(text, encoding="utf-8")
     except OSError as error:
@@ -173,15 +173,14 @@ def export(name: str, group: str, plan: list[Move]) -> None:
 # Output
 
 
-def occupied(group: str, standing: Standing) -> str:
-    if not standing.members:  # of Kafka Streams, or on its way to being empty
-        return f"group {group} is {standing.state}: stop its members first"
-    members = "1 member" if standing.members == 1 else f"{standing.members} members"
-    return f"group {group} has {members} ({standing.state}): {stop_first(group, standing.members)}"
+def nonempty_text(group: str, status: GroupStatus) -> str:
+    if not status.members:  # a streams group, or one whose last member is leaving
+        return f"group {group} is {status.state}: stop its members first"
+    return f"group {group} has {counted(status.members, 'member')} ({status.state}): {stop_first(group, status.members)}"
 
 
-def shares(group: str) -> str:
-    return f"group {group} is a share group, which commits no offsets; kafka-share-groups.sh shows and resets where it is"
+def share_group_text(group: str) -> str:
+    return f"group {group} is a share group, which commits no offsets; use kafka-share-groups.sh"
 
 
 def show(screen: Screen, plan: list[Move]) -> None:
@@ -193,53 +192,53 @@ def show(screen: Screen, plan: list[Move]) -> None:
 def cells(move: Move, remarks: bool) -> list[object]:
     difference = None if move.difference is None else f"{move.difference:+d}" if move.difference else "0"
     role = Role.DIM if not move.difference else Role.CAREFUL if move.difference < 0 else Role.GOOD
-    shown: list[object] = [move.topic, move.partition, move.before, move.after.offset, Painted(difference, role), *move.bounds]
-    return shown + [Painted(move.remark or "", Role.CAREFUL)] * remarks
+    row: list[object] = [move.topic, move.partition, move.before, move.after.offset, Painted(difference, role), *move.bounds]
+    return row + [Painted(move.remark or "", Role.CAREFUL)] * remarks
 
 
-def document(group: str, standing: Standing, plan: list[Move], *, dry_run: bool, errors: Mapping[Key, int]) -> dict[str, object]:
+def document(group: str, status: GroupStatus, plan: list[Move], *, dry_run: bool, errors: Mapping[Key, int]) -> dict[str, object]:
     rows = [move.document() | {"error": refusal(group, errors[key]).document() if (key := (move.topic, move.partition)) in errors else None} for move in plan]
-    return {"group": group, "dry_run": dry_run, "new_group": not standing.exists, "members": standing.members, "offsets": rows}
+    return {"group": group, "dry_run": dry_run, "new_group": not status.exists, "members": status.members, "offsets": rows}
 
 
-def finish_dry_run(screen: Screen, group: str, standing: Standing, plan: list[Move]) -> int:
+def finish_dry_run(screen: Screen, group: str, status: GroupStatus, plan: list[Move]) -> int:
     if screen.json:
-        screen.document(document(group, standing, plan, dry_run=True, errors={}))
-    elif standing.idle:
-        new = "; the group does not exist yet and would be created" if not standing.exists else ""
+        screen.document(document(group, status, plan, dry_run=True, errors={}))
+    elif status.is_empty:
+        new = "; the group does not exist yet and would be created" if not status.exists else ""
         screen.line(f"dry run: nothing was changed, {counted(len(plan), 'partition')} would be set{new}")
-    if not standing.idle:
-        raise Failure(EXIT.REFUSED, f"this would be refused: {occupied(group, standing)}")
+    if not status.is_empty:
+        raise Failure(EXIT.REFUSED, f"this would be refused: {nonempty_text(group, status)}")
     return EXIT.DONE
 
 
-def finish(screen: Screen, group: str, standing: Standing, plan: list[Move], errors: Mapping[Key, int]) -> int:
+def finish(screen: Screen, group: str, status: GroupStatus, plan: list[Move], errors: Mapping[Key, int]) -> int:
     if screen.json:
-        screen.document(document(group, standing, plan, dry_run=False, errors=errors))
+        screen.document(document(group, status, plan, dry_run=False, errors=errors))
     done = [move for move in plan if (move.topic, move.partition) not in errors]
     if not screen.json and done:
-        new = "; the group is new" if not standing.exists else ""
+        new = "; the group is new" if not status.exists else ""
         screen.line(f"set {counted(len(done), 'partition')} of group {group}{new}")
-    return EXIT.DONE if not errors else blame(screen, errors, lambda error: refusal(group, error), "not set")
+    return EXIT.DONE if not errors else report_errors(screen, errors, lambda error: refusal(group, error), "not set")
 
 
 def refusal(group: str, error: int) -> Failure:
-    if error in offsets_change.MEMBERS_CAME:
-        return nonempty_group(f"group {group} has members by now", group, 2)
+    if error in offsets_change.HAS_MEMBERS:
+        return nonempty_group(f"group {group} has members now", group, 2)
     if error == ErrorCode.GROUP_ID_NOT_FOUND:
-        return Failure(EXIT.REFUSED, f"group {group} takes no offsets from outside: it is not a consumer group")
+        return Failure(EXIT.REFUSED, f"group {group} is not a consumer group, and accepts no offsets from administrators")
     return failure(error, f"group {group}")
 
 
-def blame(screen: Screen, errors: Mapping[Key, int], words: Callable[[int], Failure], what: str) -> int:
-    """A line for each kind of trouble and the partitions that have it; the exit code is that of the first."""
+def report_errors(screen: Screen, errors: Mapping[Key, int], failure_of: Callable[[int], Failure], what: str) -> int:
+    """Report each kind of error with its partitions; return the exit code of the first."""
     kinds: dict[int, list[Key]] = {}
     for key, error in sorted(errors.items()):
         kinds.setdefault(error, []).append(key)
     code = 0
     for error, keys in kinds.items():
-        trouble = words(error)
+        problem = failure_of(error)
         where = ", ".join(str(Scope(topic, tuple(partitions))) for topic, partitions in by_topic(keys).items())
-        screen.fail(trouble, f"{where} {what}: {trouble.line}")
-        code = code or trouble.code
+        screen.fail(problem, f"{where} {what}: {problem.line}")
+        code = code or problem.code
     return code

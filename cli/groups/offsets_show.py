@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from cli.client import EXIT, Cluster, failure
 from cli.groups import offsets_asking, offsets_reset
-from cli.groups.finding import absent, unknown
+from cli.groups.finding import unknown_group, unknown_group_failure
 from cli.groups.offsets_plan import Bounds, Committed, Key
-from cli.groups.offsets_words import together
+from cli.groups.offsets_words import merged
 from cli.shown import Column, Role, Screen
 
 
@@ -27,7 +27,7 @@ class Row(NamedTuple):
         return None if self.committed is None or self.bounds is None else self.bounds.latest - self.committed.offset
 
     def document(self) -> dict[str, object]:
-        """For --json; `offsets reset --from-file` reads it again."""
+        """For --json; `offsets reset --from-file` can read it."""
         committed = self.committed
         return {
             "topic": self.topic,
@@ -46,33 +46,33 @@ def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     groups = list(dict.fromkeys(options.groups))
     with Cluster.of(options) as cluster:
-        rows = rows_of(cluster, groups, together(options.topics))
-        standing = {group: offsets_asking.standing(cluster, group) for group in groups if not rows[group]}
-        missing = [group for group, one in standing.items() if not one.exists]
-        problem = absent(cluster, missing[0]) if len(missing) == len(groups) == 1 else None
-    there = [group for group in groups if group not in missing]
+        rows = rows_of(cluster, groups, merged(options.topics))
+        statuses = {group: offsets_asking.group_status(cluster, group) for group in groups if not rows[group]}
+        missing = [group for group, status in statuses.items() if not status.exists]
+        problem = unknown_group(cluster, missing[0]) if len(missing) == len(groups) == 1 else None
+    existing = [group for group in groups if group not in missing]
     if screen.json:
-        screen.document({"groups": [document(group, rows[group]) for group in there]})
+        screen.document({"groups": [document(group, rows[group]) for group in existing]})
     else:
-        show(screen, [row for group in there for row in rows[group]], there, named=bool(options.topics))
+        show(screen, [row for group in existing for row in rows[group]], existing, named=bool(options.topics))
     if problem is not None:
         raise problem
-    for group in [group for group, one in standing.items() if one.shares]:
-        screen.warn(offsets_reset.shares(group))
-    return max([screen.fail(unknown(group)) for group in missing], default=EXIT.DONE)
+    for group in [group for group, status in statuses.items() if status.is_share_group]:
+        screen.warn(offsets_reset.share_group_text(group))
+    return max([screen.fail(unknown_group_failure(group)) for group in missing], default=EXIT.DONE)
 
 
 def rows_of(cluster: Cluster, groups: list[str], named: Mapping[str, Collection[int] | None]) -> dict[str, list[Row]]:
     committed = offsets_asking.committed(cluster, groups)
-    asked = offsets_asking.partitions_named(cluster, named)
-    keys = {group: asked if named else set(committed[group]) for group in groups}
+    requested = offsets_asking.partitions_of(cluster, named)
+    keys = {group: requested if named else set(committed[group]) for group in groups}
     every = set().union(*keys.values())
-    gone = offsets_asking.gone(cluster, every)
-    bounds, errors = offsets_asking.bounds(cluster, every - gone.keys(), patient=False)
-    if named:  # of a group that has committed nothing at all, nothing is shown: there may be no such group
+    missing = offsets_asking.missing_partitions(cluster, every)
+    bounds, errors = offsets_asking.bounds(cluster, every - missing.keys(), patient=False)
+    if named:  # a group without committed offsets gets no rows: it may not exist
         keys = {group: keys[group] if committed[group] else set() for group in groups}
     return {
-        group: [row(group, key, committed[group].get(key), bounds.get(key), gone.get(key) or errors.get(key)) for key in sorted(keys[group])]
+        group: [row(group, key, committed[group].get(key), bounds.get(key), missing.get(key) or errors.get(key)) for key in sorted(keys[group])]
         for group in groups
     }
 
@@ -82,9 +82,9 @@ def row(group: str, key: Key, committed: Committed | None, bounds: Bounds | None
     if error:
         remark = failure(error, "").line.removeprefix(": ")
     elif committed and bounds and committed.offset > bounds.latest:
-        remark = "after the end of the log: was the topic made anew?"
+        remark = "after the end of the log: was the topic created again?"
     elif committed and bounds and committed.offset < bounds.earliest:
-        remark = "before the beginning of the log: records were deleted"
+        remark = "before the start of the log: records were deleted"
     return Row(group, *key, committed, bounds, remark)
 
 
@@ -105,15 +105,15 @@ def show(screen: Screen, rows: list[Row], groups: list[str], *, named: bool) -> 
         columns += ["EPOCH"] * epochs + [Column("METADATA", False)] * metadata + [Column("NOTE", False, Role.CAREFUL)] * remarks
         screen.table(columns, [cells(row, epochs, metadata, remarks) for row in rows])
     for group in groups:
-        ours = [row for row in rows if row.group == group]
-        if not ours:
+        rows_of_group = [row for row in rows if row.group == group]
+        if not rows_of_group:
             screen.line(f"{group} has committed no offsets")
-        elif len(ours) > 1:
-            screen.line(f"{group}: lag {total(ours)} in {len(ours)} partitions")
+        elif len(rows_of_group) > 1:
+            screen.line(f"{group}: lag {total(rows_of_group)} in {len(rows_of_group)} partitions")
 
 
 def cells(row: Row, epochs: bool, metadata: bool, remarks: bool) -> list[object]:
     committed, bounds = row.committed, row.bounds
-    shown: list[object] = [row.group, row.topic, row.partition, committed and committed.offset, bounds and bounds.earliest, bounds and bounds.latest, row.lag]
-    shown += [committed.leader_epoch if committed and committed.leader_epoch >= 0 else None] * epochs
-    return [*shown, *[committed and (committed.metadata or None)] * metadata, *[row.remark or ""] * remarks]
+    row_cells: list[object] = [row.group, row.topic, row.partition, committed and committed.offset, bounds and bounds.earliest, bounds and bounds.latest, row.lag]
+    row_cells += [committed.leader_epoch if committed and committed.leader_epoch >= 0 else None] * epochs
+    return [*row_cells, *[committed and (committed.metadata or None)] * metadata, *[row.remark or ""] * remarks]

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 MS = 1000
 PARTITION_LIMIT = 1 << 31  # Kafka's partition numbers are signed 32 bit integers
-RANGE_LIMIT = 100_000  # of one T:A-B: more partitions than any topic has; a typing error must not cost a gigabyte
-MOMENT_MIN = -62_135_596_800_000  # the range of calendars here: the years 1 to 9999
+RANGE_LIMIT = 100_000  # for one T:A-B, more than any topic has: a mistyped number must not allocate a gigabyte
+MOMENT_MIN = -62_135_596_800_000  # the years 1 to 9999, the range of datetime
 MOMENT_MAX = 253_402_300_799_999
 UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": MS, "ms": 1}
 
@@ -22,7 +22,7 @@ PLAIN_DURATION = re.compile(r"(\d{1,15})(ms|[wdhms])", re.ASCII)
 
 
 class Scope(NamedTuple):
-    """`orders` or `orders:0,3-5`: a topic, and which of its partitions (None: all that it has)."""
+    """`orders` or `orders:0,3-5`: a topic and some of its partitions (None: all)."""
 
     topic: str
     partitions: tuple[int, ...] | None
@@ -34,7 +34,7 @@ class Scope(NamedTuple):
 def scope(text: str) -> Scope:
     topic, colon, listed = text.partition(":")
     if not topic:
-        raise ValueError(f"{text!r} names no topic")
+        raise ValueError(f"{text!r} has no topic")
     if not colon:
         return Scope(topic, None)
     partitions: set[int] = set()
@@ -64,24 +64,24 @@ def spans(partitions: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
-def together(scopes: Iterable[Scope]) -> dict[str, set[int] | None]:
-    """Merge several `--topic` values: a topic without partitions includes its named partitions."""
-    named: dict[str, set[int] | None] = {}
-    for one in scopes:
-        before = named.get(one.topic, set())
-        named[one.topic] = None if one.partitions is None or before is None else before | set(one.partitions)
-    return named
+def merged(scopes: Iterable[Scope]) -> dict[str, set[int] | None]:
+    """The partitions of each topic in several `--topic` values; None: all, if one of them names no partitions."""
+    partitions: dict[str, set[int] | None] = {}
+    for scope in scopes:
+        earlier = partitions.get(scope.topic, set())
+        partitions[scope.topic] = None if scope.partitions is None or earlier is None else earlier | set(scope.partitions)
+    return partitions
 
 
 def moment(text: str) -> int:
     """Milliseconds since 1970 of an ISO 8601 time; one without a zone is UTC."""
     try:
-        read = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(f"{text!r} is not a time like 2026-11-21T08:30:00Z or 2026-11-21T09:30+01:00") from None
-    if read.tzinfo is None:
-        read = read.replace(tzinfo=UTC)
-    since = read - datetime(1970, 1, 1, tzinfo=UTC)
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    since = time - datetime(1970, 1, 1, tzinfo=UTC)
     ms = since.days * UNITS_MS["d"] + since.seconds * MS + since.microseconds // MS
     if ms < 0:
         raise ValueError(f"{text!r} is before 1970, where Kafka's times begin")
@@ -90,8 +90,8 @@ def moment(text: str) -> int:
     return ms
 
 
-def shown_moment(ms: int) -> str:
-    """ISO 8601 with its zone; milliseconds where there are any. A record may have any 64 bit number for a time."""
+def moment_text(ms: int) -> str:
+    """ISO 8601 in UTC, with milliseconds if not zero. A record's timestamp may be any 64-bit number."""
     if not MOMENT_MIN <= ms <= MOMENT_MAX:
         return f"{ms} ms after 1970"
     at = datetime.fromtimestamp(ms // MS, UTC).replace(microsecond=ms % MS * 1000)
@@ -100,12 +100,12 @@ def shown_moment(ms: int) -> str:
 
 def duration(text: str) -> int:
     """Milliseconds of PT1H30M, P2DT6H, 90s, 15m, 1h30m, 2d."""
-    if found := ISO_DURATION.fullmatch(text):
-        given = {unit: found[unit].replace(",", ".") for unit in ("w", "d", "h", "m", "s") if found[unit] is not None}
-        if given and found["T"] not in ("T", "t"):
-            whole = sum(int(value) * UNITS_MS[unit] for unit, value in given.items() if unit != "s")
-            seconds, _, fraction = given.get("s", "0").partition(".")
-            return whole + int(seconds) * MS + int(fraction.ljust(3, "0") or 0)
+    if match := ISO_DURATION.fullmatch(text):
+        values = {unit: match[unit].replace(",", ".") for unit in ("w", "d", "h", "m", "s") if match[unit] is not None}
+        if values and match["T"] not in ("T", "t"):
+            ms = sum(int(value) * UNITS_MS[unit] for unit, value in values.items() if unit != "s")
+            seconds, _, fraction = values.get("s", "0").partition(".")
+            return ms + int(seconds) * MS + int(fraction.ljust(3, "0") or 0)
     parts = PLAIN_DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         more = "; months and years have no fixed length" if re.fullmatch(r"P(\d+Y)?(\d+M)?(\d+D)?(T.*)?", text, re.IGNORECASE) else ""

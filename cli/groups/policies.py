@@ -17,7 +17,7 @@ GROUP: Final = 32  # the resource type
 OWN, BROKER = 8, 4  # the sources of a value
 BY_TYPE_VERSION: Final = 1
 STATUS_PREFIX: Final = "status."
-KAFKAS: Final = ("consumer.", "share.", "streams.")  # prefixes of Kafka's own settings of groups
+KAFKA_PREFIXES: Final = ("consumer.", "share.", "streams.")  # prefixes of Kafka's group configs
 REQUEST: Final = "rebalance.request"
 INSTANCE_IDS: Final = "instance.ids"
 
@@ -61,24 +61,24 @@ def policies_of(cluster: Cluster, group: str) -> GroupPolicies:
 
 
 def _of(result: DescribeConfigsResult) -> GroupPolicies:
-    settings = [config for config in result.configs if not config.name.startswith(KAFKAS)]
+    settings = [config for config in result.configs if not config.name.startswith(KAFKA_PREFIXES)]
     status = {setting.name.removeprefix(STATUS_PREFIX): setting.value or "" for setting in settings if setting.name.startswith(STATUS_PREFIX)}
     policies = [Policy(setting.name, setting.value or "", setting.config_source) for setting in settings if not setting.name.startswith(STATUS_PREFIX)]
     return GroupPolicies(result.resource_name, tuple(policies), status)
 
 
 def statuses_of(cluster: Cluster, groups: Collection[Group]) -> dict[str, dict[str, str]]:
-    """The current status of each group's policies. Empty if the cluster does not report it: other output does not depend on it."""
+    """The current status of each group's policies; empty if the cluster does not report it."""
     by_broker: dict[int, list[str]] = {}
     for group in groups:
         by_broker.setdefault(group.coordinator, []).append(group.id)
-    found: dict[str, dict[str, str]] = {}
+    statuses: dict[str, dict[str, str]] = {}
     for broker_id, names in by_broker.items():
         if cluster.version(ListConfigResourcesRequest.API_KEY, broker_id) < BY_TYPE_VERSION:
             continue  # an older Apache Kafka, without settings of groups
         reply = cluster.node(broker_id, DescribeConfigsRequest([DescribeConfigsResource(GROUP, name, None) for name in names]))
-        found |= {result.resource_name: _of(result).status for result in reply.results if not result.error_code}
-    return {group.id: found.get(group.id, {}) for group in groups}
+        statuses |= {result.resource_name: _of(result).status for result in reply.results if not result.error_code}
+    return {group.id: statuses.get(group.id, {}) for group in groups}
 
 
 def groups_with_policies(cluster: Cluster) -> Sequence[str]:
@@ -88,7 +88,7 @@ def groups_with_policies(cluster: Cluster) -> Sequence[str]:
     return sorted({config_resource.resource_name for config_resource in reply.config_resources if config_resource.resource_type == GROUP})
 
 
-def lacking(message: str | None) -> Failure | None:
+def unsupported_policies(message: str | None) -> Failure | None:
     """The failure for a cluster without policies."""
     if message is not None and "Unknown group config name" in message:
         return Failure(EXIT.LACKING, "the cluster has no policies of groups: only Tenure brokers have them")

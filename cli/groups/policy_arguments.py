@@ -18,8 +18,8 @@ def add(actions: Any) -> None:
         actions,
         "policy",
         help="set, unset and show the policies of groups",
-        description="Policies of groups: how long absent static members keep their partitions, how long newcomers wait for others, and more.\n"
-        "docs/policies.md describes each. Only Tenure brokers have policies.",
+        description="Policies of groups: how long absent static members keep their partitions, how long new members wait for others, and more.\n"
+        "docs/policies.md describes each. Only Tenure brokers support them.",
         action="policy_action",
     )
     add_set(commands)
@@ -43,7 +43,7 @@ def add_set(commands: Any) -> None:
         notes=f"Policies: {NAMES}.\n`none` as a value: the broker's default (group.policy.*) does not apply to this group.",
     )
     parser.add_argument("group", metavar="GROUP", help="which group")
-    parser.add_argument("settings", metavar="NAME=VALUE", type=a_setting, nargs="*", help="a policy and its value")
+    parser.add_argument("settings", metavar="NAME=VALUE", type=setting, nargs="*", help="a policy and its value")
     parser.add_argument("--add-instances", metavar="NAMES", help="add names to instance.ids; ranges as in worker-[01-12]")
     parser.add_argument("--remove-instances", metavar="NAMES", help="remove names from instance.ids (needs roster.strict=true)")
     add_change(parser)
@@ -72,7 +72,7 @@ def add_show(commands: Any) -> None:
         "show",
         run="cli.groups.policy_show",
         help="show the policies of a group and their current status",
-        description="Show the policies of a group, where each comes from, and what they do now: members that are away, wait or are missing.",
+        description="Show the policies of a group, the source of each, and their current effect: members that are away, waiting or missing.",
         examples=("tenure group policy show orders", "tenure group policy show orders --json"),
     )
     parser.add_argument("group", metavar="GROUP", help="which group")
@@ -85,7 +85,7 @@ def add_list(commands: Any) -> None:
         "list",
         run="cli.groups.policy_list",
         help="list all groups that have policies",
-        description="List all groups that have policies, those that do not exist yet included.",
+        description="List all groups that have policies, including groups that do not exist yet.",
         examples=("tenure group policy list", "tenure group policy list --json"),
     )
     add_cluster(parser)
@@ -99,7 +99,7 @@ def add_rebalance(actions: Any) -> None:
         help="make all members of a group rejoin once (Tenure brokers only)",
         description="Make all members of a group rejoin once, so that its partitions are assigned again. No member is removed.",
         examples=('tenure group rebalance orders --reason "orders has more partitions"',),
-        notes="The reason is kept as the policy rebalance.request, and shown by `tenure group history`.",
+        notes="The reason is stored as the policy rebalance.request; `tenure group history` shows it.",
     )
     parser.add_argument("group", metavar="GROUP", help="which group")
     parser.add_argument("--reason", metavar="TEXT", required=True, help="why; shown in the group's history")
@@ -107,7 +107,7 @@ def add_rebalance(actions: Any) -> None:
     add_cluster(parser)
 
 
-def a_setting(text: str) -> tuple[str, str]:
+def setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")

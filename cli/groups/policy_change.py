@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from cli.client import EXIT, Cluster, Failure, check
 from cli.groups.described import describe
-from cli.groups.policies import GROUP, INSTANCE_IDS, REQUEST, lacking, policies_of
+from cli.groups.policies import GROUP, INSTANCE_IDS, REQUEST, policies_of, unsupported_policies
 from cli.groups.policy_effects import effects
 from cli.shown import Screen, plain
 from coordinator.name_ranges import join_names
@@ -25,27 +25,27 @@ def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     with Cluster.of(options) as cluster:
         before = policies_of(cluster, options.group)
-        changes = wanted(options, before)
+        changes = requested_changes(options, before)
         if not changes:
-            return done(screen, options, before, [], [f"{plain(options.group)}: every policy is as wished already"])
-        send(cluster, options.group, changes, dry_run=True)  # refused before any question
+            return print_result(screen, options, before, [], [f"{plain(options.group)}: every policy has this value already"])
+        send(cluster, options.group, changes, dry_run=True)  # the broker refuses invalid changes before the question
         group = describe(cluster, [options.group])[options.group]
         requested = any(change.name == REQUEST and change.config_operation == SET for change in changes)
-        foreseen = effects(group, before.effective, expected(before, changes), before.status, requested)
+        predicted_effects = effects(group, before.effective, expected(before, changes), before.status, requested)
         if options.dry_run:
-            return done(screen, options, before, changes, [*foreseen, "dry run: " + NOTHING])
-        question = "".join(f"{plain(line)}\n" for line in foreseen) + plain(f"Change the policies of group {options.group}?")
+            return print_result(screen, options, before, changes, [*predicted_effects, "dry run: " + NOTHING])
+        question = "".join(f"{plain(line)}\n" for line in predicted_effects) + plain(f"Change the policies of group {options.group}?")
         if not screen.confirm(question, options):
             raise Failure(EXIT.REFUSED, NOTHING)
         send(cluster, options.group, changes, dry_run=False)
         after = policies_of(cluster, options.group)
     if hasattr(options, "reason"):
-        return done(screen, options, after, changes, [plain(f"group {options.group} rebalances: {options.reason}")])
-    return done(screen, options, after, changes, [plain(f"group {options.group}: {words(change)}") for change in changes])
+        return print_result(screen, options, after, changes, [plain(f"group {options.group} rebalances: {options.reason}")])
+    return print_result(screen, options, after, changes, [plain(f"group {options.group}: {change_text(change)}") for change in changes])
 
 
-def wanted(options: argparse.Namespace, before: GroupPolicies) -> list[AlterableConfig]:
-    """The changes that the command line asks for, without those that would change nothing."""
+def requested_changes(options: argparse.Namespace, before: GroupPolicies) -> list[AlterableConfig]:
+    """The changes of the command line, without those that would change nothing."""
     if hasattr(options, "reason"):
         return [AlterableConfig(REQUEST, SET, options.reason)]
     if options.policy_action == "unset":
@@ -56,7 +56,7 @@ def wanted(options: argparse.Namespace, before: GroupPolicies) -> list[Alterable
     names = [name for name, _ in options.settings]
     by_instances = bool(options.add_instances) + bool(options.remove_instances)
     if not names and not by_instances:
-        raise Failure(EXIT.USAGE, "say what to set: NAME=VALUE, --add-instances or --remove-instances (see tenure group policy set --help)")
+        raise Failure(EXIT.USAGE, "name what to set: NAME=VALUE, --add-instances or --remove-instances (see tenure group policy set --help)")
     if len(set(names)) < len(names) or by_instances > 1 or (by_instances and INSTANCE_IDS in names):
         raise Failure(EXIT.USAGE, "each policy can be changed once in one command")
     changes = [AlterableConfig(name, SET, value) for name, value in options.settings if name == REQUEST or before.own.get(name) != value]
@@ -71,18 +71,18 @@ def send(cluster: Cluster, group: str, changes: list[AlterableConfig], *, dry_ru
     reply = cluster.coordinator(group, IncrementalAlterConfigsRequest([AlterConfigsResource(GROUP, group, changes)], dry_run))
     for result in reply.responses:
         if result.error_code:
-            raise_lacking(result.error_message)
+            raise_if_unsupported(result.error_message)
             check(result.error_code, f"group {group}", result.error_message)
 
 
-def raise_lacking(message: str | None) -> None:
-    failure = lacking(message)
+def raise_if_unsupported(message: str | None) -> None:
+    failure = unsupported_policies(message)
     if failure is not None:
         raise failure
 
 
 def expected(before: GroupPolicies, changes: list[AlterableConfig]) -> dict[str, str]:
-    """The policies after the changes, which the broker has accepted."""
+    """The policies after the changes, computed as the broker does."""
     after = dict(before.effective)
     for change in changes:
         value = change.value or ""
@@ -99,7 +99,7 @@ def expected(before: GroupPolicies, changes: list[AlterableConfig]) -> dict[str,
     return after
 
 
-def words(change: AlterableConfig) -> str:
+def change_text(change: AlterableConfig) -> str:
     match change.config_operation:
         case 0:
             return f"{change.name} is {change.value}"
@@ -110,7 +110,7 @@ def words(change: AlterableConfig) -> str:
     return f"removed from {change.name}: {change.value}"
 
 
-def done(screen: Screen, options: argparse.Namespace, policies: GroupPolicies, changes: list[AlterableConfig], lines: list[str]) -> int:
+def print_result(screen: Screen, options: argparse.Namespace, policies: GroupPolicies, changes: list[AlterableConfig], lines: list[str]) -> int:
     if screen.json:
         operations = ("set", "unset", "add", "remove")
         changed = [{"name": change.name, "operation": operations[change.config_operation], "value": change.value} for change in changes]

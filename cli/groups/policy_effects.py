@@ -19,17 +19,14 @@ NONE = "none"
 def effects(
     group: Group | None, before: Mapping[str, str], after: Mapping[str, str], status: Mapping[str, str], requested: bool
 ) -> list[str]:
-    """One sentence for each effect, or one saying that there is none. `before` and `after` are all policies of the group, by name.
-
-    `requested`: the change asks for a rebalance.
-    """
+    """A sentence for each effect, or one if there is none. `before`, `after`: all policies of the group; `requested`: it requests a rebalance."""
     if group is None or not group.members:
-        return ["the group has no members now: the policies apply from the first member on"]
-    found = list(_effects(group, given(before), given(after), status, requested))
-    return found or ["no present member is affected"]
+        return ["the group has no members now: the policies apply from its first member on"]
+    sentences = list(_effects(group, without_none(before), without_none(after), status, requested))
+    return sentences or ["no current member is affected"]
 
 
-def given(policies: Mapping[str, str]) -> dict[str, str]:
+def without_none(policies: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in policies.items() if value != NONE}
 
 
@@ -42,7 +39,7 @@ def _effects(
     if "registration.timeout.ms" in changed:
         yield from _registration(group, after.get("registration.timeout.ms"), status)
     if "expansion.timeout.ms" in changed and "expansion.timeout.ms" not in before:
-        yield f"new members would wait up to {after['expansion.timeout.ms']} ms for others; the {counted(len(group.members), 'present member')} would not notice"
+        yield f"new members would wait up to {after['expansion.timeout.ms']} ms for others; the {counted(len(group.members), 'current member')} would not be affected"
     if INSTANCE_IDS in changed or "roster.strict" in changed:
         yield from _roster(group, after)
     if "target.group.size" in changed:
@@ -70,10 +67,10 @@ def _roster(group: Group, after: dict[str, str]) -> Iterator[str]:
     missing = [name for name in names if name not in present]
     if missing:
         yield f"{counted(len(missing), 'instance')} of the list would be missing: {listed(missing[:10])}{' and others' if len(missing) > 10 else ''}"
-    others = [member for member in group.members if member.instance_id not in frozenset(names)]
-    if others and after.get("roster.strict") == "true":
-        shown = listed(called(other.member_id, other.instance_id) for other in others[:10])
-        yield f"{counted(len(others), 'member')} would be removed in one rebalance, not being on the list: {shown}"
+    unlisted = [member for member in group.members if member.instance_id not in frozenset(names)]
+    if unlisted and after.get("roster.strict") == "true":
+        names_text = listed(called(member.member_id, member.instance_id) for member in unlisted[:10])
+        yield f"{counted(len(unlisted), 'member')} would be removed in one rebalance, because they are not on the list: {names_text}"
 
 
 def _target(group: Group, text: str | None, status: Mapping[str, str]) -> Iterator[str]:

@@ -12,12 +12,12 @@ from cli.shown import Column, Screen
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     with Cluster.of(options) as cluster:
-        found = [policies_of(cluster, name) for name in groups_with_policies(cluster)]
+        groups = [policies_of(cluster, name) for name in groups_with_policies(cluster)]
     if screen.json:
-        screen.document({"groups": [one.document() for one in found]})
-    elif not found:
+        screen.document({"groups": [group.document() for group in groups]})
+    elif not groups:
         screen.line("no group has policies")
     else:
         columns = [Column("GROUP", False), Column("POLICY", False), Column("VALUE", False)]
-        screen.table(columns, [(one.group, *policy) for one in found for policy in one.own.items()])
+        screen.table(columns, [(group.group, *policy) for group in groups for policy in group.own.items()])
     return EXIT.DONE

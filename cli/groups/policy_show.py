@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cli.client import EXIT, Cluster
-from cli.groups.offsets_words import shown_moment
+from cli.groups.offsets_words import moment_text
 from cli.groups.policies import policies_of
 from cli.shown import Column, Role, Screen, plain
 
@@ -18,20 +18,20 @@ _MOMENT: Final = re.compile(r" since (\d{1,18})\b")  # milliseconds since 1970
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     with Cluster.of(options) as cluster:
-        found = policies_of(cluster, options.group)
+        policies = policies_of(cluster, options.group)
     if screen.json:
-        screen.document(found.document())
+        screen.document(policies.document())
         return EXIT.DONE
-    if found.policies:
+    if policies.policies:
         columns = [Column("POLICY", False), Column("VALUE", False), Column("FROM", False)]
-        screen.table(columns, [(policy.name, policy.value, "group" if policy.own else "broker") for policy in found.policies])
+        screen.table(columns, [(policy.name, policy.value, "group" if policy.own else "broker") for policy in policies.policies])
     else:
         screen.line(plain(f"group {options.group} has no policies"))
-    show_status(screen, found.status)
+    show_status(screen, policies.status)
     return EXIT.DONE
 
 
 def show_status(screen: Screen, status: Mapping[str, str]) -> None:
     for name, value in status.items():
-        readable = _MOMENT.sub(lambda found: f" since {shown_moment(int(found[1]))}", value)
+        readable = _MOMENT.sub(lambda match: f" since {moment_text(int(match[1]))}", value)
         screen.line(screen.paint(plain(f"{name.replace('.', ' ')}: {readable}"), Role.CAREFUL))

@@ -1,25 +1,24 @@
-"""Predict a removal of members: whether a rebalance follows, which partitions move, and to which members.
+"""Predicts the effect of removing members: whether a rebalance follows, which partitions move, and to which members.
 
-The group's leader decides who gets what, with an assignor of its own. Where one rule explains the present assignment in full, the
-same rule says what comes; where it does not, nothing is said that may turn out wrong.
+The group's leader assigns with a client-side assignor. If the rule of the named assignor reproduces the current assignment, it also
+predicts the next one; otherwise the targets of moves are unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+
+from cli.records.assignors import ASSIGNORS, Assignment, Subscriber
 
 if TYPE_CHECKING:
     from cli.groups.described import Group, GroupMember, Partition
 
-Assignment = dict["Partition", str]  # to member ids
-Assign = Callable[[Sequence["GroupMember"], Mapping[str, int]], Assignment]
-
-AT_REST = ("Stable",)
+Owners = dict["Partition", str]  # partition: member id
 
 
 class Move(NamedTuple):
-    """The member that has the partition, and the one that will have it (None: none), if that can be predicted."""
+    """A partition with its current and its predicted owner; `known`: whether the latter could be predicted. None: no owner."""
 
     partition: Partition
     before: GroupMember
@@ -32,90 +31,56 @@ class Removal(NamedTuple):
     staying: list[GroupMember]
     rebalances: bool
     moves: list[Move]
-    stops: bool  # the other members give up their partitions too, until it is over
+    stops: bool  # the staying members also give up their partitions during the rebalance
 
 
-def foresee(group: Group, leaving: Sequence[GroupMember], partitions: Mapping[str, int]) -> Removal:
-    """`partitions`: how many each topic has, as far as it is known."""
+def predict(group: Group, leaving: Sequence[GroupMember], partitions: Mapping[str, int]) -> Removal:
+    """Predict the removal. `partitions`: the number of partitions of each topic, as far as known."""
     ids = {member.member_id for member in leaving}
     staying = [member for member in group.members if member.member_id not in ids]
     owners = group.owners
-    freed = {partition: owner for partition, owner in owners.items() if owner.member_id in ids}
+    freed_partitions = {partition: owner for partition, owner in owners.items() if owner.member_id in ids}
     rebalances = bool(staying)
-    after = expected(group, staying, partitions) if staying else {}
+    after = next_assignment(group, staying, partitions) if staying else {}
     if after is None:
-        only = staying[0] if len(staying) == 1 else None
-        moves = [_to_only(partition, freed[partition], only) for partition in sorted(freed)]
+        last_member = staying[0] if len(staying) == 1 else None
+        moves = [move_to_last_member(partition, freed_partitions[partition], last_member) for partition in sorted(freed_partitions)]
     else:
-        there = {member.member_id: member for member in staying}
+        staying_by_id = {member.member_id: member for member in staying}
         moves = [
-            Move(partition, owner, there.get(after.get(partition, "")))
+            Move(partition, owner, staying_by_id.get(after.get(partition, "")))
             for partition, owner in sorted(owners.items())
             if after.get(partition) != owner.member_id
         ]
     return Removal(list(leaving), staying, rebalances, moves, stops=rebalances and not group.cooperative)
 
 
-def _to_only(partition: Partition, before: GroupMember, only: GroupMember | None) -> Move:
-    if only is not None and only.topics is not None and partition[0] in only.topics:
-        return Move(partition, before, only)
+def move_to_last_member(partition: Partition, before: GroupMember, last_member: GroupMember | None) -> Move:
+    if last_member is not None and last_member.topics is not None and partition[0] in last_member.topics:
+        return Move(partition, before, last_member)
     return Move(partition, before, None, known=False)
 
 
-def expected(group: Group, staying: Sequence[GroupMember], partitions: Mapping[str, int]) -> Assignment | None:
-    """Predict the assignment, if the current one follows the assignor's rule."""
-    rule = RULES.get(group.protocol)
-    if rule is None or group.state not in AT_REST or any(member.topics is None for member in group.members):
+def next_assignment(group: Group, staying: Sequence[GroupMember], partitions: Mapping[str, int]) -> Owners | None:
+    """The predicted owner of each partition, if the current assignment follows the assignor's rule.
+
+    Java orders members by instance id; other clients order them by member id.
+    """
+    assign = ASSIGNORS.get(group.protocol)
+    if assign is None or group.state != "Stable" or any(member.topics is None for member in group.members):
         return None
     if any(topic not in partitions for member in group.members for topic in member.topics or ()):
         return None
-    now = {partition: member.member_id for partition, member in group.owners.items()}
-    for order in ORDERS:
-        if rule(sorted(group.members, key=order), partitions) == now:
-            return rule(sorted(staying, key=order), partitions)
+    current = {partition: member.member_id for partition, member in group.owners.items()}
+    for by_instance in (True, False):
+        if owners_of(assign(subscribers(group.members, by_instance), partitions)) == current:
+            return owners_of(assign(subscribers(staying, by_instance), partitions))
     return None
 
 
-# Rules of assignors
+def subscribers(members: Sequence[GroupMember], by_instance: bool) -> list[Subscriber]:
+    return [Subscriber(member.member_id, member.instance_id if by_instance else None, member.topics or ()) for member in members]
 
 
-def range_rule(members: Sequence[GroupMember], partitions: Mapping[str, int]) -> Assignment:
-    """Each topic by itself: runs of partitions as even as possible for its subscribers, the first ones get one more."""
-    found: Assignment = {}
-    for topic in sorted({topic for member in members for topic in member.topics or ()}):
-        subscribers = [member for member in members if topic in (member.topics or ())]
-        each, more = divmod(partitions[topic], len(subscribers))
-        at = 0
-        for number, member in enumerate(subscribers):
-            count = each + (number < more)
-            found |= {(topic, partition): member.member_id for partition in range(at, at + count)}
-            at += count
-    return found
-
-
-def round_robin_rule(members: Sequence[GroupMember], partitions: Mapping[str, int]) -> Assignment:
-    """All partitions of all topics in order, each to the next member that is subscribed to its topic."""
-    found: Assignment = {}
-    at = 0
-    for topic in sorted({topic for member in members for topic in member.topics or ()}):
-        for partition in range(partitions[topic]):
-            while topic not in (members[at % len(members)].topics or ()):
-                at += 1
-            found[topic, partition] = members[at % len(members)].member_id
-            at += 1
-    return found
-
-
-RULES: dict[str, Assign] = {"range": range_rule, "roundrobin": round_robin_rule}
-
-
-def by_seat(member: GroupMember) -> tuple[bool, str]:
-    """As Java sorts: instance ids first, so that a restarted member comes where it was."""
-    return member.instance_id is None, member.seat
-
-
-def by_id(member: GroupMember) -> tuple[bool, str]:
-    return False, member.member_id
-
-
-ORDERS = (by_seat, by_id)
+def owners_of(assignment: Assignment) -> Owners:
+    return {(topic, partition): id for id, topics in assignment.items() for topic, numbers in topics.items() for partition in numbers}

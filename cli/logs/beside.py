@@ -1,6 +1,6 @@
-"""Files beside the batches of a log, checked against the batches: offset and time indexes, and the checkpoint of leader epochs.
+"""Checks the index files of a segment and the leader-epoch checkpoint of a log against the batches.
 
-Indexes are read a few KiB at a time, along with the scan of their segment.
+Indexes are read a few KiB at a time, during the scan of their segment.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from storage.epochs import EPOCHS
 
 OFFSET_ENTRY = Struct(">ii")
 TIME_ENTRY = Struct(">qi")
-READ_BYTES = 12 << 10  # whole entries of both kinds
+READ_BYTES = 12 << 10  # a multiple of both entry sizes
 
 
 def entries(path: str, layout: Struct) -> Iterator[tuple[int, int] | str]:
-    """Entries up to the zeros that Kafka preallocates; then a complaint, if there is one."""
+    """The entries before the zeros that Kafka preallocates, then a text if the file is damaged."""
     file = open_for_reading(path)
     try:
         at, end = 0, file.size()
@@ -43,7 +43,7 @@ def entries(path: str, layout: Struct) -> Iterator[tuple[int, int] | str]:
 
 
 class IndexCheck:
-    """One index of a segment; it sees each batch. It reports only its first problem."""
+    """Checks one index of a segment, batch by batch; reports only its first problem."""
 
     layout = OFFSET_ENTRY
     ending = ".index"
@@ -65,20 +65,20 @@ class IndexCheck:
     def in_order(self, last: tuple[int, int], entry: tuple[int, int]) -> bool:
         raise NotImplementedError
 
-    def behind(self, entry: tuple[int, int]) -> str:
+    def missing_target(self, entry: tuple[int, int]) -> str:
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Nothing can be said of the rest: the segment is damaged, or still being written."""
+        """Do not check the other entries: the segment is damaged, or still being written."""
         self._entries = iter(())
         self._entry = None
 
     def finish(self) -> None:
         if self._entry is not None:
-            self.wrong(self.behind(self._entry))
+            self.report(self.missing_target(self._entry))
         self.stop()
 
-    def wrong(self, what: str) -> None:
+    def report(self, what: str) -> None:
         self._problems.add("index-wrong", self.path, max(0, self._number - 1) * self.layout.size, what)
         self.stop()
 
@@ -91,19 +91,18 @@ class IndexCheck:
         self._number += 1
         self._entry = None
         if isinstance(entry, str):
-            self.wrong(entry)
+            self.report(entry)
         elif entry is not None:
             if not self.in_order(self._last, entry):
-                self.wrong(f"entry {entry} behind {self._last} is out of order")
+                self.report(f"entry {entry} after {self._last} is out of order")
                 return
             self._last = self._entry = entry
 
 
 class OffsetIndexCheck(IndexCheck):
-    """An entry (relative offset, position) leads to a batch, and names its last offset.
+    """An entry (relative offset, position) has the position of a batch and its last offset.
 
-    Older Kafkas named the last offset of several batches that came at once: what may not be is that it names none of those
-    up to the next entry.
+    Older Kafka versions wrote the last offset of a set of batches appended together, so any batch before the next entry may end at it.
     """
 
     def __init__(self, segment_path: str, base: int, problems: Problems) -> None:
@@ -113,8 +112,8 @@ class OffsetIndexCheck(IndexCheck):
     def in_order(self, last: tuple[int, int], entry: tuple[int, int]) -> bool:
         return entry[0] > last[0] and entry[1] > last[1]
 
-    def behind(self, entry: tuple[int, int]) -> str:
-        return f"it leads to byte {entry[1]}, behind the end of the segment"
+    def missing_target(self, entry: tuple[int, int]) -> str:
+        return f"it points to byte {entry[1]}, after the end of the segment"
 
     def stop(self) -> None:
         self._wanted = -1
@@ -124,26 +123,26 @@ class OffsetIndexCheck(IndexCheck):
         entry = self._entry
         if entry is not None and entry[1] <= batch.position:
             if entry[1] < batch.position:
-                self.wrong(f"it leads to byte {entry[1]}, where no batch begins")
+                self.report(f"it points to byte {entry[1]}, where no batch begins")
                 return
             if self._wanted >= 0:
-                self.wrong(f"it names offset {self._wanted}, which ends no batch up to the next entry")
+                self.report(f"it has offset {self._wanted}, where no batch before the next entry ends")
                 return
             self._wanted = self.base + entry[0]
             self._advance()
         if self._wanted >= 0 and batch.header.last_offset >= self._wanted:
             if batch.header.last_offset > self._wanted:
-                self.wrong(f"it names offset {self._wanted}, but the batch that it leads to ends in {batch.header.last_offset}")
+                self.report(f"it has offset {self._wanted}, but its batch ends at {batch.header.last_offset}")
             self._wanted = -1
 
     def finish(self) -> None:
         if self._wanted >= 0 and self._entry is None:
-            self.wrong(f"it names offset {self._wanted}, which the segment does not have")
+            self.report(f"it has offset {self._wanted}, which the segment does not contain")
         super().finish()
 
 
 class TimeIndexCheck(IndexCheck):
-    """An entry (timestamp, relative offset): the batch with this offset has the largest timestamp so far."""
+    """An entry (timestamp, relative offset) has the largest timestamp so far, and an offset of its batch."""
 
     layout = TIME_ENTRY
     ending = ".timeindex"
@@ -151,56 +150,54 @@ class TimeIndexCheck(IndexCheck):
     def in_order(self, last: tuple[int, int], entry: tuple[int, int]) -> bool:
         return entry[0] > last[0] and entry[1] >= last[1] and entry[1] >= 0
 
-    def behind(self, entry: tuple[int, int]) -> str:
-        return f"it names offset {self.base + entry[1]}, which the segment does not have"
+    def missing_target(self, entry: tuple[int, int]) -> str:
+        return f"it has offset {self.base + entry[1]}, which the segment does not contain"
 
     def batch(self, batch: Batch) -> None:
         header = batch.header
         while self._entry is not None and self.base + self._entry[1] <= header.last_offset:
             timestamp, offset = self._entry[0], self.base + self._entry[1]
             if offset < header.base_offset:
-                self.wrong(f"it names offset {offset}, which the segment does not have")
+                self.report(f"it has offset {offset}, which the segment does not contain")
             elif timestamp != header.max_timestamp:
-                self.wrong(f"it has {timestamp} as the largest time up to offset {offset}, where the batch has {header.max_timestamp}")
+                self.report(f"it has {timestamp} as the largest timestamp up to offset {offset}, but the batch has {header.max_timestamp}")
             else:
                 self._advance()
 
 
-class Stretch(NamedTuple):
+class EpochRun(NamedTuple):
     """Consecutive batches under one leader epoch."""
 
     epoch: int
-    first: int  # base offsets of the first and the last of them
-    last: int
+    first: int  # base offset of the first batch
+    last: int  # base offset of the last batch
     end: int  # last offset of the last batch
 
 
 class EpochCheck:
-    """Stretches of batches under one leader epoch, compared with the checkpoint at the end."""
+    """Collects the runs of batches under one leader epoch, and compares them with the checkpoint at the end."""
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
-        self._stretches: list[Stretch] = []
+        self._runs: list[EpochRun] = []
 
     def batch(self, file: str, batch: Batch) -> None:
         epoch, offset, end = batch.header.leader_epoch, batch.header.base_offset, batch.header.last_offset
         if epoch < 0:
             return
-        before = self._stretches[-1] if self._stretches else None
+        before = self._runs[-1] if self._runs else None
         if before is None or before.epoch < epoch:
-            self._stretches.append(Stretch(epoch, offset, offset, end))
+            self._runs.append(EpochRun(epoch, offset, offset, end))
         elif before.epoch == epoch:
-            self._stretches[-1] = Stretch(epoch, before.first, offset, end)
+            self._runs[-1] = EpochRun(epoch, before.first, offset, end)
         else:
-            self._problems.add("epoch-order", file, batch.position, f"offset {offset} is of epoch {epoch}, written behind epoch {before.epoch}")
+            self._problems.add("epoch-order", file, batch.position, f"offset {offset} has epoch {epoch}, but follows epoch {before.epoch}")
 
     def compare(self, folder: str, log_start: int) -> None:
-        """As Kafka, a broker raises the checkpoint's first entry to the log start and drops those before it: batches that are
-        kept from before the log start need no entry. `log_start`: -1 where that is not known.
-        """
+        """Report differences. Like Kafka, Tenure drops entries before the log start, so older batches need none. `log_start`: -1 if unknown."""
         path = os.path.join(folder, EPOCHS)
         if not os.path.lexists(path):
-            if self._stretches:
+            if self._runs:
                 self._problems.add("epochs-behind", path, None, "there is no such file")
             return
         epochs = read_checkpoint(path, 2)
@@ -209,43 +206,43 @@ class EpochCheck:
             return
         known = [(int(epoch), int(start)) for epoch, start in epochs]
         if any(late[0] <= early[0] or late[1] < early[1] for early, late in pairwise(known)):
-            self._problems.add("epochs-damaged", path, None, "epochs and offsets do not grow")
+            self._problems.add("epochs-damaged", path, None, "epochs and offsets are not ascending")
             return
         starts = [start for _, start in known]
-        for stretch in self._stretches:
-            epoch, first, last = stretch.epoch, stretch.first, stretch.last
+        for run in self._runs:
+            epoch, first, last = run.epoch, run.first, run.last
             if not known or epoch > known[-1][0]:
-                self._problems.add("epochs-behind", path, None, f"it does not have epoch {epoch}, which begins at offset {first}")
+                self._problems.add("epochs-behind", path, None, f"it lacks epoch {epoch}, which begins at offset {first}")
                 return
-            if stretch.end < starts[0]:
-                if stretch.end >= log_start >= 0:
-                    what = f"it begins at offset {starts[0]}, and offsets {first} to {stretch.end} of epoch {epoch} are before that"
-                    self._problems.add("epochs-behind", path, None, what)
+            if run.end < starts[0]:
+                if run.end >= log_start >= 0:
+                    text = f"it begins at offset {starts[0]}, after offsets {first} to {run.end} of epoch {epoch}"
+                    self._problems.add("epochs-behind", path, None, text)
                 continue
             at_first, at_last = bisect_right(starts, max(first, starts[0])) - 1, bisect_right(starts, max(last, starts[0])) - 1
             if known[at_first][0] != epoch or at_first != at_last:
-                says = known[at_first if known[at_first][0] != epoch else at_last][0]
-                self._problems.add("epochs-wrong", path, None, f"offsets {first} to {last} are of epoch {epoch}, and it says epoch {says} there")
+                other_epoch = known[at_first if known[at_first][0] != epoch else at_last][0]
+                self._problems.add("epochs-wrong", path, None, f"offsets {first} to {last} have epoch {epoch}, but it has epoch {other_epoch} for them")
                 return
 
 
 def read_checkpoint(path: str, words: int) -> list[list[str]] | str:
-    """The lines of one of Kafka's checkpoint files, numbers at the end of each; or the reason why it is invalid."""
+    """The entries of a checkpoint file of Kafka's, split into `words`, the last of them numbers; or the reason why it is invalid."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read()
     except OSError as error:
         return error.strerror or str(error)
-    if not text:  # as Kafka makes it before it has anything to say
+    if not text:  # Kafka creates it empty
         return []
     lines = text.split("\n")
     if lines[0] != "0":
         return f"its version is {shown(lines[0])}, not 0"
     if len(lines) < 2 or not lines[1].isdigit() or [line for line in lines[2:] if line] != lines[2 : 2 + int(lines[1])]:
-        return "it does not have as many lines as it says"
-    found = [line.rsplit(" ", words - 1) for line in lines[2 : 2 + int(lines[1])]]
-    for line in found:
+        return "its number of lines is not the declared one"
+    entries = [line.rsplit(" ", words - 1) for line in lines[2 : 2 + int(lines[1])]]
+    for line in entries:
         numbers = line if words == 2 else line[1:]
         if len(line) != words or not all(number.removeprefix("-").isdigit() for number in numbers):
-            return f"a line of it is {shown(' '.join(line))}"
-    return found
+            return f"it has the line {shown(' '.join(line))}"
+    return entries

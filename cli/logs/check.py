@@ -1,4 +1,4 @@
-"""Check one log from its first byte to its last: segments, batches, records, and the files beside them."""
+"""Checks one log from its first byte to its last: segments, batches, records, indexes and checkpoints."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from protocol.messages.topics_registry import TopicValue
 from storage.opening import PROBE, REWRITING
 
 COMPACTED = "compacted"
-WHOLE = "whole"  # every offset since its first is there
+CONTIGUOUS = "contiguous"  # no gaps between offsets
 UNKNOWN = "unknown"
 
 OUR_LOGS = (OFFSETS_LOG, NOTES_LOG, REGISTRY_LOG)
 LEFTOVERS = (REWRITING, PROBE, ".new", ".cleaned", ".swap", ".deleted")
-REPLACEMENT = "\ufffd"  # a name that was no UTF-8: its hash cannot be computed any more
+REPLACEMENT = "\ufffd"  # of a name that was not UTF-8, whose hash is unknown
 
 
 @dataclass(slots=True)
 class Expected:
-    """Facts about a log from other files of the data directory."""
+    """The state of a log according to other files of the data directory."""
 
-    in_use: bool = False  # a broker is at work on it
-    clean: bool = False  # the last stop was orderly: the end cannot be torn by a crash
-    partitions: int = 0  # of a log that has its groups by hash; 0 where that is not known
+    in_use: bool = False  # a broker has it open
+    clean: bool = False  # the last stop was orderly: no crash has torn the end
+    partitions: int = 0  # of a topic with groups placed by hash; 0 if unknown
     policy: str = UNKNOWN
     recovery_point: int = 0
-    log_start: int = -1  # as the checkpoint of an orderly stop has it; -1 where that is not known
-    cleaned_to: int = -1  # no compaction from this offset on; -1 where that is not known
+    log_start: int = -1  # of the last orderly stop's checkpoint; -1 if unknown
+    cleaned_to: int = -1  # no compaction from this offset on; -1 if unknown
 
 
 @dataclass(slots=True)
-class Found:
+class CheckResult:
     """The result of checking one log."""
 
     problems: Problems = field(default_factory=Problems)
@@ -48,60 +48,60 @@ class Found:
     batches: int = 0
     records: int = 0
     next_offset: int = 0  # after the last sound batch
-    topics: dict[str, tuple[int, str, str]] = field(default_factory=dict)  # of the registry: partitions, policy and id
+    topics: dict[str, tuple[int, str, str]] = field(default_factory=dict)  # in the topic registry: partitions, policy and id
 
 
 class LogCheck:
     def __init__(self, log: LogFolder, expected: Expected) -> None:
         self.log = log
         self.expected = expected
-        self.found = Found()
-        self.problems = self.found.problems
+        self.result = CheckResult()
+        self.problems = self.result.problems
         self._epochs = EpochCheck(self.problems)
-        self._last_base = 0  # of the segment that grows
-        self._next_offset = -1  # where the next batch should begin; -1 where that is not known
-        self._placed = ""  # the group of the previous record: commits of a group come in runs
+        self._last_base = 0  # of the active segment
+        self._next_offset = -1  # the expected base offset of the next batch; -1 if unknown
+        self._last_group = ""  # of the previous record: commits of a group are often consecutive
         self._misplaced: set[str] = set()
-        self._twice: dict[str, tuple[str, int, str]] = {}  # groups whose last group record is bad: file, position, problem
+        self._duplicates: dict[str, tuple[str, int, str]] = {}  # groups whose last record has an instance twice: file, position, problem
 
-    def run(self) -> Found:
+    def run(self) -> CheckResult:
         segments = segments_of(self.log.path)
         self._last_base = segments[-1].base if segments else 0
         for number, segment in enumerate(segments):
             after = segments[number + 1] if number + 1 < len(segments) else None
             self._segment(segment, after)
-        for file, position, what in self._twice.values():
-            self.problems.add("instance-twice", file, position, what)
+        for file, position, text in self._duplicates.values():
+            self.problems.add("instance-twice", file, position, text)
         self._epochs.compare(self.log.path, self.expected.log_start)
         self._other_files()
-        return self.found
+        return self.result
 
     # Segments
 
     def _segment(self, segment: SegmentFile, after: SegmentFile | None) -> None:
-        self.found.segments += 1
+        self.result.segments += 1
         try:
             file = open_for_reading(segment.path)
         except OSError as error:
-            # In a log that is in use it may have been dropped or compacted since its name was read.
+            # The broker may have deleted it since its name was read.
             if not (self.expected.in_use and isinstance(error, FileNotFoundError)):
                 self.problems.add("read-failed", segment.path, None, error.strerror or str(error))
             self._next_offset = -1
             return
         indexes: list[IndexCheck] = []
         try:
-            self.found.bytes += file.size()
+            self.result.bytes += file.size()
             indexes = [check(segment.path, segment.base, self.problems) for check in (OffsetIndexCheck, TimeIndexCheck)]
             self._begin(segment, after)
-            for one in scan(file, segment.base):
-                if isinstance(one, Damage):
-                    self._damage(segment, one, after)
+            for item in scan(file, segment.base):
+                if isinstance(item, Damage):
+                    self._damage(segment, item, after)
                     for index in indexes:
                         index.stop()
                 else:
-                    self._batch(segment, one, after)
+                    self._batch(segment, item, after)
                     for index in indexes:
-                        index.batch(one)
+                        index.batch(item)
         except OSError as error:
             self.problems.add("read-failed", segment.path, None, error.strerror or str(error))
             self._next_offset = -1
@@ -114,9 +114,9 @@ class LogCheck:
 
     def _begin(self, segment: SegmentFile, after: SegmentFile | None) -> None:
         if self._next_offset > segment.base:
-            self._next_offset = segment.base  # reported as an overlap where it was seen
+            self._next_offset = segment.base  # already reported as an overlap
         self._gap(segment, 0, segment.base, after)
-        self._next_offset = self.found.next_offset = segment.base
+        self._next_offset = self.result.next_offset = segment.base
 
     def _end(self, segment: SegmentFile, indexes: list[IndexCheck], after: SegmentFile | None) -> None:
         for index in indexes:
@@ -135,64 +135,64 @@ class LogCheck:
         elif after is not None:
             extent += " to the end of the segment, which is not the last"
         elif not damage.interrupted:
-            extent += " to the end, not what an interrupted write leaves"
-        what = f"{damage.reason} ({extent})"
+            extent += " to the end, which is not the remainder of an interrupted write"
+        text = f"{damage.reason} ({extent})"
         if after is not None and after.base == self._last_base == last_offset and damage.torn and not self.expected.clean:
-            # A repair first writes the end again, into a new segment, and then cuts off the old one.
+            # A repair writes the end into a new segment first, then truncates the old one.
             kind = "segment-overlap"
-            what += f"; {os.path.basename(after.path)} goes on where the sound part ends"
+            text += f"; {os.path.basename(after.path)} continues after the sound part"
         elif after is not None:
             kind = "damaged"
         elif self.expected.in_use and damage.torn:
             kind = "being-written"
         elif 0 <= last_offset < self.expected.recovery_point:
             kind = "damaged"
-            what += f"; everything before offset {self.expected.recovery_point} was on the disk once, and from {last_offset} on it is not"
+            text += f"; everything before offset {self.expected.recovery_point} had been flushed, but the log is damaged from {last_offset} on"
         elif self.expected.clean:
             kind = "damaged"
-            what += "; the broker had stopped in order, so this came later"
+            text += "; the broker had stopped in order, so this happened later"
         else:
             kind = "torn-end" if damage.interrupted else "damaged-end"
-        self.problems.add(kind, segment.path, damage.position, what)
+        self.problems.add(kind, segment.path, damage.position, text)
 
     # Batches
 
     def _batch(self, segment: SegmentFile, batch: Batch, after: SegmentFile | None) -> None:
         header = batch.header
         if after is not None and header.last_offset >= after.base:
-            what = f"offset {header.last_offset}, but {os.path.basename(after.path)} begins at {after.base}"
-            self.problems.add("segment-overlap", segment.path, batch.position, what)
+            text = f"offset {header.last_offset}, but {os.path.basename(after.path)} begins at {after.base}"
+            self.problems.add("segment-overlap", segment.path, batch.position, text)
         self._gap(segment, batch.position, header.base_offset, after)
-        self._next_offset = self.found.next_offset = header.last_offset + 1
+        self._next_offset = self.result.next_offset = header.last_offset + 1
         self._epochs.batch(segment.path, batch)
-        self.found.batches += 1
-        self.found.records += header.record_count
+        self.result.batches += 1
+        self.result.records += header.record_count
         try:
             inside = records(batch.data, batch.at)
         except CorruptBatch as error:
-            what = f"offsets {header.base_offset} to {header.last_offset}: {error}"
-            self.problems.add("batch-unreadable", segment.path, batch.position, what)
+            text = f"offsets {header.base_offset} to {header.last_offset}: {error}"
+            self.problems.add("batch-unreadable", segment.path, batch.position, text)
             return
         if self.log.name in OUR_LOGS:
             for record in inside:
                 self._record(segment.path, batch.position, record.offset, decode(self.log.name, record, header.is_control))
 
     def _gap(self, segment: SegmentFile, position: int, offset: int, after: SegmentFile | None) -> None:
-        """No record between `_next_offset` and this offset; offsets removed by compaction are no gap."""
+        """Report missing offsets between `_next_offset` and `offset`, unless compaction removed them."""
         before = self._next_offset
         if before < 0 or offset <= before:
             return
-        what = f"offsets {before} to {offset - 1} are not there"
+        text = f"offsets {before} to {offset - 1} are missing"
         policy = self.expected.policy
-        if policy == WHOLE and offset <= self.expected.cleaned_to:
-            return  # its topic was compacted before its cleanup.policy was changed
-        if policy == WHOLE:
-            self.problems.add("offsets-missing", segment.path, position, what)
+        if policy == CONTIGUOUS and offset <= self.expected.cleaned_to:
+            return  # compacted before the topic's cleanup.policy was changed
+        if policy == CONTIGUOUS:
+            self.problems.add("offsets-missing", segment.path, position, text)
         elif policy == UNKNOWN:
-            self.problems.add("offsets-skipped", segment.path, position, what)
+            self.problems.add("offsets-skipped", segment.path, position, text)
         elif after is None and position > 0 and offset > self.expected.cleaned_to:
-            # Only segments that do not grow any more are compacted.
-            self.problems.add("offsets-missing", segment.path, position, f"{what}, and this segment was never compacted")
+            # The active segment is never compacted.
+            self.problems.add("offsets-missing", segment.path, position, f"{text}, and this segment was never compacted")
 
     # Records
 
@@ -209,39 +209,39 @@ class LogCheck:
 
     def _placement(self, file: str, position: int, offset: int, group: str) -> None:
         partitions = self.expected.partitions
-        if not partitions or group == self._placed or group in self._misplaced or REPLACEMENT in group:
+        if not partitions or group == self._last_group or group in self._misplaced or REPLACEMENT in group:
             return
-        self._placed = group
+        self._last_group = group
         partition = partition_of(group, partitions)
         if partition != self.log.partition:
-            if len(self._misplaced) < 100_000:  # or a folder of the wrong name would keep every group in memory
+            if len(self._misplaced) < 100_000:  # bounds memory if the folder has the wrong name
                 self._misplaced.add(group)
             self.problems.add("wrong-partition", file, position, f"offset {offset}: group {shown(group)} belongs to partition {partition} of {partitions}")
 
     def _instances(self, file: str, position: int, offset: int, record: Decoded) -> None:
-        """Only a group's last image counts."""
+        """Note a group record with an instance twice; only the group's last record counts."""
         assert record.group is not None
-        self._twice.pop(record.group, None)
+        self._duplicates.pop(record.group, None)
         owners: dict[str, str] = {}
         if not isinstance(record.message, GroupMetadataValue):
             return
-        for one in record.message.members:
-            member, instance = one.member_id, one.group_instance_id
+        for member_metadata in record.message.members:
+            member, instance = member_metadata.member_id, member_metadata.group_instance_id
             if instance is None:
                 continue
             if instance in owners:
-                what = f"offset {offset}: members {shown(owners[instance])} and {shown(member)} of group {shown(record.group)} both are instance {shown(instance)}"
-                self._twice[record.group] = (file, position, what)
+                text = f"offset {offset}: members {shown(owners[instance])} and {shown(member)} of group {shown(record.group)} both have instance {shown(instance)}"
+                self._duplicates[record.group] = (file, position, text)
                 return
             owners[instance] = member
 
     def _topic(self, record: Decoded) -> None:
         assert record.topic is not None
-        self.found.topics.pop(record.topic, None)
+        self.result.topics.pop(record.topic, None)
         if isinstance(record.message, TopicValue):
             settings = {setting.name: setting.value for setting in record.message.settings}
-            policy = COMPACTED if "compact" in (settings.get("cleanup.policy") or "") else WHOLE
-            self.found.topics[record.topic] = (record.message.partitions, policy, topic_id_text(record.message.topic_id) or "")
+            policy = COMPACTED if "compact" in (settings.get("cleanup.policy") or "") else CONTIGUOUS
+            self.result.topics[record.topic] = (record.message.partitions, policy, topic_id_text(record.message.topic_id) or "")
 
     # Files
 
@@ -251,10 +251,10 @@ class LogCheck:
             if name.endswith(LEFTOVERS):
                 self._leftover(path)
             elif name.endswith(".log") and not SEGMENT.fullmatch(name):
-                self.problems.add("unknown-name", path, None, "a segment is named by twenty digits")
+                self.problems.add("unknown-name", path, None, "the name of a segment has twenty digits")
             elif name.endswith((".index", ".timeindex")) and not self.expected.in_use and not os.path.lexists(path.rpartition(".")[0] + ".log"):
                 self.problems.add("unknown-name", path, None, "an index without its segment")
 
     def _leftover(self, path: str) -> None:
         if not self.expected.in_use:
-            self.problems.add("leftover", path, None, "left behind by work that was interrupted")
+            self.problems.add("leftover", path, None, "left by interrupted work")

@@ -1,4 +1,4 @@
-"""The files that say whose a data directory is, read without a broker's right to complete them."""
+"""Reads the files that identify a data directory, without writing missing ones as a broker does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from storage.directory import FORMAT, FORMAT_FILE
 
 
 def format_problem(directory: str) -> str:
-    """Why this version cannot read the directory, or ""; without the file it is new, or Kafka's."""
+    """Why this version cannot read the directory, or "". Without the file the directory is new, or Kafka's."""
     path = os.path.join(directory, FORMAT_FILE)
     if not os.path.lexists(path):
         return ""
@@ -22,7 +22,7 @@ def format_problem(directory: str) -> str:
 
 
 class NewerFormat(InputError):
-    """Nothing in it is looked at: it may mean anything."""
+    """The directory has a newer format, so nothing in it is read."""
 
 
 def refuse_newer_format(directory: str) -> None:
@@ -31,7 +31,7 @@ def refuse_newer_format(directory: str) -> None:
 
 
 def meta_problem(path: str) -> str:
-    """Why no broker starts on this meta.properties, or ""."""
+    """Why a broker does not start with this meta.properties, or ""."""
     with open(path, encoding="utf-8", errors="replace") as file:
         lines = [line.strip() for line in file.read(100_000).splitlines()]
     meta = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith(("#", "!")))

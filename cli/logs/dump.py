@@ -17,17 +17,17 @@ from cli.logs.files import (
     LogFolder,
     SegmentFile,
     directory_around,
-    holder,
     is_data_directory,
     is_log,
+    lock_holder,
     log_folder,
     logs_of,
-    named,
+    nothing_to_read,
     open_for_reading,
     scan,
     segment_file,
     segments_of,
-    why_nothing,
+    topic_and_partition,
 )
 from cli.logs.records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG, Decoded, decode, shown_bytes
 from cli.logs.run import DAMAGED, DISK, NO_INPUT, Output
@@ -35,12 +35,12 @@ from cli.logs.text import batch_fields, batch_line, record_lines, shown
 from protocol.batch import CorruptBatch, Record, records
 
 KINDS = {"offsets": "offset", "groups": "group", "notes": "note", "topics": "topic", "records": "record"}
-# Where records of a kind can be: other logs need not be read for them.
+# The only log with records of a kind; with --kind other logs are not read.
 LOGS_OF_KINDS = {"offset": OFFSETS_LOG, "group": OFFSETS_LOG, "note": NOTES_LOG, "topic": REGISTRY_LOG}
 
 
-class Enough(Exception):
-    """As many records are printed as were asked for."""
+class LimitReached(Exception):
+    """--limit records are printed."""
 
 
 def run(options: argparse.Namespace, output: Output) -> None:
@@ -50,13 +50,13 @@ def run(options: argparse.Namespace, output: Output) -> None:
             try:
                 dump.path(path)
             except NewerFormat as error:
-                output.complain(str(error), DAMAGED)
+                output.report(str(error), DAMAGED)
             except InputError as error:
-                output.complain(str(error), NO_INPUT)
-    except Enough:
+                output.report(str(error), NO_INPUT)
+    except LimitReached:
         pass
-    if not dump.printed and (dump.filtered or dump.first) and options.limit != 0 and not output.code:
-        output.complain("no record there is about that")
+    if not dump.printed and (dump.filtered or dump.from_offset) and options.limit != 0 and not output.code:
+        output.report("no record matches")
 
 
 class Dump:
@@ -66,9 +66,9 @@ class Dump:
         self.group: str | None = options.group
         self.topic: str | None = options.topic
         self.kind: str | None = KINDS[options.kind] if options.kind else None
-        self.first: int = options.from_offset
-        self.left: int = options.limit if options.limit is not None else -1
-        self.as_log: str | None = named_log(options.log)
+        self.from_offset: int = options.from_offset
+        self.records_left: int = options.limit if options.limit is not None else -1
+        self.as_log: str | None = log_name(options.log)
         self.output = output
         self.in_use = False
         self.printed = False
@@ -78,31 +78,31 @@ class Dump:
         if not os.path.lexists(path):
             raise InputError(f"{path} does not exist")
         if not os.path.isdir(path):
-            self.one_file(path)
+            self.print_file(path)
         elif is_log(path):
-            self.inside(directory_around(path))
-            self.whole_log(log_folder(path))
+            self.enter(directory_around(path))
+            self.print_log(log_folder(path))
         elif is_data_directory(path):
-            self.directory(path)
+            self.print_directory(path)
         else:
-            raise why_nothing(path)
+            raise nothing_to_read(path)
 
-    def directory(self, path: str) -> None:
-        self.inside(path)
+    def print_directory(self, path: str) -> None:
+        self.enter(path)
         logs = logs_of(path)
         if not logs:
             raise InputError(f"{path} has no logs yet")
         for log in logs:
-            if self.may_hold(log.name):
-                self.whole_log(log)
+            if self.may_match(log.name):
+                self.print_log(log)
 
-    def inside(self, directory: str) -> None:
-        """The data directory of the next output, or "" for none."""
-        refuse_newer_format(directory)
-        self.in_use = bool(directory) and holder(directory) is not None
+    def enter(self, print_directory: str) -> None:
+        """Check the data directory of the next logs ("": none): its format, and whether a broker uses it."""
+        refuse_newer_format(print_directory)
+        self.in_use = bool(print_directory) and lock_holder(print_directory) is not None
 
-    def may_hold(self, log: str) -> bool:
-        """Whether the filters leave anything of the log."""
+    def may_match(self, log: str) -> bool:
+        """Whether the log can contain records that match the filters."""
         if self.as_log is not None:
             log = self.as_log
         if self.kind == "record":
@@ -113,130 +113,130 @@ class Dump:
             return log in (OFFSETS_LOG, NOTES_LOG)
         return self.topic is None or log == self.topic or log in LOGS_OF_KINDS.values()
 
-    def whole_log(self, log: LogFolder) -> None:
+    def print_log(self, log: LogFolder) -> None:
         segments = segments_of(log.path)
-        for number, segment in enumerate(segments):
+        for number, print_segment in enumerate(segments):
             last = number + 1 == len(segments)
-            if not last and segments[number + 1].base <= self.first:
+            if not last and segments[number + 1].base <= self.from_offset:
                 continue
             try:
-                self.segment(log, segment, last)
+                self.print_segment(log, print_segment, last)
             except FileNotFoundError:
                 if not self.in_use:
                     raise
-                self.output.complain(f"{segment.path} was removed by the broker meanwhile")
+                self.output.report(f"{print_segment.path} was removed by the broker meanwhile")
 
-    def one_file(self, path: str) -> None:
+    def print_file(self, path: str) -> None:
         if path.endswith((".index", ".timeindex")):
-            raise InputError(f"{path} is an index: give the .log beside it, and tenure log verify for both")
+            raise InputError(f"{path} is an index: name its .log file, or run tenure log verify on the folder")
         if not os.path.isfile(path):
             raise InputError(f"{path} is neither a file nor a folder")
-        segment = segment_file(path)
+        print_segment = segment_file(path)
         folder = os.path.dirname(os.path.abspath(path))
-        self.inside(directory_around(path))
-        last = segment.base < 0 or segments_of(folder)[-1].base == segment.base
-        self.segment(LogFolder(folder, *named(folder)), segment, last)
+        self.enter(directory_around(path))
+        last = print_segment.base < 0 or segments_of(folder)[-1].base == print_segment.base
+        self.print_segment(LogFolder(folder, *topic_and_partition(folder)), print_segment, last)
 
-    def segment(self, log: LogFolder, segment: SegmentFile, last: bool) -> None:
-        file = open_for_reading(segment.path)
+    def print_segment(self, log: LogFolder, print_segment: SegmentFile, last: bool) -> None:
+        file = open_for_reading(print_segment.path)
         try:
-            if segment.base < 0 and file.size() and not holds_a_batch(file.read(0, 17)):
-                raise InputError(f"{segment.path} is no segment: it does not begin with a record batch")
-            for found in scan(file, max(segment.base, 0)):
-                if isinstance(found, Damage):
-                    self.damage(segment, found, last)
-                elif found.header.last_offset >= self.first:
-                    self.batch(log, segment, found)
+            if print_segment.base < 0 and file.size() and not holds_a_batch(file.read(0, 17)):
+                raise InputError(f"{print_segment.path} is no segment: it does not begin with a record batch")
+            for item in scan(file, max(print_segment.base, 0)):
+                if isinstance(item, Damage):
+                    self.report_damage(print_segment, item, last)
+                elif item.header.last_offset >= self.from_offset:
+                    self.print_batch(log, print_segment, item)
         except OSError as error:
             if error.filename is None:
-                error.filename = segment.path
+                error.filename = print_segment.path
             if isinstance(error, FileNotFoundError):
                 raise
-            self.output.complain(f"{segment.path}: {error.strerror}", DISK)
+            self.output.report(f"{print_segment.path}: {error.strerror}", DISK)
         finally:
             file.close()
 
-    def damage(self, segment: SegmentFile, found: Damage, last: bool) -> None:
-        if found.torn and last and self.in_use:
-            self.output.complain(f"{segment.path}: from byte {found.position} on the broker is writing; read again for what comes")
+    def report_damage(self, print_segment: SegmentFile, damage: Damage, last: bool) -> None:
+        if damage.torn and last and self.in_use:
+            self.output.report(f"{print_segment.path}: from byte {damage.position} on the broker is writing; run it again for newer records")
             return
-        if not found.torn:
-            what = f"{found.size} bytes left out, what follows them is sound"
+        if not damage.torn:
+            extent = f"{damage.size} bytes are skipped, sound batches follow"
         elif last:
-            what = f"a torn end of {found.size} bytes, no sound batch follows"
+            extent = f"a torn end of {damage.size} bytes, no sound batch follows"
         else:
-            what = f"no sound batch follows in the {found.size} bytes to the end of the file, which is not the last of its log"
-        self.output.complain(f"{segment.path} is damaged at byte {found.position}: {found.reason}; {what}", DAMAGED)
+            extent = f"no sound batch follows in the {damage.size} bytes to the end of the file, which is not the last of its log"
+        self.output.report(f"{print_segment.path} is damaged at byte {damage.position}: {damage.reason}; {extent}", DAMAGED)
 
-    def batch(self, log: LogFolder, segment: SegmentFile, batch: Batch) -> None:
-        header = batch.header
+    def print_batch(self, log: LogFolder, print_segment: SegmentFile, print_batch: Batch) -> None:
+        header = print_batch.header
         try:
-            inside = records(batch.data, batch.at)
+            batch_records = records(print_batch.data, print_batch.at)
         except CorruptBatch as error:
             offsets = f"offsets {header.base_offset} to {header.last_offset}"
-            self.output.complain(f"{segment.path}: the batch at byte {batch.position} ({offsets}) cannot be read: {error}", DAMAGED)
+            self.output.report(f"{print_segment.path}: the batch at byte {print_batch.position} ({offsets}) cannot be read: {error}", DAMAGED)
             return
         name = self.as_log or log.name
-        wanted = [(record, found) for record in inside for found in (decode(name, record, header.is_control),) if self.wants(name, record, found)]
-        if self.batches and (wanted or not self.filtered):
-            self.print(log, segment, batch_fields(batch.position, header), [batch_line(batch.position, header)])
-        for record, found in wanted:
-            if self.left == 0:
-                raise Enough
-            self.left -= 1
-            self.print(log, segment, record_fields(record, found), lines_of(record, found))
-            if found.unreadable:
-                self.output.fail(DAMAGED, f"{segment.path}: the record at offset {record.offset} cannot be read: {found.remark}")
-        if self.left == 0:
-            raise Enough
+        matching = [(record, decoded) for record in batch_records for decoded in (decode(name, record, header.is_control),) if self.matches(name, record, decoded)]
+        if self.batches and (matching or not self.filtered):
+            self.print(log, print_segment, batch_fields(print_batch.position, header), [batch_line(print_batch.position, header)])
+        for record, decoded in matching:
+            if self.records_left == 0:
+                raise LimitReached
+            self.records_left -= 1
+            self.print(log, print_segment, record_fields(record, decoded), lines_of(record, decoded))
+            if decoded.unreadable:
+                self.output.fail(DAMAGED, f"{print_segment.path}: the record at offset {record.offset} cannot be read: {decoded.remark}")
+        if self.records_left == 0:
+            raise LimitReached
 
     @property
     def filtered(self) -> bool:
         return self.group is not None or self.topic is not None or self.kind is not None
 
-    def wants(self, log: str, record: Record, found: Decoded) -> bool:
+    def matches(self, log: str, record: Record, decoded: Decoded) -> bool:
         return (
-            record.offset >= self.first
-            and (self.kind is None or found.kind == self.kind or (self.kind == "record" and found.kind == "control"))
-            and (self.group is None or found.group == self.group)
-            and (self.topic is None or (found.topic or (log if found.kind in ("record", "control") else None)) == self.topic)
+            record.offset >= self.from_offset
+            and (self.kind is None or decoded.kind == self.kind or (self.kind == "record" and decoded.kind == "control"))
+            and (self.group is None or decoded.group == self.group)
+            and (self.topic is None or (decoded.topic or (log if decoded.kind in ("record", "control") else None)) == self.topic)
         )
 
-    def print(self, log: LogFolder, segment: SegmentFile, fields: dict[str, Any], lines: Iterator[str] | list[str]) -> None:
+    def print(self, log: LogFolder, print_segment: SegmentFile, fields: dict[str, Any], lines: Iterator[str] | list[str]) -> None:
         self.printed = True
         if self.json:
-            place = {"log": log.name or None, "partition": log.partition if log.name else None, "segment": os.path.basename(segment.path)}
+            place = {"log": log.name or None, "partition": log.partition if log.name else None, "segment": os.path.basename(print_segment.path)}
             self.output.line(json.dumps(place | fields, ensure_ascii=False))
             return
-        if segment.path != self._heading:
-            self.output.line(f"{'' if not self._heading else chr(10)}{segment.path}")
-            self._heading = segment.path
+        if print_segment.path != self._heading:
+            self.output.line(f"{'' if not self._heading else chr(10)}{print_segment.path}")
+            self._heading = print_segment.path
         for line in lines:
             self.output.line(line)
 
 
-def record_fields(record: Record, found: Decoded) -> dict[str, Any]:
-    fields: dict[str, Any] = {"kind": found.kind, "offset": record.offset, "timestamp": record.timestamp, "key": found.key, "value": found.value}
+def record_fields(record: Record, decoded: Decoded) -> dict[str, Any]:
+    fields: dict[str, Any] = {"kind": decoded.kind, "offset": record.offset, "timestamp": record.timestamp, "key": decoded.key, "value": decoded.value}
     if record.headers:
         fields["headers"] = [[shown_bytes(name), shown_bytes(value)] for name, value in record.headers]
-    if found.remark:
-        fields["remark"] = found.remark
+    if decoded.remark:
+        fields["remark"] = decoded.remark
     return fields
 
 
-def lines_of(record: Record, found: Decoded) -> Iterator[str]:
-    first, *below = record_lines(record.offset, record.timestamp, found)
+def lines_of(record: Record, decoded: Decoded) -> Iterator[str]:
+    from_offset, *below = record_lines(record.offset, record.timestamp, decoded)
     headers = ", ".join(f"{shown(shown_bytes(name))}={shown(shown_bytes(value))}" for name, value in record.headers)
-    yield f"{first}  headers {headers}" if headers else first
+    yield f"{from_offset}  headers {headers}" if headers else from_offset
     yield from below
 
 
 def holds_a_batch(data: bytes) -> bool:
-    """The magic byte is that of a batch; of older formats too, which a scan then names."""
+    """Whether the magic byte is that of a batch, also of an older format."""
     return len(data) == 17 and data[16] in (0, 1, 2) and data[:2] in (b"\0\0", b"\0\1")
 
 
-def named_log(name: str | None) -> str | None:
-    """Also for an internal log named by its folder, with the number of the partition."""
-    found = re.fullmatch(r"(.+)-\d+", name or "")
-    return found[1] if found and found[1] in LOGS_OF_KINDS.values() else name
+def log_name(name: str | None) -> str | None:
+    """The name of the log in --log; for an internal topic, the name of a partition's folder is accepted too."""
+    match = re.fullmatch(r"(.+)-\d+", name or "")
+    return match[1] if match and match[1] in LOGS_OF_KINDS.values() else name

@@ -1,8 +1,7 @@
 """The input of `tenure log`: logs and segments of a folder, and batches of a segment.
 
-Nothing is opened for writing and no lock is taken, so a broker may run on the directory; what it removes meanwhile is gone
-and no mistake. A segment is read a MiB at a time, and behind damage the next sound batch is looked for: whether one is there
-tells a torn end from damage in the middle.
+Nothing is opened for writing or locked, so a broker may run on the directory, and may remove files meanwhile. A segment is read a MiB at
+a time. After damage the next sound batch is searched: a torn end has none, damage in the middle has one.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from storage.tearing import BATCH_BYTES_MAX, CHUNK_BYTES, RELATIVE_OFFSET_MAX, f
 
 SEGMENT = re.compile(r"(\d{20})\.log", re.ASCII)
 LOG_FOLDER = re.compile(r"(.+)-(\d{1,10})", re.ASCII)
-MARKS_OF_A_DIRECTORY = ("meta.properties", "tenure.format")
-# Other files that Kafka and we keep beside segments, by ending.
+DIRECTORY_FILES = ("meta.properties", "tenure.format")
+# Endings of the files in a log's folder, Kafka's and Tenure's.
 KNOWN_ENDINGS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint", ".deleted", ".cleaned", ".swap", REWRITING)
 
 
 class InputError(Exception):
-    """A path without anything to read, in one line."""
+    """The message for a path with nothing to read."""
 
 
 class LogFolder(NamedTuple):
     path: str
-    name: str  # "" where the folder's name says none
+    name: str  # "" if the folder is not named TOPIC-PARTITION
     partition: int
 
     def __str__(self) -> str:
@@ -42,11 +41,11 @@ class LogFolder(NamedTuple):
 
 class SegmentFile(NamedTuple):
     path: str
-    base: int  # -1 where the file's name says none
+    base: int  # -1 if the file is not named by an offset
 
 
 class Batch(NamedTuple):
-    """A sound batch: its bytes begin at `at` in `data`."""
+    """A sound batch, whose bytes begin at `at` in `data`."""
 
     position: int
     header: BatchHeader
@@ -55,9 +54,7 @@ class Batch(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes that are no sound batch; `torn`: nothing sound follows them in the file, `interrupted`: a write that was
-    interrupted leaves such an end.
-    """
+    """Bytes that are not a sound batch. `torn`: no sound batch follows in the file; `interrupted`: an interrupted write can leave such an end."""
 
     position: int
     size: int
@@ -69,61 +66,61 @@ class Damage(NamedTuple):
 # Folders and files
 
 
-def named(path: str) -> tuple[str, int]:
+def topic_and_partition(path: str) -> tuple[str, int]:
     """Topic and partition of a log folder's name; ("", 0) for any other name."""
-    found = LOG_FOLDER.fullmatch(os.path.basename(path))
-    return (found[1], int(found[2])) if found else ("", 0)
+    match = LOG_FOLDER.fullmatch(os.path.basename(path))
+    return (match[1], int(match[2])) if match else ("", 0)
 
 
 def log_folder(path: str) -> LogFolder:
-    return LogFolder(path, *named(os.path.abspath(path)))
+    return LogFolder(path, *topic_and_partition(os.path.abspath(path)))
 
 
 def segment_file(path: str) -> SegmentFile:
-    found = SEGMENT.fullmatch(os.path.basename(path))
-    return SegmentFile(path, int(found[1]) if found else -1)
+    match = SEGMENT.fullmatch(os.path.basename(path))
+    return SegmentFile(path, int(match[1]) if match else -1)
 
 
 def segments_of(folder: str) -> list[SegmentFile]:
-    """In order."""
+    """The segments of a log, in order."""
     return [SegmentFile(os.path.join(folder, name), int(name[:20])) for name in sorted(os.listdir(folder)) if SEGMENT.fullmatch(name)]
 
 
 def logs_of(directory: str) -> list[LogFolder]:
-    """By name and partition; a folder counts by its name, as it does for brokers."""
-    found = [
+    """The logs in a data directory: folders named TOPIC-PARTITION, as brokers find them."""
+    logs = [
         log_folder(entry.path) for entry in os.scandir(directory) if entry.is_dir(follow_symlinks=True) and LOG_FOLDER.fullmatch(entry.name)
     ]
-    return sorted(found, key=lambda log: (log.name, log.partition))
+    return sorted(logs, key=lambda log: (log.name, log.partition))
 
 
 def is_data_directory(path: str) -> bool:
-    return any(os.path.lexists(os.path.join(path, name)) for name in MARKS_OF_A_DIRECTORY) or bool(logs_of(path))
+    return any(os.path.lexists(os.path.join(path, name)) for name in DIRECTORY_FILES) or bool(logs_of(path))
 
 
 def is_log(path: str) -> bool:
-    """A folder with segments, or one that is named like a log and contains nothing else."""
+    """Whether the folder has segments, or is named like a log and has other files of logs."""
     names = os.listdir(path)
     if any(SEGMENT.fullmatch(name) for name in names):
         return True
-    beside = ("leader-epoch-checkpoint", "partition.metadata")
-    return bool(named(os.path.abspath(path))[0] and any(name in beside or name.endswith(KNOWN_ENDINGS) for name in names))
+    checkpoints = ("leader-epoch-checkpoint", "partition.metadata")
+    return bool(topic_and_partition(os.path.abspath(path))[0] and any(name in checkpoints or name.endswith(KNOWN_ENDINGS) for name in names))
 
 
-def why_nothing(path: str) -> InputError:
-    """The line for a folder in which there is nothing to read."""
+def nothing_to_read(path: str) -> InputError:
+    """The message for a folder with nothing to read."""
     if not os.listdir(path):
         return InputError(f"{path} is empty")
-    return InputError(f"{path} is neither a data directory nor a log: it has no folder NAME-PARTITION and no segment in it")
+    return InputError(f"{path} is neither a data directory nor a log: it contains no folder NAME-PARTITION and no segment")
 
 
 # Running brokers
 
 
-def holder(directory: str) -> str | None:
-    """The process that holds the data directory, as its lock file describes it; None if it is not locked.
+def lock_holder(directory: str) -> str | None:
+    """The process that has locked the data directory, as its lock file describes it; None if it is not locked.
 
-    Asked without taking the lock even for a moment: a broker that starts just then must not be refused because of us.
+    This does not lock the file even for a moment, which could make a starting broker fail.
     """
     path = os.path.join(directory, ".lock")
     try:
@@ -140,12 +137,12 @@ def holder(directory: str) -> str | None:
 
 
 def _is_locked(descriptor: int) -> bool:
-    """Tenure holds this kind of lock besides its flock, and Java, so Kafka, holds this kind alone."""
+    """Whether a POSIX record lock is held: Tenure takes one besides its flock, Kafka (Java) takes only this kind."""
     darwin = sys.platform == "darwin"
     layout = struct.Struct("qqihh" if darwin else "hhqqi0q")
-    question = layout.pack(0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET) if darwin else layout.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    query = layout.pack(0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET) if darwin else layout.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     try:
-        answer = layout.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, question))
+        answer = layout.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, query))
     except OSError:
         return False
     return bool(answer[3 if darwin else 0] != fcntl.F_UNLCK)
@@ -153,11 +150,11 @@ def _is_locked(descriptor: int) -> bool:
 
 def directory_around(path: str) -> str:
     """The data directory around a segment or a log's folder, if there is one; else ""."""
-    around = os.path.abspath(path)
+    folder = os.path.abspath(path)
     for _ in range(2):
-        around = os.path.dirname(around)
-        if any(os.path.lexists(os.path.join(around, name)) for name in (*MARKS_OF_A_DIRECTORY, ".lock")):
-            return around
+        folder = os.path.dirname(folder)
+        if any(os.path.lexists(os.path.join(folder, name)) for name in (*DIRECTORY_FILES, ".lock")):
+            return folder
     return ""
 
 
@@ -169,7 +166,7 @@ def open_for_reading(path: str) -> OsFile:
 
 
 def scan(file: OsFile, base: int = 0) -> Iterator[Batch | Damage]:
-    """Everything up to the current end of the file, in order; each stretch of damage as one item."""
+    """The batches up to the current end of the file, with each run of damaged bytes as one item."""
     reader = _Reader(file)
     damage: Damage | None = None
     while reader.at < reader.end:
@@ -188,7 +185,7 @@ def scan(file: OsFile, base: int = 0) -> Iterator[Batch | Damage]:
 
 
 class _Reader:
-    """A place in a segment, with the bytes around it."""
+    """Reads the batches of a segment in order."""
 
     def __init__(self, file: OsFile) -> None:
         self.file = file
@@ -204,14 +201,14 @@ class _Reader:
         try:
             batch = self._read()
         except CorruptBatch as error:
-            reason = str(error) if any(self._peek(at, HEADER_BYTES)) else "zeros where a batch must be"
+            reason = str(error) if any(self._peek(at, HEADER_BYTES)) else "zeros instead of a batch"
             self.at = find_sound(self.file, at + 1, self.end, lowest)
             torn = self.at >= self.end
             return Damage(at, self.at - at, reason, torn, torn and is_torn(self.file, at, self.end, lowest))
         self.at = at + batch.header.size
         first, last = batch.header.base_offset, batch.header.last_offset
         if first < lowest:
-            return Damage(at, batch.header.size, f"offset {first} where at least {lowest} must be", self.at >= self.end)
+            return Damage(at, batch.header.size, f"offset {first} is below {lowest}, the lowest possible", self.at >= self.end)
         if last - base > RELATIVE_OFFSET_MAX:
             return Damage(at, batch.header.size, f"offset {last} is too far from the segment's first, {base}", self.at >= self.end)
         self._next_offset = last + 1
@@ -223,7 +220,7 @@ class _Reader:
             self._fill(CHUNK_BYTES)
         header = read_header(self._chunk, at - self._chunk_at)
         if header.size > BATCH_BYTES_MAX:
-            raise CorruptBatch(f"a batch of {header.size} bytes, more than a request can bring")
+            raise CorruptBatch(f"a batch of {header.size} bytes, more than a request can contain")
         if header.size > self.end - at:
             raise CorruptBatch(f"a batch of {header.size} bytes is cut short after {self.end - at}")
         if len(self._chunk) - (at - self._chunk_at) < header.size:

@@ -1,7 +1,7 @@
-"""Decode a record of a log: its kind, its subject, and its fields, to print as text or JSON.
+"""Decodes a record by the log that it is from: its kind, group or topic, and fields.
 
-Which log a record is from decides how it is read. What cannot be read, or was written by something newer, is kept as bytes
-with a remark that says why. Fields are put together when they are asked for: a check of a million records needs few of them.
+A record that is unreadable or from a newer version stays as bytes, with a remark. Fields are computed on access: a check of a million records
+needs few of them.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from protocol.records import (
 OFFSETS_LOG = "__consumer_offsets"
 NOTES_LOG = "__coordinator_notes"
 REGISTRY_LOG = "__tenure_topics"
+REGISTRY_KEY_VERSION = 2  # the newest that read_registry_key reads
 CONSUMER = "consumer"
 NO_UUID = bytes(16)
 
@@ -41,7 +42,7 @@ Fields = dict[str, Any]
 
 
 class Decoded:
-    """One record. `kind`: offset, group, note, topic, producer-ids, deleted-topic, record, control, or other for unknown ones."""
+    """One record. `kind`: offset, group, note, topic, producer-ids, deleted-topic, record, control, or other."""
 
     __slots__ = ("group", "header", "key_message", "kind", "message", "newer", "record", "remark", "topic", "unreadable")
 
@@ -49,19 +50,19 @@ class Decoded:
         self.kind = kind
         self.record = record
         self.key_message = key
-        self.message: Message | None = None  # the value, where it was understood
+        self.message: Message | None = None  # the value, if it could be decoded
         self.header: NoteHeader | None = None
         self.group = group
         self.topic = topic
         self.remark = ""
         self.unreadable = False
-        self.newer = False  # not understood because something newer wrote it
+        self.newer = False  # written by a newer version, so not decoded
 
     @property
     def key(self) -> Any:
         if self.kind == "control":
             return _control_type(self.record.key or b"")
-        return shown_bytes(self.record.key) if self.key_message is None else plain(self.key_message)
+        return shown_bytes(self.record.key) if self.key_message is None else fields_by_name(self.key_message)
 
     @property
     def value(self) -> Any:
@@ -73,7 +74,7 @@ class Decoded:
             return _note_fields(self.header, message, data)
         if message is None:
             return shown_bytes(data)
-        fields = _group_fields(message) if isinstance(message, GroupMetadataValue) else plain(message)
+        fields = _group_fields(message) if isinstance(message, GroupMetadataValue) else fields_by_name(message)
         return {"version": version_of(data), **fields}
 
 
@@ -87,13 +88,13 @@ def decode(log: str, record: Record, control: bool = False) -> Decoded:
     try:
         return read(record)
     except ProtocolError as error:
-        found = Decoded("other", record)
-        found.remark = f"cannot be read: {error}"
-        found.unreadable = True
-        return found
+        decoded = Decoded("other", record)
+        decoded.remark = f"cannot be read: {error}"
+        decoded.unreadable = True
+        return decoded
 
 
-# The logs that we know
+# Internal topics
 
 
 def _offsets(record: Record) -> Decoded:
@@ -101,9 +102,9 @@ def _offsets(record: Record) -> Decoded:
         raise ProtocolError("a record without a key")
     key = read_offsets_key(record.key)
     if key is None:
-        found = Decoded("other", record)
-        found.remark = f"a key of version {version_of(record.key)}, a kind of record that Tenure does not know and skips"
-        return found
+        decoded = Decoded("other", record)
+        decoded.remark = f"a key of version {version_of(record.key)}, a kind of record that Tenure does not know and skips"
+        return decoded
     if isinstance(key, OffsetCommitKey):
         return _with_value(Decoded("offset", record, key, key.group, key.topic), OffsetCommitValue)
     return _with_value(Decoded("group", record, key, key.group), GroupMetadataValue)
@@ -112,70 +113,62 @@ def _offsets(record: Record) -> Decoded:
 def _registry(record: Record) -> Decoded:
     key = read_registry_key(record.key or b"")
     if key is None:
-        found = Decoded("other", record)
-        found.remark = f"a key of version {version_of(record.key or b'')}, newer than version 2, the last that this Tenure reads"
-        found.newer = True
-        return found
+        return _newer(Decoded("other", record), "key", version_of(record.key or b""), REGISTRY_KEY_VERSION)
     if isinstance(key, TopicKey):
         return _with_value(Decoded("topic", record, key, topic=key.name), TopicValue)
     if isinstance(key, ProducerIdsKey):
         return _with_value(Decoded("producer-ids", record, key), ProducerIdsValue)
-    found = _with_value(Decoded("deleted-topic", record, key), DeletedTopicValue)
-    if isinstance(found.message, DeletedTopicValue):
-        found.topic = found.message.name
-    return found
+    decoded = _with_value(Decoded("deleted-topic", record, key), DeletedTopicValue)
+    if isinstance(decoded.message, DeletedTopicValue):
+        decoded.topic = decoded.message.name
+    return decoded
 
 
 def _note(record: Record) -> Decoded:
-    if newer := _newer_key(record, NoteKey):
-        return newer
+    version = version_of(record.key or b"")
+    if version > NoteKey.VERSIONS[1]:
+        return _newer(Decoded("other", record), "key", version, NoteKey.VERSIONS[1])
     key = read_record(NoteKey, record.key or b"")
-    found = Decoded("note", record, key, key.group)
+    decoded = Decoded("note", record, key, key.group)
     if record.value is None:
-        return found
-    found.header, body = read_note(record.value)
+        return decoded
+    decoded.header, body = read_note(record.value)
     if isinstance(body, bytes):
         version = version_of(record.value)
-        what = f"a note of version {version}" if version > NOTE_VERSION else f"a note of kind {found.header.kind}"
-        found.remark = f"{what}, which this Tenure does not know"
-        return found
-    found.message = body
+        note = f"a note of version {version}" if version > NOTE_VERSION else f"a note of kind {decoded.header.kind}"
+        decoded.remark = f"{note}, which this version of Tenure does not know"
+        return decoded
+    decoded.message = body
     if isinstance(body, EndOffsets):
-        found.topic = body.topic
-    return found
+        decoded.topic = body.topic
+    return decoded
 
 
 _READERS: dict[str, Callable[[Record], Decoded]] = {OFFSETS_LOG: _offsets, NOTES_LOG: _note, REGISTRY_LOG: _registry}
 
 
-def _newer_key(record: Record, cls: type[Message]) -> Decoded | None:
-    version = version_of(record.key or b"")
-    if version <= cls.VERSIONS[1]:
-        return None
-    found = Decoded("other", record)
-    found.remark = f"a key of version {version}, newer than version {cls.VERSIONS[1]}, the last that this Tenure reads"
-    found.newer = True
-    return found
+def _newer(decoded: Decoded, part: str, version: int, newest: int) -> Decoded:
+    decoded.remark = f"a {part} of version {version}; this version of Tenure reads up to version {newest}"
+    decoded.newer = True
+    return decoded
 
 
-def _with_value(found: Decoded, cls: type[Message]) -> Decoded:
-    value = found.record.value
+def _with_value(decoded: Decoded, cls: type[Message]) -> Decoded:
+    value = decoded.record.value
     if value is None:
-        return found
+        return decoded
     version = version_of(value)
     if version > cls.VERSIONS[1]:
-        found.remark = f"a value of version {version}, newer than version {cls.VERSIONS[1]}, the last that this Tenure reads"
-        found.newer = True
-    else:
-        found.message = read_record(cls, value)
-    return found
+        return _newer(decoded, "value", version, cls.VERSIONS[1])
+    decoded.message = read_record(cls, value)
+    return decoded
 
 
 # Fields
 
 
 def _group_fields(group: GroupMetadataValue) -> Fields:
-    fields = plain(group)
+    fields = fields_by_name(group)
     if group.protocol_type == CONSUMER:
         for member, shown in zip(group.members, fields["members"], strict=True):
             shown["subscription"] = _embedded(member.subscription, read_subscription)
@@ -184,11 +177,11 @@ def _group_fields(group: GroupMetadataValue) -> Fields:
 
 
 def _embedded(data: bytes, read: Callable[[bytes], Part]) -> Any:
-    """Decode bytes written by a client; unreadable ones do not count as damage of the log."""
+    """Decode bytes that a client wrote; if they are unreadable, the log is not damaged."""
     if not data:
         return None
     try:
-        return {"version": version_of(data), **plain(read(data))}
+        return {"version": version_of(data), **fields_by_name(read(data))}
     except ProtocolError as error:
         return {"hex": data.hex(), "remark": f"not in the consumer protocol: {error}"}
 
@@ -205,47 +198,47 @@ _NOTE_ENUMS: dict[int, dict[str, type[IntEnum]]] = {
 
 
 def _note_fields(header: NoteHeader, body: Message | None, data: bytes) -> Fields:
-    fields = plain(header)
+    fields = fields_by_name(header)
     fields["kind"] = NOTES[header.kind].__name__ if header.kind in NOTES else header.kind
-    fields["state"] = word(State, header.state)
+    fields["state"] = enum_name(State, header.state)
     if body is None:
         raw = read_note(data)[1]
         fields["body"] = {"hex": raw.hex() if isinstance(raw, bytes) else ""}
         return fields
-    fields["body"] = plain(body)
+    fields["body"] = fields_by_name(body)
     for name, values in _NOTE_ENUMS.get(header.kind, {}).items():
-        fields["body"][name] = word(values, fields["body"][name])
+        fields["body"][name] = enum_name(values, fields["body"][name])
     return fields
 
 
 def _control_type(key: bytes) -> Any:
-    """The mark that ends a transaction: int16 version, int16 type."""
+    """COMMIT or ABORT, from the key of a control record: int16 version, int16 type."""
     kind = int.from_bytes(key[2:4], "big") if len(key) >= 4 else -1
     return {0: "ABORT", 1: "COMMIT"}.get(kind, shown_bytes(key))
 
 
-def plain(part: Part) -> Fields:
-    """Fields by name, structs inside as fields again."""
-    return {name: _plain(name, getattr(part, name)) for name in fields_of(type(part))}
+def fields_by_name(part: Part) -> Fields:
+    """The fields of a message by name, nested ones too."""
+    return {name: _field_value(name, getattr(part, name)) for name in fields_of(type(part))}
 
 
-def _plain(name: str, value: Any) -> Any:
+def _field_value(name: str, value: Any) -> Any:
     if isinstance(value, Part):
-        return plain(value)
+        return fields_by_name(value)
     if isinstance(value, list):
-        return [_plain(name, one) for one in value]
+        return [_field_value(name, element) for element in value]
     if isinstance(value, bytes):
         return topic_id_text(value) if name == "topic_id" else shown_bytes(value)
     return value
 
 
 def topic_id_text(id: bytes) -> str | None:
-    """As Kafka writes it; None for none."""
+    """The topic id in Kafka's notation; None for the zero id."""
     return None if id == NO_UUID else base64.urlsafe_b64encode(id).decode().rstrip("=")
 
 
 def shown_bytes(data: bytes | None) -> Any:
-    """Text where it is text that can be shown, else {"hex": ...}."""
+    """Printable text as it is, else {"hex": ...}."""
     if data is None:
         return None
     try:
@@ -255,8 +248,8 @@ def shown_bytes(data: bytes | None) -> Any:
     return text if text.isprintable() else {"hex": data.hex()}
 
 
-def word(values: type[IntEnum], number: int) -> str | int:
-    """The name of a number, or the number where something newer wrote it."""
+def enum_name(values: type[IntEnum], number: int) -> str | int:
+    """The name of an enum value; the number itself if a newer version wrote it."""
     try:
         return values(number).name
     except ValueError:

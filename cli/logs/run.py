@@ -1,7 +1,4 @@
-"""`tenure log`: read logs, Kafka's too, without changing or locking anything. Each action is a module.
-
-Messages go to standard error. A closed output pipe (`| head`) ends the command quietly.
-"""
+"""`tenure log`: runs the module of an action. Messages go to standard error; a closed output pipe (`| head`) ends the command silently."""
 
 from __future__ import annotations
 
@@ -17,21 +14,21 @@ from typing import TextIO
 from cli.failure import readable
 from cli.logs.files import InputError
 
-# As `tenure serve` counts them (broker/runtime/start.py), and EX_NOINPUT.
+# Exit codes of sysexits.h, as in broker/runtime/start.py.
 SOUND, DAMAGED, NO_INPUT, DISK = 0, 65, 66, 74
 
 
 class OutputError(Exception):
-    """Standard output takes no more: not to be mistaken for a file that cannot be read."""
+    """Standard output cannot be written. Not an OSError, which means an unreadable file here."""
 
 
 class Output:
-    """Where lines go, and the exit code that comes of them: the first reason not to return 0 stays."""
+    """Prints lines and messages, and keeps the exit code: that of the first failure."""
 
     def __init__(self) -> None:
         self.code = SOUND
-        self._reason = self._hint = ""  # of the code
-        self._stream: TextIO | None = sys.stdout  # None where the parent process closed it
+        self._reason = self._hint = ""  # of the first failure
+        self._stream: TextIO | None = sys.stdout  # None if the parent process closed it
         reconfigure = getattr(self._stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace", line_buffering=sys.stdout.isatty())
@@ -50,8 +47,8 @@ class Output:
             except OSError as error:
                 raise OutputError from error
 
-    def complain(self, text: str, code: int = SOUND) -> None:
-        """On standard error, after the output so far."""
+    def report(self, text: str, code: int = SOUND) -> None:
+        """Print a message to standard error, after the output so far; with a code, also fail."""
         if code:
             self.fail(code, text)
         self.flush()
@@ -63,7 +60,7 @@ class Output:
             self.code, self._reason, self._hint = code, reason, hint
 
     def error(self) -> dict[str, object]:
-        """The extra fields of the last JSON line, if there are problems: written once."""
+        """The error field of the last JSON line, once; {} without a failure."""
         reason, self._reason = self._reason, ""
         if not reason:
             return {}
@@ -72,11 +69,11 @@ class Output:
         return {"error": Failure(self.code, reason, hint=self._hint or None).document()}
 
     def give_up(self, reason: BaseException | None) -> None:
-        """Buffered output must not be written again when Python ends."""
+        """Point standard output at /dev/null, so that Python does not flush its buffer at exit, and report the error."""
         with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         if not isinstance(reason, BrokenPipeError):
-            self.complain(f"standard output: {reason.strerror if isinstance(reason, OSError) else reason}", DISK)
+            self.report(f"standard output: {reason.strerror if isinstance(reason, OSError) else reason}", DISK)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -86,9 +83,9 @@ def run(options: argparse.Namespace) -> int:
         try:
             work(options, output)
         except InputError as error:
-            output.complain(str(error), NO_INPUT)
+            output.report(str(error), NO_INPUT)
         except OSError as error:
-            output.complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), DISK)
+            output.report(f"{error.filename}: {error.strerror}" if error.filename else str(error), DISK)
         if options.json and (last := output.error()):
             output.line(json.dumps(last, ensure_ascii=False))
         output.flush()

@@ -14,7 +14,7 @@ CHARACTERS_SHOWN = 1000
 
 
 def moment(ms: int) -> str:
-    """UTC; the bare number where no calendar has the moment."""
+    """The time in UTC, or the number itself outside of the calendar's range."""
     try:
         return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):
@@ -22,7 +22,7 @@ def moment(ms: int) -> str:
 
 
 def shown(value: Any) -> str:
-    """One value within a line: plain names unquoted, anything ambiguous or with line breaks in quotes."""
+    """One value in a line: simple names unquoted, ambiguous text in quotes."""
     if value is None:
         return "-"
     if isinstance(value, str):
@@ -49,11 +49,11 @@ def fields_text(fields: dict[str, Any]) -> str:
 
 
 def batch_line(position: int, header: BatchHeader) -> str:
-    marks = [name for name, wanted in (("transactional", header.is_transactional), ("control", header.is_control)) if wanted]
+    flags = [name for name, is_set in (("transactional", header.is_transactional), ("control", header.is_control)) if is_set]
     producer = f"  producer {header.producer_id} epoch {header.producer_epoch} sequence {header.base_sequence}" if header.producer_id >= 0 else ""
     return (
         f"batch at byte {position}: {header.size} bytes, offsets {header.base_offset} to {header.last_offset}, {header.record_count} record{'' if header.record_count == 1 else 's'}, "
-        f"epoch {header.leader_epoch}, {header.compression.name.lower()}, {moment(header.max_timestamp)}{producer}{'  '.join(['', *marks])}"
+        f"epoch {header.leader_epoch}, {header.compression.name.lower()}, {moment(header.max_timestamp)}{producer}{'  '.join(['', *flags])}"
     )
 
 
@@ -79,21 +79,21 @@ def batch_fields(position: int, header: BatchHeader) -> dict[str, Any]:
     }
 
 
-def record_lines(offset: int, timestamp: int, found: Decoded) -> Iterator[str]:
-    head, *below = _LINES.get(found.kind, _plain)(found)
-    remark = f"  ({found.remark})" if found.remark else ""
+def record_lines(offset: int, timestamp: int, decoded: Decoded) -> Iterator[str]:
+    head, *below = _LINES.get(decoded.kind, _plain)(decoded)
+    remark = f"  ({decoded.remark})" if decoded.remark else ""
     yield f"{offset}  {moment(timestamp)}  {head}{remark}"
     yield from below
 
 
-def _plain(found: Decoded) -> list[str]:
-    value = found.value
-    return [f"{found.kind} {shown(found.key)}: {'removed' if value is None else shown(value)}"]
+def _plain(decoded: Decoded) -> list[str]:
+    value = decoded.value
+    return [f"{decoded.kind} {shown(decoded.key)}: {'removed' if value is None else shown(value)}"]
 
 
-def _offset(found: Decoded) -> list[str]:
-    head = f"offset {shown(found.group)} {shown(found.topic)}-{found.key['partition']}: "
-    value = found.value
+def _offset(decoded: Decoded) -> list[str]:
+    head = f"offset {shown(decoded.group)} {shown(decoded.topic)}-{decoded.key['partition']}: "
+    value = decoded.value
     if not isinstance(value, dict) or "hex" in value:
         return [head + ("removed" if value is None else shown(value))]
     parts = [str(value["offset"]), f"committed {moment(value['commit_timestamp'])}"]
@@ -108,9 +108,9 @@ def _offset(found: Decoded) -> list[str]:
     return [head + ", ".join(parts)]
 
 
-def _group(found: Decoded) -> list[str]:
-    head = f"group {shown(found.group)}: "
-    value = found.value
+def _group(decoded: Decoded) -> list[str]:
+    head = f"group {shown(decoded.group)}: "
+    value = decoded.value
     if not isinstance(value, dict) or "hex" in value:
         return [head + ("removed" if value is None else shown(value))]
     members = value["members"]
@@ -167,7 +167,7 @@ def _partitions(topics: list[dict[str, Any]]) -> str:
 
 
 def ranges(numbers: list[int]) -> str:
-    """0-3 5 for 0, 1, 2, 3, 5."""
+    """Numbers as ranges: `0-3 5`."""
     parts: list[tuple[int, int]] = []
     for number in numbers:
         if parts and parts[-1][1] == number - 1:
@@ -177,50 +177,50 @@ def ranges(numbers: list[int]) -> str:
     return " ".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
-def _note(found: Decoded) -> list[str]:
-    value = found.value
-    about = f"note {shown(found.group)}" if found.group else "note of the coordinator"
+def _note(decoded: Decoded) -> list[str]:
+    value = decoded.value
+    about = f"note {shown(decoded.group)}" if decoded.group else "note of the coordinator"
     if not isinstance(value, dict) or "hex" in value:
         return [f"{about}: {'removed' if value is None else shown(value)}"]
-    rest = {name: value[name] for name in ("seq", "coordinator_epoch", "offsets_log_offset")}
+    source = {name: value[name] for name in ("seq", "coordinator_epoch", "offsets_log_offset")}
     if value["dropped"]:
-        rest["dropped"] = value["dropped"]
+        source["dropped"] = value["dropped"]
     return [
         f"{about}: {value['kind']} at {moment(value['ts'])}, generation {value['generation']}, state {value['state']}: "
-        f"{fields_text(value['body'])}; {fields_text(rest)}"
+        f"{fields_text(value['body'])}; {fields_text(source)}"
     ]
 
 
-def _topic(found: Decoded) -> list[str]:
-    value = found.value
-    head = f"topic {shown(found.topic)}: "
+def _topic(decoded: Decoded) -> list[str]:
+    value = decoded.value
+    head = f"topic {shown(decoded.topic)}: "
     if not isinstance(value, dict) or "hex" in value:
         return [head + ("removed" if value is None else shown(value))]
     settings = "".join(f", {setting['name']}={shown(setting['value'])}" for setting in value["settings"])
     return [f"{head}{value['partitions']} partitions, id {value['topic_id']}, created {moment(value['created_ms'])}{settings}"]
 
 
-def _producer_ids(found: Decoded) -> list[str]:
-    value = found.value
-    known = isinstance(value, dict) and "hex" not in value
-    return [f"producer ids below {value['next_id']} are given out" if known else f"producer ids: {shown(value)}"]
+def _producer_ids(decoded: Decoded) -> list[str]:
+    value = decoded.value
+    readable = isinstance(value, dict) and "hex" not in value
+    return [f"producer ids below {value['next_id']} are allocated" if readable else f"producer ids: {shown(value)}"]
 
 
-def _deleted_topic(found: Decoded) -> list[str]:
-    value, key = found.value, found.key
+def _deleted_topic(decoded: Decoded) -> list[str]:
+    value, key = decoded.value, decoded.key
     head = f"deleted topic of id {key['topic_id'] if isinstance(key, dict) else shown(key)}: "
     if not isinstance(value, dict) or "hex" in value:
         return [head + ("its folders are renamed" if value is None else shown(value))]
     return [f"{head}{shown(value['name'])}, {value['partitions']} partitions, deleted {moment(value['deleted_ms'])}"]
 
 
-def _control(found: Decoded) -> list[str]:
-    return [f"control {shown(found.key)}"]
+def _control(decoded: Decoded) -> list[str]:
+    return [f"control {shown(decoded.key)}"]
 
 
-def _record(found: Decoded) -> list[str]:
-    value = found.value
-    return [f"{shown(found.key)} = {'null' if value is None else shown(value)}"]
+def _record(decoded: Decoded) -> list[str]:
+    value = decoded.value
+    return [f"{shown(decoded.key)} = {'null' if value is None else shown(value)}"]
 
 
 _LINES = {

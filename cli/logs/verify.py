@@ -1,4 +1,4 @@
-"""`tenure log verify`: whether a data directory is sound, a line for each problem."""
+"""`tenure log verify`: checks a data directory or one log, and prints a line for each problem."""
 
 from __future__ import annotations
 
@@ -8,10 +8,20 @@ import os
 from dataclasses import asdict, dataclass
 
 from cli.logs.beside import read_checkpoint
-from cli.logs.check import COMPACTED, UNKNOWN, WHOLE, Expected, Found, LogCheck
+from cli.logs.check import COMPACTED, CONTIGUOUS, UNKNOWN, CheckResult, Expected, LogCheck
 from cli.logs.directory import format_problem, meta_problem
-from cli.logs.files import InputError, LogFolder, directory_around, holder, is_data_directory, is_log, log_folder, logs_of, why_nothing
-from cli.logs.problems import GO_ON, Problem, Problems
+from cli.logs.files import (
+    InputError,
+    LogFolder,
+    directory_around,
+    is_data_directory,
+    is_log,
+    lock_holder,
+    log_folder,
+    logs_of,
+    nothing_to_read,
+)
+from cli.logs.problems import REMEDIES, Problem, Problems
 from cli.logs.records import NOTES_LOG, OFFSETS_LOG, REGISTRY_LOG
 from cli.logs.run import DAMAGED, DISK, Output
 from cli.logs.text import shown
@@ -27,16 +37,16 @@ from storage.turn_log import Turns, is_turn_log, number_of
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLEANED = "cleaner-offset-checkpoint"
-# Facts about a topic that the registry does not have, or that have no registry.
+# Topics that the registry does not contain.
 POLICIES = {
     OFFSETS_LOG: COMPACTED,
     REGISTRY_LOG: COMPACTED,
-    NOTES_LOG: WHOLE,
+    NOTES_LOG: CONTIGUOUS,
     "__transaction_state": COMPACTED,
     "__share_group_state": COMPACTED,
-    "__cluster_metadata": WHOLE,
+    "__cluster_metadata": CONTIGUOUS,
 }
-TRIES_IN_USE = 8
+ATTEMPTS_IN_USE = 8
 
 
 @dataclass(slots=True)
@@ -56,14 +66,14 @@ def run(options: argparse.Namespace, output: Output) -> None:
     if not os.path.lexists(path):
         raise InputError(f"{path} does not exist")
     if not os.path.isdir(path):
-        raise InputError(f"{path} is a file; verify takes a data directory or the folder of one log")
+        raise InputError(f"{path} is a file; verify accepts a data directory or the folder of one log")
     verify = Verify(path, options.json, output)
     if is_log(path):
-        verify.one_log()
+        verify.verify_log()
     elif is_data_directory(path):
-        verify.directory()
+        verify.verify_directory()
     else:
-        raise why_nothing(path)
+        raise nothing_to_read(path)
 
 
 class Verify:
@@ -76,45 +86,45 @@ class Verify:
         self.clean = False
         self.in_directory = True
         self._offsets: dict[str, dict[Partition, int]] = {}
-        self._ends: dict[Partition, int] = {}
+        self._end_offsets: dict[Partition, int] = {}
 
-    def one_log(self) -> None:
-        around = directory_around(self.path)
-        self.in_directory = bool(around)
-        self.used_by = holder(around) if around else None
-        self.clean = os.path.lexists(os.path.join(around, CLEAN_FILE))
+    def verify_log(self) -> None:
+        directory = directory_around(self.path)
+        self.in_directory = bool(directory)
+        self.used_by = lock_holder(directory) if directory else None
+        self.clean = os.path.lexists(os.path.join(directory, CLEAN_FILE))
         log = log_folder(self.path)
-        self._tell_use()
-        if around and (problem := format_problem(around)):
+        self._report_use()
+        if directory and (problem := format_problem(directory)):
             problems = Problems()
-            problems.add("format-newer", os.path.join(around, FORMAT_FILE), None, problem)
-            self._tell(problems)
+            problems.add("format-newer", os.path.join(directory, FORMAT_FILE), None, problem)
+            self._report(problems)
         else:
-            self._log(log, Expected(self.used_by is not None, self.clean, policy=POLICIES.get(log.name, UNKNOWN)))
+            self._check_log(log, Expected(self.used_by is not None, self.clean, policy=POLICIES.get(log.name, UNKNOWN)))
         self._summary()
 
-    def directory(self) -> None:
-        self.used_by = holder(self.path)
+    def verify_directory(self) -> None:
+        self.used_by = lock_holder(self.path)
         self.clean = os.path.lexists(os.path.join(self.path, CLEAN_FILE))
-        self._tell_use()
+        self._report_use()
         problems = Problems()
         logs = logs_of(self.path)
-        if self._directory_files(problems, bool(logs)):
-            self._tell(problems)
-            topics = self._registry(logs)
+        if self._check_directory_files(problems, bool(logs)):
+            self._report(problems)
+            topics = self._check_registry(logs)
             for log in logs:
                 if log.name != REGISTRY_LOG:
-                    self._log(log, self._expected(log, topics, logs))
+                    self._check_log(log, self._expected(log, topics, logs))
             problems = Problems()
-            self._folders(problems, topics, logs)
-            self._turns(problems)
-        self._tell(problems)
+            self._check_folders(problems, topics, logs)
+            self._check_turn_logs(problems)
+        self._report(problems)
         self._summary()
 
     # The directory itself
 
-    def _directory_files(self, problems: Problems, has_logs: bool) -> bool:
-        """Whether to look further: a newer format cannot be read."""
+    def _check_directory_files(self, problems: Problems, has_logs: bool) -> bool:
+        """Check the files outside of logs; return False if the directory has a newer format, which cannot be read."""
         if problem := format_problem(self.path):
             problems.add("format-newer", os.path.join(self.path, FORMAT_FILE), None, problem)
             return False
@@ -122,8 +132,8 @@ class Verify:
         if not os.path.lexists(meta):
             if has_logs:
                 problems.add("meta-missing", meta, None, "there is no such file")
-        elif what := meta_problem(meta):
-            problems.add("meta-damaged", meta, None, what)
+        elif problem := meta_problem(meta):
+            problems.add("meta-damaged", meta, None, problem)
         for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANED):
             path = os.path.join(self.path, name)
             if not os.path.lexists(path):
@@ -135,15 +145,15 @@ class Verify:
                 self._offsets[name] = {(topic, int(partition)): int(offset) for topic, partition, offset in lines}
         for name in sorted(os.listdir(self.path)):
             if name.endswith((".probe", ".new")) and self.used_by is None:
-                problems.add("leftover", os.path.join(self.path, name), None, "left behind by work that was interrupted")
+                problems.add("leftover", os.path.join(self.path, name), None, "left by interrupted work")
         return True
 
-    def _registry(self, logs: list[LogFolder]) -> dict[str, tuple[int, str, str]]:
-        """The registry of topics comes first: the others are checked against it."""
+    def _check_registry(self, logs: list[LogFolder]) -> dict[str, tuple[int, str, str]]:
+        """Check the topic registry, and return its topics, against which the other logs are checked."""
         topics: dict[str, tuple[int, str, str]] = {}
         for log in logs:
             if log.name == REGISTRY_LOG:
-                topics |= self._log(log, self._expected(log, {}, logs)).topics
+                topics |= self._check_log(log, self._expected(log, {}, logs)).topics
         return topics
 
     def _expected(self, log: LogFolder, topics: dict[str, tuple[int, str, str]], logs: list[LogFolder]) -> Expected:
@@ -151,30 +161,30 @@ class Verify:
         return Expected(
             in_use=self.used_by is not None,
             clean=self.clean,
-            partitions=self._partitions(topics, logs) if log.name in (OFFSETS_LOG, NOTES_LOG) else 0,
+            partitions=self._group_partitions(topics, logs) if log.name in (OFFSETS_LOG, NOTES_LOG) else 0,
             policy=POLICIES.get(log.name) or topics.get(log.name, (0, UNKNOWN, ""))[1],
             recovery_point=self._offsets.get(RECOVERY_POINTS, {}).get(id, 0),
             log_start=self._offsets.get(LOG_STARTS, {}).get(id, 0) if self.clean else -1,
             cleaned_to=self._offsets.get(CLEANED, {}).get(id, -1),
         )
 
-    def _partitions(self, topics: dict[str, tuple[int, str, str]], logs: list[LogFolder]) -> int:
-        """How many partitions groups are spread over: the registry knows; without it, as many as there are if none is missing."""
+    def _group_partitions(self, topics: dict[str, tuple[int, str, str]], logs: list[LogFolder]) -> int:
+        """The number of partitions that groups are placed in: from the registry, else of the folders if none is missing; 0 if unknown."""
         if OFFSETS_LOG in topics:
             return topics[OFFSETS_LOG][0]
         if any(log.name == REGISTRY_LOG for log in logs):
             return 0
-        found = [log.partition for log in logs if log.name == OFFSETS_LOG]
-        return len(found) if found == list(range(len(found))) else 0
+        numbers = [log.partition for log in logs if log.name == OFFSETS_LOG]
+        return len(numbers) if numbers == list(range(len(numbers))) else 0
 
-    def _folders(self, problems: Problems, topics: dict[str, tuple[int, str, str]], logs: list[LogFolder]) -> None:
-        """Logs that are missing or shorter than they were, and unknown folders."""
-        for name in (RECOVERY_POINTS, HIGH_WATERMARKS):  # a log may be empty up to a log start past its last batch
+    def _check_folders(self, problems: Problems, topics: dict[str, tuple[int, str, str]], logs: list[LogFolder]) -> None:
+        """Report missing or shortened logs, and unknown folders."""
+        for name in (RECOVERY_POINTS, HIGH_WATERMARKS):  # a log may be empty up to a log start after its last batch
             for id, offset in self._offsets.get(name, {}).items():
                 path = os.path.join(self.path, name)
-                if id in self._ends and offset > self._ends[id] and self.used_by is None:
-                    problems.add("checkpoint-ahead", path, None, f"{shown(id[0])}-{id[1]} reached offset {offset} and now ends at {self._ends[id]}")
-                elif id not in self._ends and offset > 0 and name == RECOVERY_POINTS:
+                if id in self._end_offsets and offset > self._end_offsets[id] and self.used_by is None:
+                    problems.add("checkpoint-ahead", path, None, f"{shown(id[0])}-{id[1]} reached offset {offset} and now ends at {self._end_offsets[id]}")
+                elif id not in self._end_offsets and offset > 0 and name == RECOVERY_POINTS:
                     problems.add("log-missing", path, None, f"{shown(id[0])}-{id[1]} reached offset {offset} and has no folder")
         if not any(log.name == REGISTRY_LOG for log in logs):
             return
@@ -182,22 +192,22 @@ class Verify:
             if log.name not in (REGISTRY_LOG, NOTES_LOG) and log.partition >= topics.get(log.name, (0, "", ""))[0]:
                 problems.add("folder-unknown", log.path, None, "the registry of topics does not have this partition")
             elif log.name not in POLICIES and self.used_by is None:
-                self._topic_id(problems, log.path, topics[log.name][2])
+                self._check_topic_id(problems, log.path, topics[log.name][2])
 
-    def _topic_id(self, problems: Problems, folder: str, expected: str) -> None:
+    def _check_topic_id(self, problems: Problems, folder: str, expected: str) -> None:
         disk, path = OsDisk(), os.path.join(folder, METADATA)
-        found = read_topic_id(disk, folder)
-        if found == expected or not os.path.lexists(path):
+        id_found = read_topic_id(disk, folder)
+        if id_found == expected or not os.path.lexists(path):
             return
         if is_of_another_topic(disk, folder, expected):
-            problems.add("topic-id-wrong", path, None, f"it has topic id {found}, and the registry of topics has {expected}")
+            problems.add("topic-id-wrong", path, None, f"it has topic id {id_found}, and the registry of topics has {expected}")
         else:
             problems.add("topic-id-damaged", path, None, f"it does not have the topic's id, {expected}")
 
-    def _turns(self, problems: Problems) -> None:
-        """The logs of turns, and whether each log that may need them can be completed."""
+    def _check_turn_logs(self, problems: Problems) -> None:
+        """Check the turn logs, and whether they can complete each log that may need them."""
         names = sorted((name for name in os.listdir(self.path) if is_turn_log(name)), key=number_of)
-        files = [(os.path.join(self.path, name), contents(os.path.join(self.path, name))) for name in names]
+        files = [(os.path.join(self.path, name), read_or_empty(os.path.join(self.path, name))) for name in names]
         try:
             turns = Turns(files)
         except NewerTurns as error:
@@ -205,13 +215,13 @@ class Verify:
             return
         for path, piece in turns.damage:
             if isinstance(piece, Lost):
-                what = f"{piece.reason} ({piece.size} bytes)"
+                text = f"{piece.reason} ({piece.size} bytes)"
             else:
-                what = f"a batch of {shown(piece.name)}, offsets {piece.base} to {piece.end - 1}, is not what was written"
-            problems.add("turns-damaged", path, piece.position, what)
+                text = f"a batch of {shown(piece.name)}, offsets {piece.base} to {piece.end - 1}, is not what was written"
+            problems.add("turns-damaged", path, piece.position, text)
         if self.used_by is not None:
             return
-        for (name, partition), end in self._ends.items():
+        for (name, partition), end in self._end_offsets.items():
             if name in (OFFSETS_LOG, REGISTRY_LOG):
                 try:
                     turns.lacking(f"{name}-{partition}", end)
@@ -220,35 +230,35 @@ class Verify:
 
     # The logs
 
-    def _log(self, log: LogFolder, expected: Expected) -> Found:
-        for number in range(TRIES_IN_USE):
+    def _check_log(self, log: LogFolder, expected: Expected) -> CheckResult:
+        for number in range(ATTEMPTS_IN_USE):
             before = files_of(log.path)
             try:
-                found = LogCheck(log, expected).run()
-            except FileNotFoundError:  # the folder, or a file of it, went while we looked
-                found = Found()
-            # Segments removed or replaced by a running broker would look inconsistent.
-            if not expected.in_use or number + 1 == TRIES_IN_USE or before == files_of(log.path):
+                result = LogCheck(log, expected).run()
+            except FileNotFoundError:  # the folder, or a file in it, was removed meanwhile
+                result = CheckResult()
+            # A running broker may have removed or replaced segments during the check: check again.
+            if not expected.in_use or number + 1 == ATTEMPTS_IN_USE or before == files_of(log.path):
                 break
         id = (log.name, log.partition)
-        # A log without a segment goes on at its log start.
-        self._ends[id] = found.next_offset if found.segments else self._offsets.get(LOG_STARTS, {}).get(id, 0)
+        # A log without segments continues at its log start.
+        self._end_offsets[id] = result.next_offset if result.segments else self._offsets.get(LOG_STARTS, {}).get(id, 0)
         totals = self.totals
         totals.logs += 1
-        totals.sound_logs += not found.problems.has(warning=False)
-        totals.segments += found.segments
-        totals.bytes += found.bytes
-        totals.batches += found.batches
-        totals.records += found.records
-        self._tell(found.problems)
-        return found
+        totals.sound_logs += not result.problems.has(warning=False)
+        totals.segments += result.segments
+        totals.bytes += result.bytes
+        totals.batches += result.batches
+        totals.records += result.records
+        self._report(result.problems)
+        return result
 
-    # Telling
+    # Output
 
-    def _tell(self, problems: Problems) -> None:
-        for problem in problems.kept:
-            self._problem(problem)
-        for kind, file, more in problems.beyond():
+    def _report(self, problems: Problems) -> None:
+        for problem in problems.shown:
+            self._print_problem(problem)
+        for kind, file, more in problems.over_limit():
             if not self.json:
                 self.output.line(f"and {more} more {kind} in {file}")
             else:
@@ -256,22 +266,22 @@ class Verify:
         self.totals.problems += problems.number(warnings=False)
         self.totals.warnings += problems.number(warnings=True)
         if problems.has(warning=False):
-            only_reading = all(problem.kind == "read-failed" or problem.is_warning for problem in problems.kept)
-            first = next(problem for problem in problems.kept if not problem.is_warning)
-            self.output.fail(DISK if only_reading else DAMAGED, f"{first.kind}: {first.file}: {first.what}", GO_ON[first.kind])
+            only_reading = all(problem.kind == "read-failed" or problem.is_warning for problem in problems.shown)
+            first = next(problem for problem in problems.shown if not problem.is_warning)
+            self.output.fail(DISK if only_reading else DAMAGED, f"{first.kind}: {first.file}: {first.text}", REMEDIES[first.kind])
 
-    def _problem(self, problem: Problem) -> None:
+    def _print_problem(self, problem: Problem) -> None:
         level = "warning" if problem.is_warning else "problem"
         if self.json:
-            fields = {"level": level, "problem": problem.kind, "file": problem.file, "position": problem.position, "what": problem.what}
-            self.output.line(json.dumps({**fields, "go_on": GO_ON[problem.kind]}, ensure_ascii=False))
+            fields = {"level": level, "problem": problem.kind, "file": problem.file, "position": problem.position, "what": problem.text}
+            self.output.line(json.dumps({**fields, "go_on": REMEDIES[problem.kind]}, ensure_ascii=False))
             return
         place = f" at byte {problem.position}" if problem.position is not None else ""
-        self.output.line(f"{level} {problem.kind}: {problem.file}{place}: {problem.what}. To go on: {GO_ON[problem.kind]}.")
+        self.output.line(f"{level} {problem.kind}: {problem.file}{place}: {problem.text}. To go on: {REMEDIES[problem.kind]}.")
 
-    def _tell_use(self) -> None:
+    def _report_use(self) -> None:
         if self.used_by is not None and not self.json:
-            self.output.line(f"{self.path} is in use by {self.used_by}: the ends of its logs are still being written and are not judged")
+            self.output.line(f"{self.path} is in use by {self.used_by}: the ends of its logs are still being written and are not checked")
 
     def _summary(self) -> None:
         totals = self.totals
@@ -280,20 +290,20 @@ class Verify:
             self.output.line(json.dumps({"summary": summary} | self.output.error(), ensure_ascii=False))
             return
         quiet = self.used_by is not None or self.clean or not self.in_directory
-        stopped = "" if quiet else f"; it was not stopped in order, so the next start reads the end of each log{self._completing()}"
+        stopped = "" if quiet else f"; it was not stopped in order, so the next start reads the end of each log{self._turn_logs_text()}"
         self.output.line(
             f"{totals.sound_logs} of {counted(totals.logs, 'log')} sound: {counted(totals.segments, 'segment')} with {totals.bytes} bytes, "
             f"{totals.batches} batches, {totals.records} records read; {counted(totals.problems, 'problem')}, {counted(totals.warnings, 'warning')}{stopped}"
         )
 
-    def _completing(self) -> str:
-        """A log that ends too early may be completed at the next start."""
+    def _turn_logs_text(self) -> str:
+        """The turn logs from which the next start completes logs that end too early."""
         names = sorted(name for name in os.listdir(self.path) if is_turn_log(name))
         return f", and completes logs from {' and '.join(names)}" if names else ""
 
 
-def contents(path: str) -> bytes:
-    """b"" for a file that was removed in the meantime."""
+def read_or_empty(path: str) -> bytes:
+    """The bytes of a file; b"" if it was removed meanwhile."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -302,7 +312,7 @@ def contents(path: str) -> bytes:
 
 
 def files_of(folder: str) -> list[tuple[str, int]]:
-    """Names and inodes of a log's segments."""
+    """The names and inodes of a log's segments."""
     try:
         return sorted((entry.name, entry.inode()) for entry in os.scandir(folder) if entry.name.endswith(".log"))
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Kafka's range and round robin assignors, for when this member leads its group.
+"""Kafka's range and round robin assignors, for a member that leads its group.
 
-Any member of a group may be its leader, and two leaders in a row must not shuffle seats for nothing. So these agree with
-the Java client's to the partition: members in the same order, the larger shares to the first ones.
+Any member may become the leader, and a change of leader must not move partitions. So these assign exactly as the Java client's:
+members in the same order, larger shares to the first ones.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ class Subscriber(NamedTuple):
     topics: Sequence[str]
 
 
-def seating_order(subscriber: Subscriber) -> tuple[bool, str]:
-    """Static members first, by their instance ids, which outlive a restart; then the others by their member ids."""
+def member_order(subscriber: Subscriber) -> tuple[bool, str]:
+    """Static members first, by instance id, which survives a restart; then dynamic members by member id."""
     if subscriber.instance_id is not None:
         return False, subscriber.instance_id
     return True, subscriber.member_id
 
 
 def assign_ranges(subscribers: Sequence[Subscriber], partitions: Mapping[str, int]) -> Assignment:
-    """Of each topic one run of partitions for each of its subscribers; the first ones get one more if they do not divide evenly."""
+    """For each topic: consecutive partitions in equal shares; the first subscribers get one of the remainder each."""
     assignment: Assignment = {subscriber.member_id: {} for subscriber in subscribers}
     for topic in sorted({topic for subscriber in subscribers for topic in subscriber.topics}):
-        takers = sorted((subscriber for subscriber in subscribers if topic in subscriber.topics), key=seating_order)
-        share, more = divmod(partitions.get(topic, 0), len(takers))
+        topic_subscribers = sorted((subscriber for subscriber in subscribers if topic in subscriber.topics), key=member_order)
+        share, remainder = divmod(partitions.get(topic, 0), len(topic_subscribers))
         at = 0
-        for place, taker in enumerate(takers):
-            end = at + share + (place < more)
+        for number, subscriber in enumerate(topic_subscribers):
+            end = at + share + (number < remainder)
             if end > at:
-                assignment[taker.member_id][topic] = list(range(at, end))
+                assignment[subscriber.member_id][topic] = list(range(at, end))
             at = end
     return assignment
 
 
 def assign_round_robin(subscribers: Sequence[Subscriber], partitions: Mapping[str, int]) -> Assignment:
-    """Round robin: give each partition to the next member that is subscribed to its topic."""
+    """Each partition of all topics in order goes to the next member that is subscribed to its topic."""
     assignment: Assignment = {subscriber.member_id: {} for subscriber in subscribers}
-    circle = sorted(subscribers, key=seating_order)
+    circle = sorted(subscribers, key=member_order)
     at = 0
     for topic in sorted({topic for subscriber in subscribers for topic in subscriber.topics}):
         for partition in range(partitions.get(topic, 0)):

@@ -1,4 +1,4 @@
-"""The records in the bytes of a Fetch reply: whole, verified batches, without control records and aborted transactions."""
+"""Decodes the records of a Fetch reply, without control records and aborted transactions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from cli.failure import EXIT, Failure
-from cli.records.layout import Found
+from cli.records.layout import ConsumedRecord
 from protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, TimestampType, batch_end, records, validate
 from protocol.messages.fetch import AbortedTransaction
 
@@ -23,19 +23,19 @@ class Chunk(NamedTuple):
 
     topic: str
     partition: int
-    found: Sequence[Found]
+    records: Sequence[ConsumedRecord]
     next_offset: int
 
 
 def chunk_of(topic: str, partition: int, position: int, data: bytes, aborted: Sequence[AbortedTransaction] | None) -> Chunk:
-    """The records from `position` on; the last batch may be cut short, for the next fetch. `aborted`: leave these transactions out."""
-    found: list[Found] = []
-    ahead = sorted(aborted or (), key=lambda one: one.first_offset, reverse=True)
-    rolled_back: set[int] = set()
+    """The records from `position` on. An incomplete last batch is left for the next fetch; `aborted` transactions are skipped."""
+    consumed: list[ConsumedRecord] = []
+    pending = sorted(aborted or (), key=lambda transaction: transaction.first_offset, reverse=True)
+    aborted_producers: set[int] = set()
     at = 0
     while len(data) - at > MAGIC_AT:
         if data[at + MAGIC_AT] != MAGIC:
-            raise Failure(EXIT.LACKING, f"{topic}-{partition}: records in the format of before Kafka 0.11, which this command does not read")
+            raise Failure(EXIT.LACKING, f"{topic}-{partition}: records in a format from before Kafka 0.11, which this command does not read")
         if len(data) - at < HEADER_BYTES:
             break
         try:
@@ -44,25 +44,25 @@ def chunk_of(topic: str, partition: int, position: int, data: bytes, aborted: Se
                 break
             header = validate(data, at, end)
             if header.is_control:
-                end_of_transaction(data, at, header, rolled_back)
-            elif header.next_offset > position and not is_aborted(header, ahead, rolled_back):
+                end_of_transaction(data, at, header, aborted_producers)
+            elif header.next_offset > position and not is_aborted(header, pending, aborted_producers):
                 append_time = header.timestamp_type == TimestampType.LOG_APPEND_TIME
-                found += [Found(topic, partition, record, append_time) for record in records(data, at) if record.offset >= position]
+                consumed += [ConsumedRecord(topic, partition, record, append_time) for record in records(data, at) if record.offset >= position]
         except CorruptBatch as error:
             offset, _ = OFFSET_AND_LENGTH.unpack_from(data, at)
             raise Failure(EXIT.DAMAGED, f"{topic}-{partition}: the batch at offset {offset} is damaged: {error}") from error
         position = max(position, header.next_offset)
         at = end
-    return Chunk(topic, partition, found, position)
+    return Chunk(topic, partition, consumed, position)
 
 
-def is_aborted(header: BatchHeader, ahead: list[AbortedTransaction], rolled_back: set[int]) -> bool:
-    while ahead and ahead[-1].first_offset <= header.last_offset:
-        rolled_back.add(ahead.pop().producer_id)
-    return header.is_transactional and header.producer_id in rolled_back
+def is_aborted(header: BatchHeader, pending: list[AbortedTransaction], aborted_producers: set[int]) -> bool:
+    while pending and pending[-1].first_offset <= header.last_offset:
+        aborted_producers.add(pending.pop().producer_id)
+    return header.is_transactional and header.producer_id in aborted_producers
 
 
-def end_of_transaction(data: bytes, at: int, header: BatchHeader, rolled_back: set[int]) -> None:
+def end_of_transaction(data: bytes, at: int, header: BatchHeader, aborted_producers: set[int]) -> None:
     for record in records(data, at):
         if record.key is not None and len(record.key) >= MARKER.size and MARKER.unpack_from(record.key)[1] == ABORT:
-            rolled_back.discard(header.producer_id)
+            aborted_producers.discard(header.producer_id)

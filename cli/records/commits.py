@@ -1,4 +1,4 @@
-"""A group's offsets, as a member reads and commits them."""
+"""Fetches and commits a group's offsets for a member."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ PAUSE_SECONDS: Final = 0.1
 SEAT_CODES: Final = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.FENCED_INSTANCE_ID}
 )
-PASSING: Final = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+RETRIABLE: Final = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
 def committed_offsets(cluster: Cluster, group: str, places: Iterable[Place]) -> dict[Place, int]:
-    """The partitions for which the group has an offset. An offset with a pending transaction is waited for."""
+    """The committed offsets of the group. Waits for pending transactions."""
     topics: dict[str, list[int]] = {}
     for topic, partition in places:
         topics.setdefault(topic, []).append(partition)
@@ -45,26 +45,26 @@ def committed_offsets(cluster: Cluster, group: str, places: Iterable[Place]) -> 
     deadline = time.monotonic() + cluster.timeout
     while True:
         reply = cluster.coordinator(group, request)
-        answer = reply.groups[0] if reply.groups else reply
-        check(answer.error_code, f"group {group}")
-        entries = {(topic.name, entry.partition_index): entry for topic in answer.topics for entry in topic.partitions}
+        group_reply = reply.groups[0] if reply.groups else reply
+        check(group_reply.error_code, f"group {group}")
+        entries = {(topic.name, entry.partition_index): entry for topic in group_reply.topics for entry in topic.partitions}
         unstable = [entry for entry in entries.values() if entry.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT]
         if not unstable:
             for (topic, partition), entry in entries.items():
                 check(entry.error_code, f"group {group}, {topic}-{partition}")
             return {place: entry.committed_offset for place, entry in entries.items() if entry.committed_offset >= 0}
         if time.monotonic() >= deadline:
-            raise Failure(EXIT.AGAIN, f"group {group}: offsets wait for a transaction to end; try again")
+            raise Failure(EXIT.AGAIN, f"group {group}: the offsets depend on an open transaction; try again")
         time.sleep(PAUSE_SECONDS)
 
 
 class Commits:
     """Offsets of printed records that are not committed yet."""
 
-    def __init__(self, cluster: Cluster, member: Member, *, wanted: bool) -> None:
+    def __init__(self, cluster: Cluster, member: Member, *, enabled: bool) -> None:
         self._cluster = cluster
         self._member = member
-        self._wanted = wanted
+        self._enabled = enabled
         self._due: dict[Place, int] = {}
         self._last = time.monotonic()
 
@@ -76,36 +76,36 @@ class Commits:
     def age(self) -> float:
         return time.monotonic() - self._last
 
-    def note(self, place: Place, offset: int) -> None:
-        if self._wanted:
+    def add(self, place: Place, offset: int) -> None:
+        if self._enabled:
             self._due[place] = offset
 
-    def drop(self) -> list[Place]:
-        """Drop the offsets that are due, without a commit; return their places."""
+    def take_uncommitted(self) -> list[Place]:
+        """Remove the uncommitted offsets; return their partitions."""
         dropped = list(self._due)
         self._due.clear()
         return dropped
 
     def commit(self, seat: Seat) -> bool:
-        """Whether the seat is still valid; uncommitted positions stay due."""
+        """Commit; return whether the seat is still valid. Offsets that could not be committed stay due."""
         self._last = time.monotonic()
         if not self._due:
             return True
-        reply = self._cluster.coordinator(self._member.group, request_for(self._member.group, seat, self._due))
-        stands = True
+        reply = self._cluster.coordinator(self._member.group, commit_request(self._member.group, seat, self._due))
+        seat_valid = True
         for topic in reply.topics:
             for entry in topic.partitions:
                 place = (topic.name, entry.partition_index)
                 if entry.error_code == ErrorCode.NONE:
                     self._due.pop(place, None)
                 elif entry.error_code in SEAT_CODES:
-                    stands = stands and not self._member.given_up(entry.error_code)
-                elif entry.error_code not in PASSING:
+                    seat_valid = seat_valid and not self._member.loses_seat(entry.error_code)
+                elif entry.error_code not in RETRIABLE:
                     raise failure(entry.error_code, f"group {self._member.group}, {place[0]}-{place[1]}")
-        return stands
+        return seat_valid
 
 
-def request_for(group: str, seat: Seat, offsets: Mapping[Place, int]) -> OffsetCommitRequest:
+def commit_request(group: str, seat: Seat, offsets: Mapping[Place, int]) -> OffsetCommitRequest:
     topics: dict[str, OffsetCommitRequestTopic] = {}
     for (name, partition), offset in offsets.items():
         topics.setdefault(name, OffsetCommitRequestTopic(name)).partitions.append(OffsetCommitRequestPartition(partition, offset))

@@ -1,4 +1,4 @@
-"""Records from the leaders of all partitions at once: each leader gets one long-polling fetch on a separate connection."""
+"""Fetches records from the leaders of all partitions concurrently: one long-polling Fetch for each leader, on its own connection."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from cli.client import EXIT, Failure, check
 from cli.client.connection import Broken, Connection
 from cli.records.batches import Chunk, chunk_of
 from cli.records.positions import offsets_at
-from cli.topics.log_offsets import EARLIEST, LATEST, PASSING, Place
+from cli.topics.log_offsets import EARLIEST, LATEST, RETRIABLE, Place
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 if TYPE_CHECKING:
     from cli.client import Cluster, TopicInfo
 
-WAIT_MS: Final = 500  # how long a leader keeps a fetch that has nothing to bring
+WAIT_MS: Final = 500  # how long a leader holds a fetch without new records
 BYTES_MAX: Final = 16 << 20
 PARTITION_BYTES_MAX: Final = 1 << 20
 BY_ID_VERSION: Final = 13
 PAUSE_SECONDS: Final = 0.1
-GONE_SECONDS: Final = 2.0  # a topic that was just made is not known everywhere yet
+DELETED_SECONDS: Final = 2.0  # not every broker knows a new topic yet
 NO_TOPIC: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR}
 )
 
 
-class Asked(NamedTuple):
+class PendingFetch(NamedTuple):
     request: FetchRequest
     version: int
     correlation_id: int
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
 
 
 class Fetcher:
-    """`positions` has the next offsets; poll() returns records and advances it."""
+    """poll() returns records and advances `positions`, the next offsets."""
 
     def __init__(self, cluster: Cluster, warn: Callable[[str], None], *, committed: bool = False) -> None:
         self.positions: dict[Place, int] = {}
@@ -46,17 +46,17 @@ class Fetcher:
         self._warn = warn
         self._committed = committed
         self._connections: dict[int, Connection] = {}
-        self._asked: dict[int, Asked] = {}
+        self._pending: dict[int, PendingFetch] = {}
         self._ids: dict[str, bytes | None] = {}
         self._stale = False
-        self._look_at = 0.0
-        self._trouble_since: float | None = None
-        self._gone_since: dict[str, float] = {}
+        self._refresh_at = 0.0
+        self._failing_since: float | None = None
+        self._missing_since: dict[str, float] = {}
 
     def assign(self, positions: Mapping[Place, int]) -> None:
-        """Replies to fetches for other positions are ignored."""
+        """Fetch from these positions; replies for other positions are ignored."""
         self.positions = dict(positions)
-        self._gone_since.clear()
+        self._missing_since.clear()
         topics = self._topics()
         self._ids = {name: topic.id for name, topic in topics.items()}
 
@@ -64,28 +64,28 @@ class Fetcher:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
-        self._asked.clear()
+        self._pending.clear()
 
     def poll(self, seconds: float) -> list[Chunk]:
-        """The records received within so many seconds, returned as soon as there are any."""
-        until = time.monotonic() + seconds
-        if self._stale and time.monotonic() >= self._look_at:
-            self._look_again()
+        """The records that arrive within so many seconds; returns with the first."""
+        deadline = time.monotonic() + seconds
+        if self._stale and time.monotonic() >= self._refresh_at:
+            self._refresh_metadata()
         self._ask_leaders()
-        if not self._asked:
+        if not self._pending:
             time.sleep(min(PAUSE_SECONDS, seconds))
             return []
         poll = select.poll()
         brokers = {}
-        for broker_id in self._asked:
+        for broker_id in self._pending:
             brokers[self._connections[broker_id].fileno()] = broker_id
             poll.register(self._connections[broker_id].fileno(), select.POLLIN)
         chunks: list[Chunk] = []
-        for descriptor, _ in poll.poll(max(0.0, until - time.monotonic()) * 1000):
+        for descriptor, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
             chunks += self._receive(brokers[descriptor])
         return chunks
 
-    # Asking
+    # Requests
 
     def _topics(self) -> dict[str, TopicInfo]:
         return self._cluster.topics(sorted({topic for topic, _ in self.positions}))
@@ -96,24 +96,24 @@ class Fetcher:
         for place, position in self.positions.items():
             partition = topics[place[0]].partitions.get(place[1])
             if partition is None or partition.leader not in self._cluster.brokers:
-                self._doubt()
+                self._mark_stale()
             else:
                 leaders.setdefault(partition.leader, {})[place] = position
         return leaders
 
     def _ask_leaders(self) -> None:
         for broker_id, positions in self._by_leader().items():
-            if broker_id in self._asked:
+            if broker_id in self._pending:
                 continue
             try:
                 connection = self._connections.get(broker_id)
                 if connection is None:
                     connection = self._connections[broker_id] = self._cluster.own_connection(broker_id)
-                self._asked[broker_id] = self._send(connection, positions)
+                self._pending[broker_id] = self._send(connection, positions)
             except Broken as broken:
-                self._broke(broker_id, broken)
+                self._connection_broken(broker_id, broken)
 
-    def _send(self, connection: Connection, positions: dict[Place, int]) -> Asked:
+    def _send(self, connection: Connection, positions: dict[Place, int]) -> PendingFetch:
         topics: dict[str, FetchTopic] = {}
         for (name, partition), position in positions.items():
             topic = topics.setdefault(name, FetchTopic(self._ids.get(name) or bytes(16), name))
@@ -124,70 +124,70 @@ class Fetcher:
         newest = FetchRequest.VERSIONS[1] if all(self._ids.get(name) for name in topics) else BY_ID_VERSION - 1
         version = connection.version(FetchRequest.API_KEY, (FetchRequest.VERSIONS[0], newest))
         if version < 0:
-            connection.version_for(request, 0)  # sets the missing offsets
+            connection.version_for(request, 0)  # raises Failure
         deadline = time.monotonic() + self._cluster.timeout
         names = {topic.topic_id: topic.topic for topic in topics.values()}
-        return Asked(request, version, connection.send(request, version, deadline), positions, names)
+        return PendingFetch(request, version, connection.send(request, version, deadline), positions, names)
 
-    # Answers
+    # Replies
 
     def _receive(self, broker_id: int) -> list[Chunk]:
-        asked = self._asked.pop(broker_id)
+        pending = self._pending.pop(broker_id)
         deadline = time.monotonic() + self._cluster.timeout
         try:
-            reply: FetchResponse = self._connections[broker_id].receive(asked.request, asked.version, asked.correlation_id, deadline)
+            reply: FetchResponse = self._connections[broker_id].receive(pending.request, pending.version, pending.correlation_id, deadline)
         except Broken as broken:
-            self._broke(broker_id, broken)
+            self._connection_broken(broker_id, broken)
             return []
         check(reply.error_code, "Fetch")
-        self._trouble_since = None
+        self._failing_since = None
         chunks = []
         for topic in reply.responses:
-            name = topic.topic or asked.names.get(topic.topic_id, "")
+            name = topic.topic or pending.names.get(topic.topic_id, "")
             for data in topic.partitions:
                 place = (name, data.partition_index)
-                if place in self.positions and self.positions[place] == asked.positions.get(place):
-                    chunks += self._answered(place, data)
+                if place in self.positions and self.positions[place] == pending.positions.get(place):
+                    chunks += self._records_of(place, data)
         return chunks
 
-    def _answered(self, place: Place, data: PartitionData) -> list[Chunk]:
+    def _records_of(self, place: Place, data: PartitionData) -> list[Chunk]:
         code = data.error_code
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(place)
-        elif code in PASSING or code in NO_TOPIC:
-            self._doubt()
+        elif code in RETRIABLE or code in NO_TOPIC:
+            self._mark_stale()
         else:
             check(code, f"{place[0]}-{place[1]}")
             if data.records:
                 aborted = data.aborted_transactions if self._committed else None
                 chunk = chunk_of(*place, self.positions[place], data.records, aborted)
                 if chunk.next_offset > self.positions[place]:
-                    del self.positions[place]  # last, so that each partition comes first in turn
+                    del self.positions[place]  # to the end, so that each partition is requested first in turn
                     self.positions[place] = chunk.next_offset
                     return [chunk]
         return []
 
     # Errors
 
-    def _broke(self, broker_id: int, broken: Broken) -> None:
-        self._asked.pop(broker_id, None)
+    def _connection_broken(self, broker_id: int, broken: Broken) -> None:
+        self._pending.pop(broker_id, None)
         connection = self._connections.pop(broker_id, None)
         if connection is not None:
             connection.close()
         now = time.monotonic()
-        if self._trouble_since is None:
-            self._trouble_since = now
-        elif now - self._trouble_since >= self._cluster.timeout:
-            raise Failure(EXIT.UNREACHABLE, broken.text) from broken
-        self._doubt()
+        if self._failing_since is None:
+            self._failing_since = now
+        elif now - self._failing_since >= self._cluster.timeout:
+            raise Failure(EXIT.UNREACHABLE, broken.full_text) from broken
+        self._mark_stale()
 
-    def _doubt(self) -> None:
-        """The metadata is looked at again, after a moment."""
+    def _mark_stale(self) -> None:
+        """Refresh the metadata after a pause."""
         if not self._stale:
             self._stale = True
-            self._look_at = time.monotonic() + PAUSE_SECONDS
+            self._refresh_at = time.monotonic() + PAUSE_SECONDS
 
-    def _look_again(self) -> None:
+    def _refresh_metadata(self) -> None:
         self._stale = False
         names = sorted({topic for topic, _ in self.positions})
         now = time.monotonic()
@@ -195,26 +195,26 @@ class Fetcher:
             places = [place for place in self.positions if place[0] == name]
             if topic.error not in NO_TOPIC and all(place[1] in topic.partitions for place in places):
                 check(0 if topic.error == ErrorCode.LEADER_NOT_AVAILABLE else topic.error, f"topic {name}")
-                self._gone_since.pop(name, None)
+                self._missing_since.pop(name, None)
                 if self._ids.get(name) not in (None, topic.id):
-                    self._warn(f"topic {name} was deleted and made anew: reading it from its beginning")
+                    self._warn(f"topic {name} was deleted and created again: reading it from its start")
                     self.positions |= offsets_at(self._cluster, places, EARLIEST)
                 self._ids[name] = topic.id
-            elif now - self._gone_since.setdefault(name, now) >= GONE_SECONDS:
+            elif now - self._missing_since.setdefault(name, now) >= DELETED_SECONDS:
                 raise Failure(EXIT.MISSING, f"topic {name} was deleted")
             else:
-                self._doubt()
+                self._mark_stale()
 
     def _out_of_range(self, place: Place) -> None:
         position = self.positions[place]
         begin = offsets_at(self._cluster, [place], EARLIEST)[place]
         end = offsets_at(self._cluster, [place], LATEST)[place]
         if begin <= position <= end:
-            return  # it was, a moment ago
+            return  # the bounds have changed meanwhile
         about = f"{place[0]}-{place[1]}"
         if position < begin:
-            self._warn(f"{about}: offsets {position} to {begin - 1} are gone (deleted, or too old for the topic); going on at {begin}")
+            self._warn(f"{about}: offsets {position} to {begin - 1} were deleted, perhaps by the topic's retention; continuing at {begin}")
             self.positions[place] = begin
         else:
-            self._warn(f"{about}: offset {position} is behind the end of the log, which has lost records; going on at its end, {end}")
+            self._warn(f"{about}: offset {position} is after the end of the log, which has lost records; continuing at its end, {end}")
             self.positions[place] = end

@@ -1,4 +1,4 @@
-"""A member's heartbeats, sent by a thread with its own connections: the group must not notice that printing is slow."""
+"""Sends a member's heartbeats in a thread with its own connections, so that slow output does not delay them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from cli.client import Cluster
     from cli.topics.log_offsets import Place
 
-# As Kafka's max.poll.interval.ms: a member that has printed nothing for so long stops its heartbeats, and loses its partitions.
-STANDSTILL_SECONDS: Final = 300.0
+# Like Kafka's max.poll.interval.ms: a member without progress for so long stops its heartbeats and loses its partitions.
+PROGRESS_SECONDS_MAX: Final = 300.0
 LAST_HEARTBEAT_SECONDS: Final = 1.0
 
 
@@ -31,11 +31,11 @@ class Heartbeats:
     """Sends the heartbeats of one seat until it is stopped or the seat is lost."""
 
     def __init__(self, cluster: Cluster, group: str, seat: Seat, seconds: float) -> None:
-        self.code = 0  # the coordinator's error that ends the seat
+        self.code = 0  # the error that ended the seat
         self.failure: Failure | None = None
         self.progress = time.monotonic()
         self.changed = threading.Event()
-        self._cluster = cluster.another()
+        self._cluster = cluster.separate_client()
         self._group = group
         self._seat = seat
         self._seconds = seconds
@@ -44,7 +44,7 @@ class Heartbeats:
         self._thread.start()
 
     def stop(self) -> None:
-        """The reply to a heartbeat under way is about a seat that is given up, so the wait for it is short."""
+        """End the thread. The reply to its last heartbeat does not matter any more, so the wait is short."""
         self._stop.set()
         self._thread.join(LAST_HEARTBEAT_SECONDS)
 
@@ -52,13 +52,13 @@ class Heartbeats:
         seat = self._seat
         with self._cluster as cluster:
             while not self._stop.wait(self._seconds):
-                if time.monotonic() - self.progress > STANDSTILL_SECONDS:
+                if time.monotonic() - self.progress > PROGRESS_SECONDS_MAX:
                     continue
                 try:
                     reply = cluster.coordinator(self._group, HeartbeatRequest(self._group, seat.generation, seat.member_id, seat.instance_id))
                 except Failure as failure:
                     if failure.code in (EXIT.UNREACHABLE, EXIT.AGAIN):
-                        continue  # it may come back before the session is over
+                        continue  # the coordinator may answer again before the session expires
                     self.failure = failure
                 else:
                     self.code = reply.error_code

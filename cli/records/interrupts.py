@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP end a command while it waits, or at its next wait: printed records are then also committed."""
+"""Ctrl-C, SIGTERM and SIGHUP end a command only while it waits, so that printed records are also committed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # SIGHUP: its t
 
 
 class Interrupted(KeyboardInterrupt):
-    """A caller that does not know it handles it as Ctrl-C, which it mostly is."""
+    """A signal arrived. A KeyboardInterrupt for callers that do not distinguish signals."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -23,14 +23,14 @@ class Interrupts:
     """Between __enter__ and __exit__ a signal raises Interrupted only inside waiting(); a second one at once."""
 
     def __init__(self) -> None:
-        self._came: int | None = None
+        self._signal: int | None = None
         self._waiting = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
         for number in SIGNALS:
             before = signal.getsignal(number)
-            if before != signal.SIG_IGN:  # as nohup and background jobs want it
+            if before != signal.SIG_IGN:  # set by nohup and for background jobs
                 self._before[number] = before
                 signal.signal(number, self._on_signal)
         return self
@@ -40,17 +40,17 @@ class Interrupts:
             signal.signal(number, before)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        again = self._came is not None
-        self._came = number
-        if self._waiting or again:
+        repeated = self._signal is not None
+        self._signal = number
+        if self._waiting or repeated:
             raise Interrupted(number)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
         self._waiting = True
         try:
-            if self._came is not None:
-                raise Interrupted(self._came)
+            if self._signal is not None:
+                raise Interrupted(self._signal)
             yield
         finally:
             self._waiting = False

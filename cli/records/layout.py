@@ -1,7 +1,7 @@
-"""Formats for printing records: values, a template, in full, or JSON.
+"""Formats a record for output: its value, a template, a long line, or JSON.
 
 On a terminal control characters from a topic are escaped. In a pipe text is written unchanged, line feeds included, and invalid
-UTF-8 is escaped as \\xNN; --raw leaves every byte unchanged.
+UTF-8 is escaped as \\xNN. With --raw no byte is changed.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ import base64
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from cli.groups.offsets_words import MOMENT_MAX, MOMENT_MIN, shown_moment
+from cli.groups.offsets_words import MOMENT_MAX, MOMENT_MIN, moment_text
 from cli.shown import plain
 from protocol.batch import NO_TIMESTAMP, Record
 
 NAMES: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 NULL: Final = "null"
 ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
-WHERE: Final = "{timestamp}  {topic}-{partition}@{offset}"
-LONG: Final = f"{WHERE}  {{key:}}{{value}}{{:headers}}"
-LONG_COLOURED: Final = f"\x1b[2m{WHERE}\x1b[0m  {{key:}}{{value}}\x1b[2m{{:headers}}\x1b[0m"
+POSITION: Final = "{timestamp}  {topic}-{partition}@{offset}"
+LONG: Final = f"{POSITION}  {{key:}}{{value}}{{:headers}}"
+LONG_COLOURED: Final = f"\x1b[2m{POSITION}\x1b[0m  {{key:}}{{value}}\x1b[2m{{:headers}}\x1b[0m"
 
 Text = Callable[[bytes | None], bytes]
 
 
-class Found(NamedTuple):
-    """A record and where it was."""
+class ConsumedRecord(NamedTuple):
+    """A record with its topic and partition."""
 
     topic: str
     partition: int
@@ -34,7 +34,7 @@ class Found(NamedTuple):
 
 
 def as_text(data: bytes | None) -> bytes:
-    """Bytes for a pipe: text as it is; invalid UTF-8 is escaped, together with text that looks like an escape."""
+    """Bytes for a pipe: UTF-8 unchanged, else with invalid bytes and control characters escaped."""
     if data is None:
         return NULL.encode()
     try:
@@ -45,7 +45,7 @@ def as_text(data: bytes | None) -> bytes:
 
 
 def as_safe_text(data: bytes | None) -> bytes:
-    """Bytes for a terminal: control characters are escaped too."""
+    """Bytes for a terminal: with invalid UTF-8 and control characters escaped."""
     if data is None:
         return NULL.encode()
     return plain(data.decode("utf-8", "backslashreplace")).encode()
@@ -56,7 +56,7 @@ def as_bytes(data: bytes | None) -> bytes:
 
 
 class Layout:
-    """A compiled template: `line(found)` is the output for a record, with its line feed."""
+    """A compiled template. `line()` is the output for a record, with its line feed."""
 
     __slots__ = ("_end", "_pieces", "_text")
 
@@ -65,16 +65,16 @@ class Layout:
         self._text = text
         self._end = end
 
-    def line(self, found: Found) -> bytes:
-        return b"".join(piece if isinstance(piece, bytes) else piece(found, self._text) for piece in self._pieces) + self._end
+    def line(self, consumed: ConsumedRecord) -> bytes:
+        return b"".join(piece if isinstance(piece, bytes) else piece(consumed, self._text) for piece in self._pieces) + self._end
 
 
-Piece = bytes | Callable[[Found, Text], bytes]
+Piece = bytes | Callable[[ConsumedRecord, Text], bytes]
 
 
 def pieces(template: str) -> Sequence[Piece]:
-    """Literal bytes and places. ValueError: a place that there is not, or a brace that stands alone."""
-    found: list[Piece] = []
+    """The literal bytes and placeholders of a template. ValueError for an unknown placeholder or a single brace."""
+    collected: list[Piece] = []
     literal: list[str] = []
     at = 0
     while at < len(template):
@@ -88,12 +88,12 @@ def pieces(template: str) -> Sequence[Piece]:
         elif character == "{":
             end = template.find("}", at)
             name = template[at + 1 : end] if end > 0 else template[at + 1 :]
-            if end < 0 or name not in PLACES:
+            if end < 0 or name not in PLACEHOLDERS:
                 raise ValueError(f"{{{name}}} is none of {', '.join(f'{{{known}}}' for known in NAMES)} ({{{{ for a brace)")
             if literal:
-                found.append("".join(literal).encode("utf-8", "surrogateescape"))
+                collected.append("".join(literal).encode("utf-8", "surrogateescape"))
                 literal = []
-            found.append(PLACES[name])
+            collected.append(PLACEHOLDERS[name])
             at = end + 1
         elif character == "}":
             raise ValueError("a } without its { (}} for a brace)")
@@ -101,65 +101,65 @@ def pieces(template: str) -> Sequence[Piece]:
             literal.append(character)
             at += 1
     if literal:
-        found.append("".join(literal).encode("utf-8", "surrogateescape"))
-    return found
+        collected.append("".join(literal).encode("utf-8", "surrogateescape"))
+    return collected
 
 
-def shown_headers(found: Found, text: Text) -> bytes:
-    return b", ".join(text(name) + b"=" + text(value) for name, value in found.record.headers)
+def headers_text(consumed: ConsumedRecord, text: Text) -> bytes:
+    return b", ".join(text(name) + b"=" + text(value) for name, value in consumed.record.headers)
 
 
-def key_in_front(found: Found, text: Text) -> bytes:
-    return b"" if found.record.key is None else text(found.record.key) + b": "
+def key_prefix(consumed: ConsumedRecord, text: Text) -> bytes:
+    return b"" if consumed.record.key is None else text(consumed.record.key) + b": "
 
 
-def headers_behind(found: Found, text: Text) -> bytes:
-    return b"  [" + shown_headers(found, text) + b"]" if found.record.headers else b""
+def headers_suffix(consumed: ConsumedRecord, text: Text) -> bytes:
+    return b"  [" + headers_text(consumed, text) + b"]" if consumed.record.headers else b""
 
 
-PLACES: Final[dict[str, Callable[[Found, Text], bytes]]] = {
-    "topic": lambda found, text: found.topic.encode(),
-    "partition": lambda found, text: b"%d" % found.partition,
-    "offset": lambda found, text: b"%d" % found.record.offset,
-    "timestamp": lambda found, text: str(shown_time(found.record.timestamp) or "-").encode(),
-    "key": lambda found, text: text(found.record.key),
-    "value": lambda found, text: text(found.record.value),
-    "headers": shown_headers,
-    "key:": key_in_front,
-    ":headers": headers_behind,
+PLACEHOLDERS: Final[dict[str, Callable[[ConsumedRecord, Text], bytes]]] = {
+    "topic": lambda consumed, text: consumed.topic.encode(),
+    "partition": lambda consumed, text: b"%d" % consumed.partition,
+    "offset": lambda consumed, text: b"%d" % consumed.record.offset,
+    "timestamp": lambda consumed, text: str(time_text(consumed.record.timestamp) or "-").encode(),
+    "key": lambda consumed, text: text(consumed.record.key),
+    "value": lambda consumed, text: text(consumed.record.value),
+    "headers": headers_text,
+    "key:": key_prefix,
+    ":headers": headers_suffix,
 }
 
 
-def shown_time(timestamp: int) -> str | int | None:
-    """ISO 8601; the bare number for a time beyond the calendar."""
+def time_text(timestamp: int) -> str | int | None:
+    """The time in ISO 8601, or the number outside of the calendar's range; None if there is none."""
     if timestamp == NO_TIMESTAMP:
         return None
-    return shown_moment(timestamp) if MOMENT_MIN <= timestamp <= MOMENT_MAX else timestamp
+    return moment_text(timestamp) if MOMENT_MIN <= timestamp <= MOMENT_MAX else timestamp
 
 
-def document(found: Found) -> dict[str, Any]:
-    """As --json prints it and `produce --json` reads it."""
-    record = found.record
+def document(consumed: ConsumedRecord) -> dict[str, Any]:
+    """The JSON object of --json, which `produce --json` accepts."""
+    record = consumed.record
     value: dict[str, Any] = {
-        "topic": found.topic,
-        "partition": found.partition,
+        "topic": consumed.topic,
+        "partition": consumed.partition,
         "offset": record.offset,
-        "timestamp": shown_time(record.timestamp),
-        "timestamp_type": "append" if found.append_time else "create",
+        "timestamp": time_text(record.timestamp),
+        "timestamp_type": "append" if consumed.append_time else "create",
     }
     put_bytes(value, "key", record.key)
     put_bytes(value, "value", record.value)
     headers: list[dict[str, Any]] = []
-    for name, of in record.headers:
+    for name, header_value in record.headers:
         header: dict[str, Any] = {"name": name.decode("utf-8", "backslashreplace")}
-        put_bytes(header, "value", of)
+        put_bytes(header, "value", header_value)
         headers.append(header)
     value["headers"] = headers
     return value
 
 
 def put_bytes(into: dict[str, Any], name: str, data: bytes | None) -> None:
-    """Text where it is UTF-8; else base64, under a name that says so."""
+    """Add a field as text if it is UTF-8, else as NAME_base64."""
     if data is None:
         into[name] = None
         return

@@ -1,4 +1,4 @@
-"""Lines of standard input or of a file, in groups of those available: typed lines are sent at once, others many together."""
+"""Reads lines of standard input or a file in chunks of the available bytes: typed lines are sent at once, others in large batches."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LINE_BYTES_MAX: Final = 100 << 20  # the maximum of one request (socket.request.
 
 
 @contextmanager
-def opened(path: str | None) -> Iterator[int | bytes]:
-    """A file's descriptor, or standard input's; its bytes where it is no file."""
+def open_input(path: str | None) -> Iterator[int | bytes]:
+    """The descriptor of a file or of standard input; its bytes if standard input has no descriptor."""
     if path is None or path == "-":
         yield standard_input()
         return
@@ -41,8 +41,8 @@ def standard_input() -> int | bytes:
         return sys.stdin.buffer.read()
 
 
-def groups(source: int | bytes) -> Iterator[list[bytes]]:
-    """Without their line feeds. Text after the last line feed is a line too."""
+def line_groups(source: int | bytes) -> Iterator[list[bytes]]:
+    """Groups of lines without their line feeds. Text after the last line feed is a line too."""
     if isinstance(source, bytes):
         lines = source.split(b"\n")
         if not lines[-1]:
@@ -50,17 +50,17 @@ def groups(source: int | bytes) -> Iterator[list[bytes]]:
         if lines:
             yield lines
         return
-    parts: list[bytes] = []  # of a line that has not ended yet
+    parts: list[bytes] = []  # of an incomplete line
     size = 0
     ended = False
     while not ended:
-        piece, ended = read_what_is_there(source)
-        begin, found, rest = piece.partition(b"\n")
-        if not found:
+        piece, ended = read_available(source)
+        begin, line_feed, rest = piece.partition(b"\n")
+        if not line_feed:
             parts.append(piece)
             size += len(piece)
             if size > LINE_BYTES_MAX:
-                raise Failure(EXIT.DAMAGED, f"a line of more than {LINE_BYTES_MAX >> 20} MiB; no broker takes that as one record")
+                raise Failure(EXIT.DAMAGED, f"a line of more than {LINE_BYTES_MAX >> 20} MiB; no broker accepts such a record")
             continue
         lines = [b"".join((*parts, begin)), *rest.split(b"\n")]
         parts = [lines.pop()]
@@ -70,8 +70,8 @@ def groups(source: int | bytes) -> Iterator[list[bytes]]:
         yield [b"".join(parts)]
 
 
-def read_what_is_there(descriptor: int) -> tuple[bytes, bool]:
-    """At least a byte, unless it is the end; and whether it is: a terminal says so once (Ctrl-D), and would be read on otherwise."""
+def read_available(descriptor: int) -> tuple[bytes, bool]:
+    """The available bytes, at least one before the end, and whether this is the end. A terminal reports its end (Ctrl-D) only once."""
     pieces = [os.read(descriptor, READ_BYTES)]
     size = len(pieces[0])
     while pieces[-1] and size < GROUP_BYTES and select.select([descriptor], [], [], 0)[0]:

@@ -1,7 +1,4 @@
-"""A member of a consumer group in Kafka's classic protocol: joins, is the leader when asked, beats, commits, leaves.
-
-It interoperates with members of any kind that know the assignors range or round robin, with or without group.instance.id.
-"""
+"""A member of a consumer group in Kafka's classic protocol, with the assignors range and round robin."""
 
 from __future__ import annotations
 
@@ -32,9 +29,9 @@ if TYPE_CHECKING:
 E = ErrorCode
 CONSUMER: Final = "consumer"
 PAUSE_SECONDS: Final = 0.1
-OTHERS_SECONDS: Final = 300.0  # how long other members may take to join again (their max.poll.interval.ms, usually)
+OTHERS_SECONDS: Final = 300.0  # for other members to join again: usually their max.poll.interval.ms
 LEAVE_SECONDS: Final = 2.0
-WRITTEN_VERSION: Final = 0  # of subscriptions and assignments: it has all that an eager member needs, and every client reads it
+WRITTEN_VERSION: Final = 0  # of subscriptions and assignments: enough for an eager member, and readable by every client
 
 
 class Timeouts(NamedTuple):
@@ -56,8 +53,8 @@ class Member:
     ) -> None:
         self.group = group
         self.seat: Seat | None = None
-        self.leads = ""  # the seat's owner, as text
-        self.counts: dict[str, int] = {}  # of partitions, if this member is the leader: the assignments it made
+        self.leader_remark = ""  # a remark if this member leads its group
+        self.counts: dict[str, int] = {}  # the numbers of partitions that this member, as leader, has assigned
         self._cluster = cluster
         self._topics = sorted(set(topics))
         self._timeouts = timeouts
@@ -66,41 +63,41 @@ class Member:
         self._member_id = ""
         self._heartbeats: Heartbeats | None = None
 
-    # Joining
+    # Rebalances
 
     def join(self) -> Seat:
-        """Takes part in a rebalance until there is a seat. Failure: the group does not want this member."""
-        self.rest()
+        """Rejoin until the member has a seat. Failure: the group refuses this member."""
+        self.stop_heartbeats()
         self.seat = None
         trouble_since: float | None = None
         while True:
-            asked: float | None = time.monotonic()
+            coordinator_asked: float | None = time.monotonic()
             try:
-                # A coordinator that serves the group is found within the usual timeout; the join itself waits for other members.
+                # This request finds a ready coordinator within --timeout; the join itself waits longer, for other members.
                 self._cluster.coordinator(self.group, DescribeGroupsRequest([self.group]))
-                asked = None
-                joined = self._join()
-                if joined is not None:
-                    places = self._sync(joined)
+                coordinator_asked = None
+                join_reply = self._join()
+                if join_reply is not None:
+                    places = self._sync(join_reply)
                     if places is not None:
-                        return self._sit(joined.generation_id, places)
+                        return self._start_seat(join_reply.generation_id, places)
                 trouble_since = None
             except Failure as trouble:
                 now = time.monotonic()
-                trouble_since = trouble_since or asked or now
-                # Less than a quarter of the time is too short for a retry.
+                trouble_since = trouble_since or coordinator_asked or now
+                # The last quarter of the time is too short for a retry.
                 if trouble.code not in (EXIT.UNREACHABLE, EXIT.AGAIN) or now - trouble_since >= 0.75 * self._cluster.timeout:
                     raise
                 self._cluster.forget_coordinator(self.group)
             time.sleep(PAUSE_SECONDS)
 
-    def _sit(self, generation: int, places: list[Place]) -> Seat:
+    def _start_seat(self, generation: int, places: list[Place]) -> Seat:
         self.seat = Seat(generation, self._member_id, self._instance_id, places)
         self._heartbeats = Heartbeats(self._cluster, self.group, self.seat, self._timeouts.heartbeat)
         return self.seat
 
     def _join(self) -> JoinGroupResponse | None:
-        """None: it is to be tried again."""
+        """Send JoinGroup; None: join again."""
         subscription = with_version(ConsumerProtocolSubscription(self._topics), WRITTEN_VERSION)
         request = JoinGroupRequest(
             self.group,
@@ -111,36 +108,36 @@ class Member:
             CONSUMER,
             [JoinGroupRequestProtocol(name, subscription) for name in self._assignors],
         )
-        oldest = 5 if self._instance_id is not None else 0  # since then there are static members
+        oldest = 5 if self._instance_id is not None else 0  # the first version with static members
         seconds = max(OTHERS_SECONDS, self._timeouts.rebalance) + self._cluster.timeout
         reply: JoinGroupResponse = self._cluster.coordinator(self.group, request, oldest=oldest, timeout=seconds)
         if reply.error_code == E.MEMBER_ID_REQUIRED:
             self._member_id = reply.member_id
-        elif not self._lost_seat(reply.error_code):
+        elif not self._is_seat_lost(reply.error_code):
             check_member(reply.error_code, self.group, self._instance_id, self._assignors)
             self._member_id = reply.member_id
             return reply
         return None
 
     def _sync(self, joined: JoinGroupResponse) -> list[Place] | None:
-        self.leads = ""
-        leads = joined.leader == self._member_id
-        assignments = self._assign(joined) if leads and not joined.skip_assignment else []
+        self.leader_remark = ""
+        is_leader = joined.leader == self._member_id
+        assignments = self._assign(joined) if is_leader and not joined.skip_assignment else []
         protocol = joined.protocol_name
         request = SyncGroupRequest(
             self.group, joined.generation_id, self._member_id, self._instance_id, joined.protocol_type or CONSUMER, protocol, assignments
         )
         # A follower waits for the leader's assignments.
         reply: SyncGroupResponse = self._cluster.coordinator(self.group, request, timeout=self._timeouts.rebalance + self._cluster.timeout)
-        if self._lost_seat(reply.error_code):
+        if self._is_seat_lost(reply.error_code):
             return None
         check_member(reply.error_code, self.group, self._instance_id, self._assignors)
-        if not leads:
+        if not is_leader:
             self.counts = {}
-        return assigned(reply.assignment)
+        return decode_assignment(reply.assignment)
 
-    def _lost_seat(self, code: int) -> bool:
-        """Whether there is nothing for it but to join again."""
+    def _is_seat_lost(self, code: int) -> bool:
+        """Whether the error requires the member to join again."""
         if code == E.UNKNOWN_MEMBER_ID:
             self._member_id = ""
         return code in (E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION, E.REBALANCE_IN_PROGRESS)
@@ -148,19 +145,19 @@ class Member:
     def _assign(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
         assignor = ASSIGNORS.get(joined.protocol_name or "")
         if assignor is None:
-            raise Failure(EXIT.REFUSED, f"group {self.group}: its members agreed on the assignor {joined.protocol_name!r}, which this command has not")
+            raise Failure(EXIT.REFUSED, f"group {self.group}: its members agreed on the assignor {joined.protocol_name!r}, which this command does not have")
         subscribers = []
         for member in joined.members:
             try:
-                wanted = read_subscription(member.metadata).topics
+                topics_wanted = read_subscription(member.metadata).topics
             except ProtocolError:
-                wanted = []  # whatever it is, it is no subscription
-            subscribers.append(Subscriber(member.member_id, member.group_instance_id, wanted))
+                topics_wanted = []  # not a subscription
+            subscribers.append(Subscriber(member.member_id, member.group_instance_id, topics_wanted))
         topics = sorted({topic for subscriber in subscribers for topic in subscriber.topics})
         self.counts = self._partition_counts(topics)
         shares = assignor(subscribers, self.counts)
-        self.leads = f"leads {len(subscribers)} {'member' if len(subscribers) == 1 else 'members'} by {joined.protocol_name}"
-        return [SyncGroupRequestAssignment(member_id, written(share)) for member_id, share in shares.items()]
+        self.leader_remark = f"leads {len(subscribers)} {'member' if len(subscribers) == 1 else 'members'} by {joined.protocol_name}"
+        return [SyncGroupRequestAssignment(member_id, encode_assignment(share)) for member_id, share in shares.items()]
 
     def _partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
         if not topics:
@@ -170,45 +167,45 @@ class Member:
     # Between rebalances
 
     @property
-    def lost(self) -> bool:
-        """Whether the coordinator has said that the seat is to be given up. Failure: for good."""
+    def seat_lost(self) -> bool:
+        """Whether the member has to join again. Failure: it cannot."""
         heartbeats = self._heartbeats
         if heartbeats is None:
             return True
         heartbeats.progress = time.monotonic()
         if heartbeats.failure is not None:
             raise heartbeats.failure
-        if heartbeats.code and not self._lost_seat(heartbeats.code):
+        if heartbeats.code and not self._is_seat_lost(heartbeats.code):
             check_member(heartbeats.code, self.group, self._instance_id, self._assignors)
         return bool(heartbeats.code)
 
     @property
-    def outgrown(self) -> bool:
-        """Whether topics have other numbers of partitions than those that this member, as leader, has given away. Asks the cluster."""
+    def partitions_changed(self) -> bool:
+        """Whether topics have other numbers of partitions than this member, as leader, has assigned. Asks the cluster."""
         return bool(self.counts) and self._partition_counts(sorted(self.counts)) != self.counts
 
     def wait(self, seconds: float) -> None:
-        """For a member with nothing to read: until the coordinator says something."""
+        """Wait, for a member without partitions, or until a heartbeat reports a change."""
         if self._heartbeats is None:
             time.sleep(seconds)
         else:
             self._heartbeats.changed.wait(seconds)
 
-    def rest(self) -> None:
+    def stop_heartbeats(self) -> None:
         if self._heartbeats is not None:
             self._heartbeats.stop()
             self._heartbeats = None
 
-    def given_up(self, code: int) -> bool:
-        """The meaning of a commit error: True if the seat is lost. Failure: permanently."""
-        if self._lost_seat(code):
+    def loses_seat(self, code: int) -> bool:
+        """Whether a commit error means that the member has to join again. Failure: it cannot."""
+        if self._is_seat_lost(code):
             return True
         check_member(code, self.group, self._instance_id, self._assignors)
         return False
 
     def leave(self) -> None:
-        """Leave the group, so that its other members get the partitions at once. Without an answer the session expires by itself."""
-        self.rest()
+        """Leave the group, so that other members get the partitions at once. Errors are ignored: the session will expire."""
+        self.stop_heartbeats()
         if not self._member_id:
             return
         reason = "the command ended"
@@ -220,7 +217,7 @@ class Member:
 
 
 def check_member(code: int, group: str, instance_id: str | None, assignors: Sequence[str]) -> None:
-    """Failures in a member's words."""
+    """Raise Failure for an error code, with the remedies for a member."""
     match code:
         case E.NONE:
             return
@@ -241,16 +238,16 @@ def check_member(code: int, group: str, instance_id: str | None, assignors: Sequ
     raise failure(code, f"group {group}")
 
 
-def written(share: Mapping[str, Sequence[int]]) -> bytes:
+def encode_assignment(share: Mapping[str, Sequence[int]]) -> bytes:
     partitions = [ConsumerProtocolAssignmentTopicPartition(topic, list(numbers)) for topic, numbers in share.items()]
     return with_version(ConsumerProtocolAssignment(partitions), WRITTEN_VERSION)
 
 
-def assigned(data: bytes) -> list[Place]:
+def decode_assignment(data: bytes) -> list[Place]:
     if not data:
         return []
     try:
-        found: Any = read_assignment(data)
+        assignment: Any = read_assignment(data)
     except ProtocolError as error:
         raise Failure(EXIT.REFUSED, f"the leader of the group sent an assignment that cannot be read: {error}") from error
-    return sorted((topic.topic, partition) for topic in found.assigned_partitions for partition in topic.partitions)
+    return sorted((topic.topic, partition) for topic in assignment.assigned_partitions for partition in topic.partitions)

@@ -1,4 +1,4 @@
-"""The output of `tenure consume`: bytes, a limited number of records, each chunk at once."""
+"""The output of `tenure consume`, up to a limited number of records."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from typing import Final
 
 from cli.client import EXIT, Failure
 from cli.records.batches import Chunk
-from cli.records.layout import LONG, LONG_COLOURED, Found, Layout, as_bytes, as_safe_text, as_text, document
+from cli.records.layout import LONG, LONG_COLOURED, ConsumedRecord, Layout, as_bytes, as_safe_text, as_text, document
 from cli.shown import Screen
 
-TOGETHER: Final = 200  # lines in one write: a closed pipe is noticed soon, and a slow reader is not flooded
+LINES_PER_WRITE: Final = 200  # few enough that a closed pipe is noticed soon
 
 
 class Output:
     def __init__(self, options: argparse.Namespace, screen: Screen) -> None:
-        self.left: int | None = options.limit
-        self._line = printer(options, screen)
+        self.records_left: int | None = options.limit
+        self._line = formatter_of(options, screen)
 
     @property
     def done(self) -> bool:
-        return self.left == 0
+        return self.records_left == 0
 
-    def put(self, chunk: Chunk, printed: Callable[[int], None]) -> None:
-        """Print the records; `printed` gets the next offset whenever everything before it has been printed."""
-        found = chunk.found if self.left is None else chunk.found[: self.left]
-        for at in range(0, len(found), TOGETHER):
-            some = found[at : at + TOGETHER]
+    def print_records(self, chunk: Chunk, printed: Callable[[int], None]) -> None:
+        """Print records; call `printed` with the next offset after each write."""
+        records = chunk.records if self.records_left is None else chunk.records[: self.records_left]
+        for at in range(0, len(records), LINES_PER_WRITE):
+            records_written = records[at : at + LINES_PER_WRITE]
             sys.stdout.flush()
-            sys.stdout.buffer.write(b"".join(map(self._line, some)))
+            sys.stdout.buffer.write(b"".join(map(self._line, records_written)))
             sys.stdout.buffer.flush()
-            if self.left is not None:
-                self.left -= len(some)
-            printed(some[-1].record.offset + 1)
-        if len(found) == len(chunk.found):
+            if self.records_left is not None:
+                self.records_left -= len(records_written)
+            printed(records_written[-1].record.offset + 1)
+        if len(records) == len(chunk.records):
             printed(chunk.next_offset)
 
 
-def printer(options: argparse.Namespace, screen: Screen) -> Callable[[Found], bytes]:
+def formatter_of(options: argparse.Namespace, screen: Screen) -> Callable[[ConsumedRecord], bytes]:
     terminal = sys.stdout.isatty()
     if screen.json:
         return safe_json_line if terminal else json_line
@@ -52,13 +52,13 @@ def printer(options: argparse.Namespace, screen: Screen) -> Callable[[Found], by
         raise Failure(EXIT.USAGE, f"--format: {error}") from error
 
 
-def json_line(found: Found) -> bytes:
-    return json.dumps(document(found), ensure_ascii=False).encode() + b"\n"
+def json_line(record: ConsumedRecord) -> bytes:
+    return json.dumps(document(record), ensure_ascii=False).encode() + b"\n"
 
 
-def safe_json_line(found: Found) -> bytes:
-    """The same, with control characters escaped that JSON would leave unescaped."""
-    text = json.dumps(document(found), ensure_ascii=False)
+def safe_json_line(record: ConsumedRecord) -> bytes:
+    """The line with control characters escaped that JSON does not escape."""
+    text = json.dumps(document(record), ensure_ascii=False)
     if text.isprintable():
         return text.encode() + b"\n"
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""The partition of a record: by its key as in Kafka's clients, without a key one partition for a while."""
+"""Chooses the partition of a record: by its key as Kafka's clients do, or without a key the same partition for a whole batch."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Final
 SEED: Final = 0x9747B28C
 FACTOR: Final = 0x5BD1E995
 WORD: Final = 0xFFFFFFFF
-STICK_BYTES: Final = 64 * 1024  # bytes for one partition before switching to the next: large batches, spread nevertheless
+STICK_BYTES: Final = 64 * 1024  # for one partition before switching to another: large batches, but spread
 
 
 def murmur2(data: bytes) -> int:
-    """MurmurHash2 in 32 bits with the seed of Kafka's Java client: clients in other languages agree on it."""
+    """32-bit MurmurHash2 with the seed of Kafka's Java client, which other clients use too."""
     size = len(data)
     code = SEED ^ size
-    whole = size & ~3
-    for at in range(0, whole, 4):
+    aligned = size & ~3
+    for at in range(0, aligned, 4):
         word = int.from_bytes(data[at : at + 4], "little") * FACTOR & WORD
         word = (word ^ word >> 24) * FACTOR & WORD
         code = code * FACTOR & WORD ^ word
-    if size > whole:
-        code = (code ^ int.from_bytes(data[whole:], "little")) * FACTOR & WORD
+    if size > aligned:
+        code = (code ^ int.from_bytes(data[aligned:], "little")) * FACTOR & WORD
     code = (code ^ code >> 13) * FACTOR & WORD
     return code ^ code >> 15
 
@@ -32,27 +32,27 @@ def partition_of_key(key: bytes, partitions: int) -> int:
 
 
 class Partitioner:
-    """Chooses for records that name no partition. `usable` are the partitions that have a leader; a key does not ask."""
+    """Chooses a partition. `usable`: those with a leader, for records without a key."""
 
-    __slots__ = ("_at", "_bytes", "_chance", "partitions", "usable")
+    __slots__ = ("_at", "_bytes", "_random", "partitions", "usable")
 
-    def __init__(self, partitions: int, usable: Sequence[int], chance: random.Random | None = None) -> None:
+    def __init__(self, partitions: int, usable: Sequence[int], random_source: random.Random | None = None) -> None:
         self.partitions = partitions
         self.usable = list(usable) or list(range(partitions))
-        self._chance = chance or random.Random()
-        self._at = self._chance.choice(self.usable)
+        self._random = random_source or random.Random()
+        self._at = self._random.choice(self.usable)
         self._bytes = 0
 
     def choose(self, key: bytes | None, size: int) -> int:
         if key is not None:
             return partition_of_key(key, self.partitions)
         if self._bytes + size > STICK_BYTES and self._bytes:
-            self.move()
+            self.switch()
         self._bytes += size
         return self._at
 
-    def move(self) -> None:
-        """Switch to another partition, if there is one: the collected batch has been sent."""
+    def switch(self) -> None:
+        """Switch to another partition, if there is one, after a batch was sent."""
         others = [partition for partition in self.usable if partition != self._at] or self.usable
-        self._at = self._chance.choice(others)
+        self._at = self._random.choice(others)
         self._bytes = 0

@@ -1,4 +1,4 @@
-"""Resolve --from to a start offset for each partition."""
+"""Resolves --from to a start offset for each partition."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.client import EXIT, Failure, check
-from cli.groups.offsets_words import duration, moment, shown_moment
+from cli.groups.offsets_words import duration, moment, moment_text
 from cli.shown import counted
-from cli.topics.log_offsets import EARLIEST, LATEST, Answer, Place, log_offsets
+from cli.topics.log_offsets import EARLIEST, LATEST, LogOffset, Place, log_offsets
 
 if TYPE_CHECKING:
     from cli.client import Cluster
 
-WHERE: Final = "earliest, latest, an offset, -N for the last N, a time like 2026-11-21T08:30:00Z, or an age like 15m"
+POSITIONS: Final = "earliest, latest, an offset, -N for the last N, a time like 2026-11-21T08:30:00Z, or an age like 15m"
 
 
 class Begin(NamedTuple):
     kind: str  # earliest, latest, offset, last, time
-    number: int = 0  # an offset, how many, or milliseconds
+    number: int = 0  # an offset, a count, or milliseconds
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         match self.kind:
             case "offset":
                 return f"from offset {self.number} on"
             case "last":
                 return f"the last {counted(self.number, 'record')} of each partition" if self.number != 1 else "the last record of each partition"
             case "time":
-                return f"from {shown_moment(self.number)} on"
-        return "from the beginning on" if self.kind == "earliest" else "from the end on"
+                return f"from {moment_text(self.number)} on"
+        return "from the start of the log" if self.kind == "earliest" else "from the end of the log"
 
 
-def begin_of(text: str) -> Begin:
-    """ValueError: it is nothing of that."""
+def parse_begin(text: str) -> Begin:
+    """Parse --from. ValueError for an invalid position."""
     if text in ("earliest", "beginning"):
         return Begin("earliest")
     if text in ("latest", "end"):
@@ -51,14 +51,14 @@ def begin_of(text: str) -> Begin:
     try:
         return Begin("time", moment(text))
     except ValueError as error:
-        reason = str(error) if "before 1970" in str(error) else f"{text!r} is not a place to begin: {WHERE}"
+        reason = str(error) if "before 1970" in str(error) else f"{text!r} is not a position: {POSITIONS}"
         raise ValueError(reason) from None
 
 
 def begin_offsets(
     cluster: Cluster, places: Iterable[Place], begin: Begin, warn: Callable[[str], None], *, committed: bool = False
 ) -> dict[Place, int]:
-    """`committed`: logs end where the first open transaction begins, so that its records are read once it is committed."""
+    """The start offset of each partition. `committed`: logs end at the first open transaction, whose records are read after its commit."""
     places = list(places)
     if begin.kind == "earliest":
         return offsets_at(cluster, places, EARLIEST)
@@ -66,28 +66,28 @@ def begin_offsets(
     if begin.kind == "latest":
         return ends
     if begin.kind == "time":
-        found = known(log_offsets(cluster, dict.fromkeys(places, begin.number), committed=committed))
-        return {place: ends[place] if offset < 0 else offset for place, offset in found.items()}
-    begins = offsets_at(cluster, places, EARLIEST)
+        first_offsets = checked_offsets(log_offsets(cluster, dict.fromkeys(places, begin.number), committed=committed))
+        return {place: ends[place] if offset < 0 else offset for place, offset in first_offsets.items()}
+    starts = offsets_at(cluster, places, EARLIEST)
     if begin.kind == "last":
-        return {place: max(begins[place], ends[place] - begin.number) for place in places}
+        return {place: max(starts[place], ends[place] - begin.number) for place in places}
     chosen: dict[Place, int] = {}
     for place in places:
         if begin.number > ends[place]:
-            there = f"offsets {begins[place]} to {ends[place] - 1}" if ends[place] > begins[place] else f"no records, and {ends[place]} is its next offset"
-            raise Failure(EXIT.MISSING, f"{place[0]}-{place[1]} has {there}, not {begin.number}")
-        if begin.number < begins[place]:
-            gone = counted(begins[place] - begin.number, "offset")
-            warn(f"{place[0]}-{place[1]}: {gone} from {begin.number} on {'is' if gone.startswith('1 ') else 'are'} gone; beginning at {begins[place]}")
-        chosen[place] = max(begin.number, begins[place])
+            range_text = f"offsets {starts[place]} to {ends[place] - 1}" if ends[place] > starts[place] else f"no records, and {ends[place]} is its next offset"
+            raise Failure(EXIT.MISSING, f"{place[0]}-{place[1]} has {range_text}, not {begin.number}")
+        if begin.number < starts[place]:
+            count_deleted = counted(starts[place] - begin.number, "offset")
+            warn(f"{place[0]}-{place[1]}: {count_deleted} from {begin.number} on {'is' if count_deleted.startswith('1 ') else 'are'} deleted; starting at {starts[place]}")
+        chosen[place] = max(begin.number, starts[place])
     return chosen
 
 
 def offsets_at(cluster: Cluster, places: Iterable[Place], where: int, *, committed: bool = False) -> dict[Place, int]:
-    return known(log_offsets(cluster, dict.fromkeys(places, where), committed=committed))
+    return checked_offsets(log_offsets(cluster, dict.fromkeys(places, where), committed=committed))
 
 
-def known(answers: dict[Place, Answer]) -> dict[Place, int]:
-    for (topic, partition), answer in answers.items():
-        check(answer.error, f"{topic}-{partition}")
-    return {place: answer.offset for place, answer in answers.items()}
+def checked_offsets(results: dict[Place, LogOffset]) -> dict[Place, int]:
+    for (topic, partition), result in results.items():
+        check(result.error, f"{topic}-{partition}")
+    return {place: result.offset for place, result in results.items()}

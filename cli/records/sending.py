@@ -1,7 +1,7 @@
-"""Batches on their way to the leaders of their partitions; nothing is sent twice without the broker noticing.
+"""Sends batches to the leaders of their partitions.
 
-With acks=all the batches are numbered (an idempotent producer), so that one whose reply was lost can be sent again. Without
-numbers it is not sent again: then it is not known whether it was written, and whoever asked is told so.
+With acks=all batches have sequence numbers (an idempotent producer), so that a batch whose reply was lost can be sent again. Without
+them it is not sent again, and the caller learns that it may have been written.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from cli.client import Cluster
 
 E = ErrorCode
-BATCH_BYTES: Final = 256 * 1024  # before compression; a larger record has a batch of its own
+BATCH_BYTES: Final = 256 * 1024  # before compression; a larger record gets its own batch
 RECORDS_MAX: Final = 10_000  # in one batch
 PAUSE_SECONDS: Final = 0.1
-GOING_TIMEOUTS: Final = 3  # that a stream waits which has been going: a Kafka misses a killed broker after 9 s, and only then others lead
+RETRY_TIMEOUTS: Final = 3  # times --timeout, after the first success: Kafka needs 9 s to notice a killed broker and elect other leaders
 SEQUENCE_LIMIT: Final = 1 << 31
 OFFSET_UNKNOWN: Final = -1
 
-# Refused before anything was written.
+# Errors of batches that were not written.
 NOT_WRITTEN: Final = frozenset({E.LEADER_NOT_AVAILABLE, E.NOT_LEADER_OR_FOLLOWER, E.NOT_ENOUGH_REPLICAS, E.UNKNOWN_TOPIC_OR_PARTITION})
-# Perhaps written; only numbered batches may be sent again.
+# Errors of batches that may have been written; only those with sequence numbers may be sent again.
 IN_DOUBT: Final = frozenset({E.REQUEST_TIMED_OUT, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND, E.KAFKA_STORAGE_ERROR, E.NETWORK_EXCEPTION, E.CORRUPT_MESSAGE})
 NO_IDS_YET: Final = frozenset({E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR, E.REQUEST_TIMED_OUT})
 TOO_LARGE: Final = frozenset({E.MESSAGE_TOO_LARGE, E.RECORD_LIST_TOO_LARGE})
@@ -60,7 +60,7 @@ class Sent:
 
 class Batch(NamedTuple):
     drafts: list[Draft]
-    sequence: int  # of its first record; -1 where batches are not numbered
+    sequence: int  # of its first record; -1 without sequence numbers
 
 
 class Sender:
@@ -74,30 +74,30 @@ class Sender:
         self._acks = acks
         self._compression = compression
         self._producer: tuple[int, int] | None = None
-        self._asked = False
+        self._producer_requested = False
         self._next_sequence: dict[int, int] = {}
         self._queues: dict[int, list[Batch]] = {}
-        self._waiting: set[int] = set()  # partitions whose first batch has not been answered in this round
+        self._waiting: set[int] = set()  # partitions without a final reply in this round
         self._in_doubt: list[Draft] = []
 
     def send(self, drafts: Iterable[tuple[int, Draft]]) -> None:
-        """Send each draft to its partition, in order within a partition. Stopped: some were not written."""
-        self._number()
-        for partition, some in cut(drafts):
-            self._queues.setdefault(partition, []).append(Batch(some, self._take(partition, len(some))))
+        """Send each draft to its partition, in order within a partition. Raises Stopped if some were not written."""
+        self._request_producer_id()
+        for partition, batch in batches_of(drafts):
+            self._queues.setdefault(partition, []).append(Batch(batch, self._next_sequences(partition, len(batch))))
         try:
             while self._queues:
-                self._round()
+                self._send_first_batches()
         except Failure as reason:
-            doubtful = set(map(id, self._in_doubt))
-            left = [draft for batches in self._queues.values() for batch in batches for draft in batch.drafts]
-            raise Stopped(reason, [draft for draft in left if id(draft) not in doubtful], self._in_doubt) from reason
+            ids_in_doubt = set(map(id, self._in_doubt))
+            unsent = [draft for batches in self._queues.values() for batch in batches for draft in batch.drafts]
+            raise Stopped(reason, [draft for draft in unsent if id(draft) not in ids_in_doubt], self._in_doubt) from reason
 
-    def _number(self) -> None:
-        """Once: a producer id, if the cluster grants one (before Kafka 2.8 that needed a separate right)."""
-        if self._asked or self._acks != -1:
+    def _request_producer_id(self) -> None:
+        """Request a producer id, once. Before Kafka 2.8 that needs a separate permission; without it batches have no sequence numbers."""
+        if self._producer_requested or self._acks != -1:
             return
-        self._asked = True
+        self._producer_requested = True
         deadline = time.monotonic() + self._cluster.timeout
         while True:
             try:
@@ -114,16 +114,16 @@ class Sender:
             check(reply.error_code, "a producer id")
             self._producer = (reply.producer_id, reply.producer_epoch)
 
-    def _take(self, partition: int, count: int) -> int:
+    def _next_sequences(self, partition: int, count: int) -> int:
         if self._producer is None:
             return -1
         first = self._next_sequence.get(partition, 0)
         self._next_sequence[partition] = (first + count) % SEQUENCE_LIMIT
         return first
 
-    def _round(self) -> None:
-        """The first batch of every partition, until each is written or split."""
-        deadline = time.monotonic() + self._cluster.timeout * (GOING_TIMEOUTS if self.records else 1)
+    def _send_first_batches(self) -> None:
+        """Send the first batch of every partition, until each is written or split."""
+        deadline = time.monotonic() + self._cluster.timeout * (RETRY_TIMEOUTS if self.records else 1)
         self._waiting = set(self._queues)
         while self._waiting:
             by_leader: dict[int, list[int]] = {}
@@ -132,63 +132,63 @@ class Sender:
                 by_leader.setdefault(leader, []).append(partition)
             trouble: Failure | None = None
             for leader, partitions in by_leader.items():
-                trouble = self._ask(leader, {partition: self._queues[partition][0] for partition in partitions}) or trouble
+                trouble = self._send_to(leader, {partition: self._queues[partition][0] for partition in partitions}) or trouble
             if trouble:
                 if time.monotonic() + PAUSE_SECONDS >= deadline:
                     raise trouble
                 time.sleep(PAUSE_SECONDS)
                 self._cluster.topics([self.topic], refresh=True)
 
-    def _ask(self, leader: int, batches: dict[int, Batch]) -> Failure | None:
-        """Send one request. Transient errors are returned."""
+    def _send_to(self, leader: int, batches: dict[int, Batch]) -> Failure | None:
+        """Send one Produce request; return a retriable error, if any."""
         data = [PartitionProduceData(partition, self._build(batch)) for partition, batch in batches.items()]
         request = ProduceRequest(None, self._acks, int(self._cluster.timeout * 1000), [TopicProduceData(self.topic, data)])
         if self._acks == 0:
             try:
-                self._cluster.tell(leader, request)
+                self._cluster.send_without_reply(leader, request)
             except Failure as lost:
-                return passing(lost)
+                return unreachable(lost)
             for partition in batches:
                 self._done(partition, OFFSET_UNKNOWN)
             return None
-        doubtful = [draft for batch in batches.values() for draft in batch.drafts]
+        drafts = [draft for batch in batches.values() for draft in batch.drafts]
         try:
             reply = self._cluster.node(leader, request, patient=False)
         except Failure as lost:
             was_sent = isinstance(lost.__cause__, Broken) and lost.__cause__.sent
             if was_sent:
-                remember(self._in_doubt, doubtful)
+                add_missing(self._in_doubt, drafts)
                 trouble = Failure(EXIT.UNREACHABLE, lost.line.partition("; it may have been done")[0])
                 if self._producer is not None:
                     return trouble
                 raise trouble from lost
-            return passing(lost)
+            return unreachable(lost)
         except KeyboardInterrupt:
-            remember(self._in_doubt, doubtful)
+            add_missing(self._in_doubt, drafts)
             raise
-        passing_trouble: Failure | None = None
+        retriable: Failure | None = None
         for topic in reply.responses:
             for answer in topic.partition_responses:
-                passing_trouble = self._answered(answer, batches[answer.index]) or passing_trouble
-        return passing_trouble
+                retriable = self._handle_response(answer, batches[answer.index]) or retriable
+        return retriable
 
-    def _answered(self, answer: PartitionProduceResponse, batch: Batch) -> Failure | None:
+    def _handle_response(self, answer: PartitionProduceResponse, batch: Batch) -> Failure | None:
         code = answer.error_code
         partition = answer.index
         if code in (E.NONE, E.DUPLICATE_SEQUENCE_NUMBER):
-            forget(self._in_doubt, batch.drafts)
+            remove_from(self._in_doubt, batch.drafts)
             self._done(partition, answer.base_offset if code == E.NONE else OFFSET_UNKNOWN)
             return None
         if code in TOO_LARGE and len(batch.drafts) > 1:
             self._queues[partition][:1] = halves(batch)
             return None
-        reason = failure(code, f"{self.topic}-{partition}", explained(answer, batch))
+        reason = failure(code, f"{self.topic}-{partition}", error_message(answer, batch))
         if code in TOO_LARGE:
             reason = too_large(self.topic, batch.drafts[0])
         if code in IN_DOUBT:
-            remember(self._in_doubt, batch.drafts)
+            add_missing(self._in_doubt, batch.drafts)
         elif code in NOT_WRITTEN and self._producer is None:
-            forget(self._in_doubt, batch.drafts)
+            remove_from(self._in_doubt, batch.drafts)
         if code in NOT_WRITTEN or (code in IN_DOUBT and self._producer is not None):
             return reason
         raise reason
@@ -213,57 +213,57 @@ class Sender:
                 sent.first = base_offset
 
 
-def passing(lost: Failure) -> Failure:
-    """An unreachable broker: another may lead soon."""
+def unreachable(lost: Failure) -> Failure:
+    """The failure of an unreachable broker, which is retriable as another may lead soon; raises any other."""
     if lost.code != EXIT.UNREACHABLE:
         raise lost
     return lost
 
 
-def cut(drafts: Iterable[tuple[int, Draft]]) -> list[tuple[int, list[Draft]]]:
-    """Batches of drafts, in order within a partition."""
+def batches_of(drafts: Iterable[tuple[int, Draft]]) -> list[tuple[int, list[Draft]]]:
+    """Divide drafts into batches, in order within a partition."""
     batches: list[tuple[int, list[Draft]]] = []
     open_batches: dict[int, tuple[list[Draft], int]] = {}
     for partition, draft in drafts:
-        some, size = open_batches.get(partition, ([], 0))
-        if not some or size + draft.size > BATCH_BYTES or len(some) >= RECORDS_MAX:
-            some, size = [], 0
-            batches.append((partition, some))
-        some.append(draft)
-        open_batches[partition] = (some, size + draft.size)
+        batch, size = open_batches.get(partition, ([], 0))
+        if not batch or size + draft.size > BATCH_BYTES or len(batch) >= RECORDS_MAX:
+            batch, size = [], 0
+            batches.append((partition, batch))
+        batch.append(draft)
+        open_batches[partition] = (batch, size + draft.size)
     return batches
 
 
 def halves(batch: Batch) -> list[Batch]:
-    """The numbers of its records stay: those of a batch that was refused are free."""
+    """Split a refused batch; the sequence numbers of its records stay valid."""
     middle = len(batch.drafts) // 2
     sequence = -1 if batch.sequence < 0 else (batch.sequence + middle) % SEQUENCE_LIMIT
     return [Batch(batch.drafts[:middle], batch.sequence), Batch(batch.drafts[middle:], sequence)]
 
 
-def explained(answer: PartitionProduceResponse, batch: Batch) -> str | None:
-    """The broker's words, with the line that they are about."""
+def error_message(answer: PartitionProduceResponse, batch: Batch) -> str | None:
+    """The error message of the broker, with the line of the record if it names one."""
     for error in answer.record_errors:
         if 0 <= error.batch_index < len(batch.drafts):
-            return f"{batch.drafts[error.batch_index].place}: {error.batch_index_error_message or answer.error_message or 'refused'}"
+            return f"{batch.drafts[error.batch_index].source}: {error.batch_index_error_message or answer.error_message or 'refused'}"
     return answer.error_message
 
 
 def too_large(topic: str, draft: Draft, limit: int | None = None) -> Failure:
     size = len(draft.key or b"") + len(draft.value or b"")
-    may = "" if limit is None else f" of {limit} bytes"
+    limit_text = "" if limit is None else f" of {limit} bytes"
     return Failure(
         EXIT.REFUSED,
-        f"{draft.place}: {size} bytes are more than topic {topic} takes in one record: raise its max.message.bytes{may} "
+        f"{draft.source}: {size} bytes are more than topic {topic} accepts in one record: raise its max.message.bytes{limit_text} "
         f"(tenure topic alter {topic} --set max.message.bytes=...), or try --compression zstd",
     )
 
 
-def remember(in_doubt: list[Draft], drafts: Sequence[Draft]) -> None:
+def add_missing(in_doubt: list[Draft], drafts: Sequence[Draft]) -> None:
     known = set(map(id, in_doubt))
     in_doubt += [draft for draft in drafts if id(draft) not in known]
 
 
-def forget(in_doubt: list[Draft], drafts: Sequence[Draft]) -> None:
-    gone = set(map(id, drafts))
-    in_doubt[:] = [draft for draft in in_doubt if id(draft) not in gone]
+def remove_from(in_doubt: list[Draft], drafts: Sequence[Draft]) -> None:
+    removed = set(map(id, drafts))
+    in_doubt[:] = [draft for draft in in_doubt if id(draft) not in removed]

@@ -13,7 +13,7 @@ from broker.settings.descriptors import raise_limit
 from broker.stores.jetstream.visitor import StartMoved
 from cli.failure import EXIT, Failure
 from cli.logs.directory import meta_problem
-from cli.logs.files import holder
+from cli.logs.files import lock_holder
 from cli.store.logs import CopiedLog
 from protocol.batch import BatchHeader
 from storage import DamagedLog, LogId
@@ -92,7 +92,7 @@ class DirectorySource:
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
-            self.used_by = holder(self.path)
+            self.used_by = lock_holder(self.path)
         else:
             if isinstance(lock, str):
                 self.used_by = lock or "another process"
@@ -100,7 +100,7 @@ class DirectorySource:
                 self._lock = lock
         if self._shared and self.used_by is None:
             folder = f"{self.path}/{NODES_FOLDER}"
-            self.used_by = next((user for name in self.disk.list(folder) if (user := holder(f"{folder}/{name}")) is not None), None)
+            self.used_by = next((user for name in self.disk.list(folder) if (user := lock_holder(f"{folder}/{name}")) is not None), None)
         if self.used_by is None and (self._shared or not os.path.lexists(f"{self.path}/{CLEAN_FILE}")):
             what = "several nodes have used it" if self._shared else "it was not stopped in order"
             self.close()

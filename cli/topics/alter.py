@@ -1,4 +1,4 @@
-"""`tenure topic alter`: add partitions, change settings. Values that are set already are left out."""
+"""`tenure topic alter`: adds partitions and changes settings."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from cli.client import EXIT, Cluster, Failure, check
 from cli.shown import Screen, plain
-from cli.topics.finding import await_known, required
-from cli.topics.settings import TOPIC, Setting, meant, topic_settings
+from cli.topics.finding import await_change, required_topics
+from cli.topics.settings import TOPIC, Setting, similar_names, topic_settings
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
@@ -18,16 +18,16 @@ DELETE: Final = 1
 
 
 class Change(NamedTuple):
-    what: str
+    name: str
     before: object
-    after: object  # None: the cluster does not report the default
+    after: object  # None: unknown default
     operation: int = SET
 
-    def words(self) -> str:
+    def text(self) -> str:
         after = "its default" if self.after is None else shown(self.after)
         if self.operation == DELETE and self.after is not None:
             after += " (its default here)"
-        return f"{self.what}: {shown(self.before)} -> {after}"
+        return f"{self.name}: {shown(self.before)} -> {after}"
 
 
 def shown(value: object) -> str:
@@ -36,15 +36,15 @@ def shown(value: object) -> str:
 
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
-    wished = checked(options)
+    requested = requested_settings(options)
     with Cluster.of(options) as cluster:
-        topic = required(cluster, [options.topic])[options.topic]
+        topic = required_topics(cluster, [options.topic])[options.topic]
         partitions = partition_change(options, len(topic.partitions))
-        settings = setting_changes(wished, topic_settings(cluster, [options.topic])[options.topic]) if wished else []
+        settings = setting_changes(requested, topic_settings(cluster, [options.topic])[options.topic]) if requested else []
         changes = [*([partitions] if partitions else []), *settings]
         if changes and not options.dry_run:
             confirm(screen, options, partitions, changes)
-        # The refusals of both come before either is done.
+        # Both changes are validated before either is made.
         if settings:
             send_settings(cluster, options, settings, dry_run=True)
         if partitions:
@@ -52,48 +52,48 @@ def run(options: argparse.Namespace) -> int:
         if settings and not options.dry_run:
             send_settings(cluster, options, settings, dry_run=False)
         if partitions and not options.dry_run:
-            await_known(cluster, [options.topic], lambda topic: len(topic.partitions) >= options.partitions)
+            await_change(cluster, [options.topic], lambda topic: len(topic.partitions) >= options.partitions)
     if screen.json:
         screen.document({"topic": options.topic, "dry_run": options.dry_run, "changes": [document(change) for change in changes]})
     elif not changes:
-        screen.line(f"{options.topic}: everything is as wished already")
+        screen.line(f"{options.topic} has these values already")
     else:
         screen.line(f"{options.topic} {'would be' if options.dry_run else 'was'} changed:")
         for change in changes:
-            screen.line(f"  {change.words()}")
+            screen.line(f"  {change.text()}")
         if partitions and options.dry_run:
-            screen.line("  " + moved_keys())
+            screen.line("  " + keys_warning())
     return 0
 
 
-def checked(options: argparse.Namespace) -> dict[str, str | None]:
+def requested_settings(options: argparse.Namespace) -> dict[str, str | None]:
     """The requested settings: name -> value, None for the default."""
-    wished: dict[str, str | None] = dict(options.settings)
+    requested: dict[str, str | None] = dict(options.settings)
     for name in options.unset:
-        if name in wished:
+        if name in requested:
             raise Failure(EXIT.USAGE, f"--set and --unset both name {name}")
-        wished[name] = None
-    if not wished and not options.partitions:
-        raise Failure(EXIT.USAGE, "say what shall change: --partitions N, --set NAME=VALUE or --unset NAME (see tenure topic alter --help)")
-    return wished
+        requested[name] = None
+    if not requested and not options.partitions:
+        raise Failure(EXIT.USAGE, "name a change: --partitions N, --set NAME=VALUE or --unset NAME (see tenure topic alter --help)")
+    return requested
 
 
 def partition_change(options: argparse.Namespace, before: int) -> Change | None:
     if not options.partitions or options.partitions == before:
         return None
     if options.partitions < before:
-        raise Failure(EXIT.REFUSED, f"topic {options.topic} has {before} partitions; Kafka cannot take any away (a new topic can have fewer)")
+        raise Failure(EXIT.REFUSED, f"topic {options.topic} has {before} partitions; their number cannot be reduced (a new topic can have fewer)")
     return Change("partitions", before, options.partitions)
 
 
-def setting_changes(wished: dict[str, str | None], now: dict[str, Setting]) -> list[Change]:
+def setting_changes(requested: dict[str, str | None], current: dict[str, Setting]) -> list[Change]:
     changes = []
-    for name, value in wished.items():
-        setting = now.get(name)
+    for name, value in requested.items():
+        setting = current.get(name)
         before = None if setting is None or setting.sensitive else setting.value
         if value is None:
-            if setting is None:  # Kafka accepts the reset of an unknown setting silently
-                raise Failure(EXIT.REFUSED, f"topics have no setting {name}{meant([name])}")
+            if setting is None:  # Kafka accepts this without an error
+                raise Failure(EXIT.REFUSED, f"topics have no setting {name}{similar_names([name])}")
             if setting.own:
                 changes.append(Change(name, before, setting.inherited, DELETE))
         elif setting is None or not setting.own or before != value:
@@ -102,30 +102,30 @@ def setting_changes(wished: dict[str, str | None], now: dict[str, Setting]) -> l
 
 
 def confirm(screen: Screen, options: argparse.Namespace, partitions: Change | None, changes: list[Change]) -> None:
-    more = f"  {moved_keys()}\n" if partitions else ""
-    listed = "".join(f"  {change.words()}\n" for change in changes)
-    if not screen.confirm(f"{options.topic} is to be changed:\n{listed}{more}Go on?", options):
+    warning = f"  {keys_warning()}\n" if partitions else ""
+    change_lines = "".join(f"  {change.text()}\n" for change in changes)
+    if not screen.confirm(f"{options.topic} will be changed:\n{change_lines}{warning}Continue?", options):
         raise Failure(EXIT.REFUSED, "nothing was changed")
 
 
-def moved_keys() -> str:
-    return "records with a key go to other partitions from then on; those that are there stay where they are"
+def keys_warning() -> str:
+    return "new records with a key may go to other partitions; existing records stay"
 
 
 def send_partitions(cluster: Cluster, options: argparse.Namespace, *, dry_run: bool) -> None:
-    wish = CreatePartitionsTopic(options.topic, options.partitions, None)
-    reply = cluster.controller(CreatePartitionsRequest([wish], int(options.timeout * 1000), dry_run))
+    topic = CreatePartitionsTopic(options.topic, options.partitions, None)
+    reply = cluster.controller(CreatePartitionsRequest([topic], int(options.timeout * 1000), dry_run))
     for result in reply.results:
         check(result.error_code, f"topic {result.name}", result.error_message)
 
 
 def send_settings(cluster: Cluster, options: argparse.Namespace, changes: list[Change], *, dry_run: bool) -> None:
-    wishes = [AlterableConfig(change.what, change.operation, str(change.after) if change.operation == SET else None) for change in changes]
-    reply = cluster.controller(IncrementalAlterConfigsRequest([AlterConfigsResource(TOPIC, options.topic, wishes)], dry_run))
+    configs = [AlterableConfig(change.name, change.operation, str(change.after) if change.operation == SET else None) for change in changes]
+    reply = cluster.controller(IncrementalAlterConfigsRequest([AlterConfigsResource(TOPIC, options.topic, configs)], dry_run))
     for result in reply.responses:
-        hint = meant(change.what for change in changes) if result.error_code == ErrorCode.INVALID_CONFIG else ""
-        check(result.error_code, f"topic {result.resource_name}", f"{result.error_message or ''}{hint}")
+        suggestion = similar_names(change.name for change in changes) if result.error_code == ErrorCode.INVALID_CONFIG else ""
+        check(result.error_code, f"topic {result.resource_name}", f"{result.error_message or ''}{suggestion}")
 
 
 def document(change: Change) -> dict[str, Any]:
-    return {"what": change.what, "from": change.before, "to": change.after}
+    return {"what": change.name, "from": change.before, "to": change.after}

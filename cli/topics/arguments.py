@@ -1,4 +1,4 @@
-"""The arguments of `tenure topic`. The actions themselves are imported when they run."""
+"""Arguments of `tenure topic`."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def add_list(actions: Any) -> None:
         help="list topics",
         examples=("tenure topic list", "tenure topic list --long", "tenure topic list --internal --json"),
     )
-    parser.add_argument("--internal", action="store_true", help="also those that the cluster keeps for itself, like __consumer_offsets")
-    parser.add_argument("--long", action="store_true", help="also replicas, offsets, bytes, and partitions that lack something")
+    parser.add_argument("--internal", action="store_true", help="also internal topics, such as __consumer_offsets")
+    parser.add_argument("--long", action="store_true", help="also records, bytes, and the number of partitions without leader or in-sync replicas")
     add_cluster(parser)
 
 
@@ -51,10 +51,10 @@ def add_create(actions: Any) -> None:
         ),
     )
     parser.add_argument("topics", metavar="NAME", nargs="+")
-    parser.add_argument("--partitions", metavar="N", type=count(PARTITIONS_MAX), help="how many; default: what the cluster is set to")
-    parser.add_argument("--replication-factor", metavar="N", type=count(REPLICAS_MAX), help="on how many brokers each; default: as the cluster is set")
+    parser.add_argument("--partitions", metavar="N", type=count(PARTITIONS_MAX), help="number of partitions; default: that of the cluster")
+    parser.add_argument("--replication-factor", metavar="N", type=count(REPLICAS_MAX), help="replicas of each partition; default: that of the cluster")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], type=setting, dest="settings", help="a setting; may be repeated")
-    parser.add_argument("--if-not-exists", action="store_true", help="a topic that is there already is left as it is, and is no failure")
+    parser.add_argument("--if-not-exists", action="store_true", help="do nothing for an existing topic, instead of failing")
     add_cluster(parser)
     add_change(parser)
 
@@ -65,11 +65,11 @@ def add_describe(actions: Any) -> None:
         "describe",
         run="cli.topics.describe",
         help="show partitions, offsets, sizes and settings",
-        description="Show a topic's partitions with their leaders, replicas, offsets and sizes, and the settings that are not the cluster's defaults.",
+        description="Show a topic's partitions with their leaders, replicas, offsets and sizes, and its settings that differ from the cluster's defaults.",
         examples=("tenure topic describe orders", "tenure topic describe orders --all-settings", "tenure topic describe orders --json"),
     )
     parser.add_argument("topics", metavar="NAME", nargs="+")
-    parser.add_argument("--all-settings", action="store_true", help="every setting, not only those that were changed")
+    parser.add_argument("--all-settings", action="store_true", help="all settings, also defaults")
     add_cluster(parser)
 
 
@@ -84,12 +84,12 @@ def add_alter(actions: Any) -> None:
             "tenure topic alter orders --set retention.ms=86400000",
             "tenure topic alter orders --unset retention.ms --yes",
         ),
-        notes="Partitions can be added and never taken away; records with a key go to other partitions from then on.",
+        notes="Partitions can be added but not removed. New records with a key may then go to other partitions.",
     )
     parser.add_argument("topic", metavar="NAME")
-    parser.add_argument("--partitions", metavar="N", type=count(PARTITIONS_MAX), help="how many there shall be in all")
+    parser.add_argument("--partitions", metavar="N", type=count(PARTITIONS_MAX), help="the new total number")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], type=setting, dest="settings", help="a setting; may be repeated")
-    parser.add_argument("--unset", metavar="NAME", action="append", default=[], help="a setting that goes back to its default; may be repeated")
+    parser.add_argument("--unset", metavar="NAME", action="append", default=[], help="reset a setting to its default; may be repeated")
     add_cluster(parser)
     add_change(parser)
 
@@ -99,12 +99,12 @@ def add_delete(actions: Any) -> None:
         actions,
         "delete",
         run="cli.topics.delete",
-        help="delete topics with everything in them",
-        description="Delete topics, their records and the offsets that groups have there. There is no way back; --dry-run says what would be lost.",
+        help="delete topics with their records",
+        description="Delete topics, their records and the offsets committed for them. This cannot be undone; --dry-run shows what would be lost.",
         examples=("tenure topic delete orders --dry-run", "tenure topic delete orders", "tenure topic delete orders invoices --yes"),
     )
     parser.add_argument("topics", metavar="NAME", nargs="+")
-    parser.add_argument("--if-exists", action="store_true", help="a topic that is not there is no failure")
+    parser.add_argument("--if-exists", action="store_true", help="do nothing for a missing topic, instead of failing")
     add_cluster(parser)
     add_change(parser)
 
@@ -117,14 +117,14 @@ def count(limit: int) -> Any:
         if not (text.isascii() and text.isdigit()) or not text.strip("0"):
             raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
         if too_large(text, limit - 1):
-            raise argparse.ArgumentTypeError(f"{text} is too large: at most {limit - 1} can be asked for")
+            raise argparse.ArgumentTypeError(f"{text} is too large: the maximum is {limit - 1}")
         return int(text)
 
     return read
 
 
 def setting(text: str) -> tuple[str, str]:
-    name, found, value = text.partition("=")
-    if not name or not found:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     return name.strip(), value

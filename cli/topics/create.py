@@ -10,12 +10,12 @@ from typing import Any, Final
 from cli.client import EXIT, Cluster, Failure, TopicInfo, check
 from cli.client.words import word_of
 from cli.shown import Screen, counted
-from cli.topics.finding import await_known
-from cli.topics.settings import meant
+from cli.topics.finding import await_change
+from cli.topics.settings import similar_names
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreatableTopicResult, CreateTopicsRequest
 
-AS_THE_CLUSTER: Final = -1  # partitions or replicas: the cluster's default (since CreateTopics 4)
+CLUSTER_DEFAULT: Final = -1  # for partitions and replicas; since version 4 of CreateTopics
 
 
 def run(options: argparse.Namespace) -> int:
@@ -27,8 +27,8 @@ def run(options: argparse.Namespace) -> int:
         reply = cluster.controller(request(options, names), oldest=4)
         results = {result.name: result for result in reply.topics}
         entries = [entry(name, results.get(name), options) for name in names]
-        made = [topic["name"] for topic in entries if topic["outcome"] == "created"]
-        await_known(cluster, made, led)
+        created = [topic["name"] for topic in entries if topic["outcome"] == "created"]
+        await_change(cluster, created, has_leaders)
     if screen.json:
         screen.document({"dry_run": options.dry_run, "topics": entries})
     failure: Failure | None = None
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
             if len(names) > 1:
                 screen.fail(failure)
         elif not screen.json:
-            screen.line(words(topic))
+            screen.line(entry_text(topic))
     if failure is None:
         return 0
     if len(names) > 1:
@@ -47,25 +47,25 @@ def run(options: argparse.Namespace) -> int:
 
 
 def question(options: argparse.Namespace, names: list[str]) -> str:
-    wishes = []
+    properties = []
     if options.partitions:
-        wishes.append(counted(options.partitions, "partition"))
+        properties.append(counted(options.partitions, "partition"))
     if options.replication_factor:
-        wishes.append(f"replication factor {options.replication_factor}")
-    wishes += [f"{name}={value}" for name, value in options.settings]
-    return f"Create {', '.join(names)}" + (f" with {', '.join(wishes)}" if wishes else "") + "?"
+        properties.append(f"replication factor {options.replication_factor}")
+    properties += [f"{name}={value}" for name, value in options.settings]
+    return f"Create {', '.join(names)}" + (f" with {', '.join(properties)}" if properties else "") + "?"
 
 
 def request(options: argparse.Namespace, names: list[str]) -> CreateTopicsRequest:
     settings = [CreatableTopicConfig(name, value) for name, value in dict(options.settings).items()]
-    partitions = options.partitions or AS_THE_CLUSTER
-    replicas = options.replication_factor or AS_THE_CLUSTER
+    partitions = options.partitions or CLUSTER_DEFAULT
+    replicas = options.replication_factor or CLUSTER_DEFAULT
     topics = [CreatableTopic(name, partitions, replicas, [], settings) for name in names]
     return CreateTopicsRequest(topics, int(options.timeout * 1000), options.dry_run)
 
 
-def ensure(cluster: Cluster, name: str) -> bool:
-    """Create a topic with the cluster's defaults, for a producer; returns whether it was missing."""
+def create_if_missing(cluster: Cluster, name: str) -> bool:
+    """Create a topic with the cluster's defaults, for a producer; return False if it existed."""
     options = argparse.Namespace(topics=[name], partitions=None, replication_factor=None, settings=[], dry_run=False, timeout=cluster.timeout)
     reply = cluster.controller(request(options, [name]), oldest=4)
     result = next((result for result in reply.topics if result.name == name), None)
@@ -73,11 +73,11 @@ def ensure(cluster: Cluster, name: str) -> bool:
         return False
     if result is None or result.error_code:
         raise refusal(name, result, [])
-    await_known(cluster, [name], led)
+    await_change(cluster, [name], has_leaders)
     return True
 
 
-def led(topic: TopicInfo) -> bool:
+def has_leaders(topic: TopicInfo) -> bool:
     return not topic.error and all(partition.leader >= 0 for partition in topic.partitions.values())
 
 
@@ -92,20 +92,20 @@ def entry(name: str, result: CreatableTopicResult | None, options: argparse.Name
         "name": name,
         "outcome": "would be created" if options.dry_run else "created",
         "id": str(uuid.UUID(bytes=result.topic_id)) if any(result.topic_id) else None,
-        "partitions": known(result.num_partitions, options.partitions),
-        "replication_factor": known(result.replication_factor, options.replication_factor),
+        "partitions": reported_or_requested(result.num_partitions, options.partitions),
+        "replication_factor": reported_or_requested(result.replication_factor, options.replication_factor),
         "settings": dict(options.settings),
     }
 
 
-def known(answered: int, asked: int | None) -> int | None:
-    """Older clusters do not return the values of their defaults."""
-    return answered if answered > 0 else asked
+def reported_or_requested(reported: int, requested: int | None) -> int | None:
+    """The value in the reply; older clusters do not return it."""
+    return reported if reported > 0 else requested
 
 
-def words(topic: dict[str, Any]) -> str:
+def entry_text(topic: dict[str, Any]) -> str:
     if topic["outcome"] == "exists":
-        return f"{topic['name']} exists already; it was left as it is"
+        return f"{topic['name']} exists already; it was not changed"
     parts = []
     if topic["partitions"]:
         parts.append(counted(topic["partitions"], "partition"))
@@ -118,10 +118,10 @@ def words(topic: dict[str, Any]) -> str:
 def refusal(name: str, result: CreatableTopicResult | None, settings: Iterable[str]) -> Failure:
     code = ErrorCode.UNKNOWN_SERVER_ERROR if result is None else result.error_code
     if code == ErrorCode.TOPIC_ALREADY_EXISTS:
-        hint = f"tenure topic describe {name}; --if-not-exists leaves it as it is"
+        hint = f"tenure topic describe {name}; --if-not-exists keeps it unchanged"
         return Failure(EXIT.REFUSED, f"topic {name} exists already ({hint})", word=word_of(code), hint=hint)
     try:
-        hint = meant(settings) if code == ErrorCode.INVALID_CONFIG else ""
+        hint = similar_names(settings) if code == ErrorCode.INVALID_CONFIG else ""
         check(code, f"topic {name}", None if result is None else f"{result.error_message or ''}{hint}")
     except Failure as failure:
         return failure

@@ -1,4 +1,4 @@
-"""`tenure topic delete`: show what would be lost, ask for confirmation, delete."""
+"""`tenure topic delete`: shows what would be lost, asks for confirmation, and deletes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from cli.client import EXIT, Cluster, Failure, TopicInfo, failure
 from cli.shown import Screen, counted, plain
-from cli.topics.finding import absent, await_known, existing
+from cli.topics.finding import await_change, existing_topics, unknown_topics
 from cli.topics.readers import groups_with_offsets
-from cli.topics.sizes import contents, shown_bytes
+from cli.topics.sizes import shown_bytes, topic_contents
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
@@ -19,18 +19,18 @@ GROUPS_SHOWN = 5
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     with Cluster.of(options) as cluster:
-        topics, missing = existing(cluster, options.topics)
+        topics, missing = existing_topics(cluster, options.topics)
         if missing and not options.if_exists:
-            problem = absent(cluster, missing)
-            raise problem.saying(f"{problem.line}{'' if options.dry_run or not topics else '; nothing was deleted'}")
+            problem = unknown_topics(cluster, missing)
+            raise problem.with_line(f"{problem.line}{'' if options.dry_run or not topics else '; nothing was deleted'}")
         entries = losses(cluster, topics) if topics else []
         if options.dry_run:
             outcome = "would be deleted"
         else:
-            confirm(screen, options, entries)
+            confirm_deletion(screen, options, entries)
             outcome = "deleted"
             refused = delete(cluster, options, list(topics)) if topics else {}
-            await_known(cluster, [name for name in topics if name not in refused], lambda topic: bool(topic.error))
+            await_change(cluster, [name for name in topics if name not in refused], lambda topic: bool(topic.error))
             for entry in entries:
                 entry["error"] = refused[entry["name"]].document() if entry["name"] in refused else None
     if screen.json:
@@ -38,34 +38,34 @@ def run(options: argparse.Namespace) -> int:
     else:
         for entry in entries:
             if not entry.get("error"):
-                screen.line(f"{entry['name']} {outcome}: {loss(entry)}")
+                screen.line(f"{entry['name']} {outcome}: {loss_text(entry)}")
         for name in missing:
-            screen.line(f"{plain(name)} is not there")
+            screen.line(f"{plain(name)} does not exist")
     if not options.dry_run and refused:
-        *others, last = refused.values()
-        for other in others:
-            screen.fail(other)
+        *earlier, last = refused.values()
+        for failure in earlier:
+            screen.fail(failure)
         raise last
     return 0
 
 
 def losses(cluster: Cluster, topics: dict[str, TopicInfo]) -> list[dict[str, Any]]:
-    held = contents(cluster, topics)
+    contents = topic_contents(cluster, topics)
     readers = groups_with_offsets(cluster, {name: list(topic.partitions) for name, topic in topics.items()})
     return [
         {
             "name": name,
             "internal": topic.internal,
             "partitions": len(topic.partitions),
-            "records": held[name].records,
-            "bytes": held[name].bytes,
+            "records": contents[name].records,
+            "bytes": contents[name].bytes,
             "groups": readers[name],
         }
         for name, topic in topics.items()
     ]
 
 
-def loss(entry: dict[str, Any]) -> str:
+def loss_text(entry: dict[str, Any]) -> str:
     parts = [counted(entry["partitions"], "partition")]
     parts.append("an unknown number of records" if entry["records"] is None else counted(entry["records"], "record"))
     if entry["bytes"] is not None:
@@ -75,27 +75,27 @@ def loss(entry: dict[str, Any]) -> str:
         more = f" and {len(groups) - GROUPS_SHOWN} more" if len(groups) > GROUPS_SHOWN else ""
         parts.append(f"offsets of {'group' if len(groups) == 1 else 'groups'} {plain(', '.join(groups[:GROUPS_SHOWN]))}{more}")
     if entry["internal"]:
-        parts.append("THE CLUSTER'S OWN: it keeps its state there")
+        parts.append("INTERNAL: the cluster keeps its state there")
     return ", ".join(parts)
 
 
-def confirm(screen: Screen, options: argparse.Namespace, entries: list[dict[str, Any]]) -> None:
+def confirm_deletion(screen: Screen, options: argparse.Namespace, entries: list[dict[str, Any]]) -> None:
     if not entries:
         return
     internal = [entry["name"] for entry in entries if entry["internal"]]
     if internal and not options.yes:
         raise Failure(
             EXIT.REFUSED,
-            f"{' and '.join(internal)}: the cluster keeps its own state there, such as all groups' offsets; --yes deletes it all the same; "
+            f"{' and '.join(internal)}: the cluster keeps its state there, such as all groups' offsets; --yes deletes it nevertheless; "
             "nothing was changed",
         )
-    listed = "".join(f"{entry['name']}: {loss(entry)}\n" for entry in entries)
-    if not screen.confirm(f"{listed}Delete {'it' if len(entries) == 1 else 'them'} for good?", options):
+    loss_lines = "".join(f"{entry['name']}: {loss_text(entry)}\n" for entry in entries)
+    if not screen.confirm(f"{loss_lines}Delete {'it' if len(entries) == 1 else 'them'} for good?", options):
         raise Failure(EXIT.REFUSED, "nothing was changed")
 
 
 def delete(cluster: Cluster, options: argparse.Namespace, names: list[str]) -> dict[str, Failure]:
-    """The topics that were not deleted, with the reason; a topic deleted by another client counts as deleted."""
+    """Delete topics; return the failures. A topic that another client has deleted counts as deleted."""
     request = DeleteTopicsRequest([DeleteTopicState(name) for name in names], names, int(options.timeout * 1000))
     reply = cluster.controller(request)
     return {

@@ -8,20 +8,20 @@ from typing import Any, Final
 
 from cli.client import EXIT, Cluster, Failure, TopicInfo
 from cli.shown import Column, Painted, Role, Screen, counted, plain
-from cli.topics.finding import absent, existing
-from cli.topics.log_offsets import EARLIEST, LATEST, Answer, Place, log_offsets
+from cli.topics.finding import existing_topics, unknown_topics
+from cli.topics.log_offsets import EARLIEST, LATEST, LogOffset, Place, log_offsets
 from cli.topics.settings import Setting, topic_settings
 from cli.topics.sizes import partition_sizes, shown_bytes
 
-NO_SETTINGS: Final = "settings: this cluster does not tell them, or not to this user"
+NO_SETTINGS: Final = "settings: not available from this cluster or to this user"
 
 
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     with Cluster.of(options) as cluster:
-        topics, missing = existing(cluster, options.topics)
-        documents = described(cluster, topics, options.all_settings) if topics else []
-        failure = absent(cluster, missing) if missing else None
+        topics, missing = existing_topics(cluster, options.topics)
+        documents = documents_of(cluster, topics, options.all_settings) if topics else []
+        failure = unknown_topics(cluster, missing) if missing else None
     if screen.json:
         screen.document({"topics": documents})
     else:
@@ -34,9 +34,9 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def described(cluster: Cluster, topics: dict[str, TopicInfo], every_setting: bool) -> list[dict[str, Any]]:
+def documents_of(cluster: Cluster, topics: dict[str, TopicInfo], every_setting: bool) -> list[dict[str, Any]]:
     places = [(name, partition) for name, topic in topics.items() for partition in topic.partitions]
-    begins = log_offsets(cluster, dict.fromkeys(places, EARLIEST), patient=False)
+    starts = log_offsets(cluster, dict.fromkeys(places, EARLIEST), patient=False)
     ends = log_offsets(cluster, dict.fromkeys(places, LATEST), patient=False)
     sizes = partition_sizes(cluster, topics)
     settings = settings_or_none(cluster, list(topics))
@@ -45,7 +45,7 @@ def described(cluster: Cluster, topics: dict[str, TopicInfo], every_setting: boo
             "name": name,
             "id": None if topic.id is None else str(uuid.UUID(bytes=topic.id)),
             "internal": topic.internal,
-            "partitions": [partition_document(topic, (name, number), begins, ends, sizes) for number in topic.partitions],
+            "partitions": [partition_document(topic, (name, number), starts, ends, sizes) for number in topic.partitions],
             "settings": None if settings is None else [
                 setting_document(setting) for setting in settings[name].values() if every_setting or not setting.is_default
             ],
@@ -55,7 +55,7 @@ def described(cluster: Cluster, topics: dict[str, TopicInfo], every_setting: boo
 
 
 def settings_or_none(cluster: Cluster, names: list[str]) -> dict[str, dict[str, Setting]] | None:
-    """None where this user may not read them."""
+    """The settings of each topic; None if the cluster does not report them to this user."""
     try:
         return topic_settings(cluster, names)
     except Failure as failure:
@@ -65,18 +65,18 @@ def settings_or_none(cluster: Cluster, names: list[str]) -> dict[str, dict[str, 
 
 
 def partition_document(
-    topic: TopicInfo, place: Place, begins: dict[Place, Answer], ends: dict[Place, Answer], sizes: dict[Place, int]
+    topic: TopicInfo, place: Place, starts: dict[Place, LogOffset], ends: dict[Place, LogOffset], sizes: dict[Place, int]
 ) -> dict[str, Any]:
     partition = topic.partitions[place[1]]
-    begin, end = begins[place], ends[place]
+    start, end = starts[place], ends[place]
     return {
         "partition": place[1],
         "leader": partition.leader if partition.leader >= 0 else None,
         "replicas": partition.replicas,
         "in_sync": partition.isr,
-        "earliest": None if begin.error else begin.offset,
+        "earliest": None if start.error else start.offset,
         "latest": None if end.error else end.offset,
-        "records": None if begin.error or end.error else end.offset - begin.offset,
+        "records": None if start.error or end.error else end.offset - start.offset,
         "bytes": sizes.get(place),
     }
 
@@ -96,7 +96,7 @@ def show(screen: Screen, document: dict[str, Any], every_setting: bool) -> None:
     replicas = max((len(partition["replicas"]) for partition in partitions), default=0)
     facts = [counted(len(partitions), "partition"), f"replication factor {replicas}"]
     if document["internal"]:
-        facts.append("the cluster's own")
+        facts.append("internal")
     if document["id"]:
         facts.append(f"id {document['id']}")
     screen.line(f"{screen.paint(plain(document['name']), Role.STRONG)}: {', '.join(facts)}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cli.client import Cluster
 from cli.shown import Column, Screen
-from cli.topics.sizes import contents, shown_bytes
+from cli.topics.sizes import shown_bytes, topic_contents
 
 if TYPE_CHECKING:
     from cli.client import TopicInfo
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def run(options: argparse.Namespace) -> int:
     screen = Screen.of(options)
     with Cluster.of(options) as cluster:
-        every = cluster.topics(None)
-        topics = {name: topic for name, topic in sorted(every.items()) if options.internal or not topic.internal}
+        all_topics = cluster.topics(None)
+        topics = {name: topic for name, topic in sorted(all_topics.items()) if options.internal or not topic.internal}
         entries = [short_entry(name, topic) for name, topic in topics.items()]
         if options.long:
             add_contents(cluster, topics, entries)
@@ -26,8 +26,8 @@ def run(options: argparse.Namespace) -> int:
     elif entries:
         show(screen, entries, options.long)
     else:
-        hidden = sum(topic.internal for topic in every.values())
-        screen.line("no topics" + (f" but {hidden} of the cluster's own (--internal shows them)" if hidden else ""))
+        hidden = sum(topic.internal for topic in all_topics.values())
+        screen.line("no topics" + (f", except {hidden} internal (--internal shows them)" if hidden else ""))
     return 0
 
 
@@ -44,9 +44,9 @@ def short_entry(name: str, topic: TopicInfo) -> dict[str, Any]:
 
 
 def add_contents(cluster: Cluster, topics: dict[str, TopicInfo], entries: list[dict[str, Any]]) -> None:
-    found = contents(cluster, topics)
+    contents = topic_contents(cluster, topics)
     for entry in entries:
-        entry["records"], entry["bytes"] = found[entry["name"]]
+        entry["records"], entry["bytes"] = contents[entry["name"]]
 
 
 def show(screen: Screen, entries: list[dict[str, Any]], long: bool) -> None:

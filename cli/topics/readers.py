@@ -1,4 +1,4 @@
-"""Groups with committed offsets in a topic, which are lost when the topic is deleted."""
+"""Finds the groups with committed offsets in a topic, which are lost when the topic is deleted."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ GROUPS_AT_ONCE: Final = 200
 
 
 def groups_with_offsets(cluster: Cluster, topics: Mapping[str, Sequence[int]]) -> dict[str, list[str]]:
-    """Topic -> groups that have committed offsets there, of those groups that this user may see."""
+    """For each topic the groups with committed offsets in it, as far as this user may list them."""
     readers: dict[str, set[str]] = {topic: set() for topic in topics}
-    for broker_id, listed in cluster.everywhere(ListGroupsRequest()).items():
+    for broker_id, listed in cluster.ask_all_brokers(ListGroupsRequest()).items():
         groups = [group.group_id for group in listed.groups if not group.protocol_type or group.protocol_type == "consumer"]
-        together = GROUPS_AT_ONCE if cluster.version(OFFSET_FETCH, broker_id) >= MANY_GROUPS_VERSION else 1
-        for at in range(0, len(groups), together):
-            for group_id, found in offsets_of(cluster, broker_id, groups[at : at + together], topics):
-                for topic in found:
+        batch_size = GROUPS_AT_ONCE if cluster.version(OFFSET_FETCH, broker_id) >= MANY_GROUPS_VERSION else 1
+        for at in range(0, len(groups), batch_size):
+            for group_id, topics_of_group in topics_with_offsets(cluster, broker_id, groups[at : at + batch_size], topics):
+                for topic in topics_of_group:
                     readers[topic].add(group_id)
     return {topic: sorted(groups) for topic, groups in readers.items()}
 
 
-def offsets_of(cluster: Cluster, broker_id: int, groups: Sequence[str], topics: Mapping[str, Sequence[int]]) -> list[tuple[str, list[str]]]:
-    """Each group with those of the topics that it has an offset in."""
+def topics_with_offsets(cluster: Cluster, broker_id: int, groups: Sequence[str], topics: Mapping[str, Sequence[int]]) -> list[tuple[str, list[str]]]:
+    """Each group with the topics for which it has committed offsets."""
     request = OffsetFetchRequest(
         [
             OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics(name, list(partitions)) for name, partitions in topics.items()])
@@ -45,7 +45,8 @@ def offsets_of(cluster: Cluster, broker_id: int, groups: Sequence[str], topics: 
         [OffsetFetchRequestTopic(name, list(partitions)) for name, partitions in topics.items()],
     )
     reply = cluster.node(broker_id, request)
-    answers = [(found.group_id, found.topics) for found in reply.groups] or [(groups[0], reply.topics)]
+    answers = [(group.group_id, group.topics) for group in reply.groups] or [(groups[0], reply.topics)]
     return [
-        (group_id, [topic.name for topic in found if any(partition.committed_offset >= 0 for partition in topic.partitions)]) for group_id, found in answers
+        (group_id, [topic.name for topic in fetched if any(partition.committed_offset >= 0 for partition in topic.partitions)])
+        for group_id, fetched in answers
     ]

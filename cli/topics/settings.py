@@ -1,4 +1,4 @@
-"""Settings of topics as DescribeConfigs tells them: values, and where each comes from."""
+"""Settings of topics as DescribeConfigs reports them, with their sources."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ OWN: Final = 1  # the source of a topic's own value
 DEFAULT: Final = 5
 SOURCES: Final = {
     OWN: "topic",
-    2: "broker (while it ran)",
-    3: "cluster (while it ran)",
-    4: "broker (as it started)",
+    2: "broker (dynamic)",
+    3: "cluster (dynamic)",
+    4: "broker (static)",
     DEFAULT: "default",
 }
 
@@ -43,23 +43,23 @@ class Setting(NamedTuple):
         return SOURCES.get(self.source, f"source {self.source}")
 
 
-def meant(names: Iterable[str]) -> str:
-    """A hint about the names of settings that no topic has; empty where all are known."""
+def similar_names(names: Iterable[str]) -> str:
+    """A suggestion for unknown names of settings; "" if there is none."""
     from difflib import get_close_matches
 
     from broker.topics.settings import TOPIC_SETTINGS
 
-    near = [found for name in names if name not in TOPIC_SETTINGS for found in get_close_matches(name, list(TOPIC_SETTINGS), 1, 0.7)]
+    near = [match for name in names if name not in TOPIC_SETTINGS for match in get_close_matches(name, list(TOPIC_SETTINGS), 1, 0.7)]
     return f"; did you mean {', '.join(near)}?" if near else ""
 
 
 def topic_settings(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[str, Setting]]:
-    """By topic and name. Any broker knows them."""
+    """The settings of each topic, by name, from any broker."""
     request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, topic) for topic in topics], include_synonyms=True)
-    found: dict[str, dict[str, Setting]] = {}
+    settings: dict[str, dict[str, Setting]] = {}
     for result in cluster.any(request).results:
         check(result.error_code, f"settings of topic {result.resource_name}", result.error_message)
-        found[result.resource_name] = {
+        settings[result.resource_name] = {
             config.name: Setting(
                 config.name,
                 config.value,
@@ -67,6 +67,6 @@ def topic_settings(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[st
                 config.is_sensitive,
                 next((synonym.value for synonym in config.synonyms if synonym.source != OWN), None),
             )
-            for config in sorted(result.configs, key=lambda one: one.name)
+            for config in sorted(result.configs, key=lambda config: config.name)
         }
-    return found
+    return settings

@@ -1,4 +1,4 @@
-"""How many records topics hold, and how many bytes partitions take on the disks of their leaders, where the cluster says so."""
+"""The number of records of topics, and the bytes of partitions on the disks of their leaders."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 class Contents(NamedTuple):
-    """Of a whole topic; None where it is not known of each partition."""
+    """The totals of a topic; None if unknown for one of its partitions."""
 
     records: int | None
     bytes: int | None
 
 
 def partition_sizes(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[Place, int]:
-    """Of the partitions whose leaders report it. Reading log directories needs a separate right; without it sizes are left out."""
+    """The size of each partition whose leader reports it. This needs a separate permission; without it there are no sizes."""
     sizes: dict[Place, int] = {}
-    for leader, places in led(topics).items():
+    for leader, places in places_by_leader(topics).items():
         if leader not in cluster.brokers:
             continue
         try:
-            reply = cluster.node(leader, DescribeLogDirsRequest(asked(places)), patient=False)
+            reply = cluster.node(leader, DescribeLogDirsRequest(log_dir_topics(places)), patient=False)
         except Failure as failure:
             if failure.code in (EXIT.LACKING, EXIT.FORBIDDEN):
                 return {}
-            if failure.code == EXIT.UNREACHABLE:  # and not yet known to be gone
+            if failure.code == EXIT.UNREACHABLE:  # and still in the metadata
                 continue
             raise
         for directory in reply.results:
@@ -45,22 +45,22 @@ def partition_sizes(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[P
     return sizes
 
 
-def contents(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[str, Contents]:
+def topic_contents(cluster: Cluster, topics: Mapping[str, TopicInfo]) -> dict[str, Contents]:
     """The number of records and bytes of each topic."""
     places = {name: [(name, number) for number in topic.partitions] for name, topic in topics.items()}
-    every = list(chain.from_iterable(places.values()))
-    begins = log_offsets(cluster, dict.fromkeys(every, EARLIEST), patient=False)
-    ends = log_offsets(cluster, dict.fromkeys(every, LATEST), patient=False)
+    all_places = list(chain.from_iterable(places.values()))
+    starts = log_offsets(cluster, dict.fromkeys(all_places, EARLIEST), patient=False)
+    ends = log_offsets(cluster, dict.fromkeys(all_places, LATEST), patient=False)
     sizes = partition_sizes(cluster, topics)
-    found = {}
-    for name, own in places.items():
-        known = all(not begins[place].error and not ends[place].error for place in own)
-        records = sum(ends[place].offset - begins[place].offset for place in own) if known else None
-        found[name] = Contents(records, sum(sizes[place] for place in own) if own and all(place in sizes for place in own) else None)
-    return found
+    contents = {}
+    for name, topic_places in places.items():
+        known = all(not starts[place].error and not ends[place].error for place in topic_places)
+        records = sum(ends[place].offset - starts[place].offset for place in topic_places) if known else None
+        contents[name] = Contents(records, sum(sizes[place] for place in topic_places) if topic_places and all(place in sizes for place in topic_places) else None)
+    return contents
 
 
-def led(topics: Mapping[str, TopicInfo]) -> dict[int, list[Place]]:
+def places_by_leader(topics: Mapping[str, TopicInfo]) -> dict[int, list[Place]]:
     leaders: dict[int, list[Place]] = {}
     for name, topic in topics.items():
         for number, partition in topic.partitions.items():
@@ -68,7 +68,7 @@ def led(topics: Mapping[str, TopicInfo]) -> dict[int, list[Place]]:
     return leaders
 
 
-def asked(places: Iterable[Place]) -> list[DescribableLogDirTopic]:
+def log_dir_topics(places: Iterable[Place]) -> list[DescribableLogDirTopic]:
     topics: dict[str, DescribableLogDirTopic] = {}
     for name, partition in places:
         topics.setdefault(name, DescribableLogDirTopic(name)).partitions.append(partition)

@@ -1,6 +1,6 @@
-"""A simulated week of a cluster, written as a broker would write it, with the truth beside it.
+"""A simulated week of a cluster, written as a broker's data directory, with the true events as JSON.
 
-`commits.py`, which needs numpy, writes a million commits for measurements.
+`commits.py`, which needs numpy, writes a million commits for benchmarks.
 """
 
 from pipeline.demo.world import write_world

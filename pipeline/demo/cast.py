@@ -1,4 +1,4 @@
-"""The groups of the simulated cluster, and their events in a week."""
+"""The groups of the simulated cluster, and their events during the week."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline.demo.topics import DAY_MS
 from pipeline.virtual import Client
 from protocol.messages.offset_commit import OffsetCommitRequestPartition
 
-# Hostile names of a group, a client, a host and a topic, to test the report.
+# Hostile names, to test the report.
 HOSTILE_GROUP: Final = '<script>alert("group")</script>\x1b[31m\n\'&"; --'
 HOSTILE_CLIENT: Final = "<img src=x onerror=alert('client')>\x00\t{{7*7}}"
 HOSTILE_HOST: Final = "/</td></table><b>host</b>\u202e\u2028"
@@ -29,14 +29,14 @@ def play(cluster: Cluster) -> None:
     cluster.topic("clicks", 24, 600, retention_ms=DAY_MS)
     cluster.topic("mails", 6, 5)
     cluster.topic("audit", 8, 40)
-    for act in (
+    for scenario in (
         checkout, payments, search, mails, recommendations, clickstream, inventory, nightly, audit, fraud, legacy, mirror, hostile, operations,
     ):  # fmt: skip
-        act(cluster)
+        scenario(cluster)
 
 
 def checkout(cluster: Cluster) -> None:
-    """Twenty dynamic members, deployed one by one: each deploy costs two rebalances a pod."""
+    """Twenty dynamic members with rolling deploys, which cost two rebalances for each pod."""
     service = cluster.service("checkout", {"orders": 48}, 20, commit_ms=120_000)
     service.deploy(cluster.moment(TUESDAY, 14, 2), "checkout 4.12", away_ms=(15_000, 25_000), every_ms=45_000)
     service.deploy(cluster.moment(THURSDAY, 10, 30), "checkout 4.13", away_ms=(15_000, 28_000), every_ms=45_000)
@@ -45,7 +45,7 @@ def checkout(cluster: Cluster) -> None:
 
 
 def payments(cluster: Cluster) -> None:
-    """Static members with a long enough session timeout: deploys cause no rebalance. One partition is stuck, and a machine dies."""
+    """Static members with a long enough session timeout: deploys cause no rebalance. One partition gets stuck, and a machine crashes."""
     service = cluster.service("payments", {"payments": 12}, 12, static=True, session_ms=60_000, commit_ms=60_000)
     service.deploy(cluster.moment(TUESDAY, 9, 5), "payments 2.0", away_ms=(12_000, 30_000))
     service.deploy(cluster.moment(THURSDAY, 9, 0), "payments 2.1", away_ms=(12_000, 30_000))
@@ -63,7 +63,7 @@ def search(cluster: Cluster) -> None:
 
 
 def mails(cluster: Cluster) -> None:
-    """A crash loop in one night: a process restarts on a new host each time, and all processes have the same client id."""
+    """A nightly crash loop: a process restarts on a new host each time, and all processes share a client id."""
     service = cluster.service("email-sender", {"mails": 6}, 4, shared_client_id="consumer-email-sender-1", session_ms=30_000)
     begin, end = cluster.moment(WEDNESDAY, 23, 10), cluster.moment(THURSDAY, 1, 20)
     moment, number = begin, 0
@@ -77,7 +77,7 @@ def mails(cluster: Cluster) -> None:
 
 
 def recommendations(cluster: Cluster) -> None:
-    """Scaled out each morning and in each night, two members at a time."""
+    """Scaled out in the morning and in at night, two members at a time."""
     service = cluster.service("recommendations", {"clicks": 24, "catalog": 16}, 4, assignors=("sticky",), commit_ms=240_000)
     for day in range(7):
         for step in range(1, 5):
@@ -86,7 +86,7 @@ def recommendations(cluster: Cluster) -> None:
 
 
 def clickstream(cluster: Cluster) -> None:
-    """A storm: a new version exceeds max.poll.interval.ms, leaves and rejoins, and each time the group rebalances."""
+    """A rebalance storm: a new version exceeds max.poll.interval.ms, leaves and rejoins again and again."""
     service = cluster.service("clickstream", {"clicks": 24}, 6, per_s=60, commit_ms=120_000)
     begin, end = cluster.moment(SATURDAY, 9, 0), cluster.moment(SATURDAY, 9, 40)
     bad = service.add(6, "clickstream-canary")
@@ -98,7 +98,7 @@ def clickstream(cluster: Cluster) -> None:
 
 
 def inventory(cluster: Cluster) -> None:
-    """Cooperative members: only partitions that move stop."""
+    """Cooperative members: only moved partitions stop."""
     service = cluster.service("inventory", {"orders": 48}, 6, assignors=("cooperative-sticky",), per_s=60, commit_ms=300_000)
     service.scale_at(cluster.moment(TUESDAY, 13), 8)
     service.deploy(cluster.moment(WEDNESDAY, 13, 30), "inventory 3", away_ms=(10_000, 20_000), every_ms=60_000)
@@ -106,7 +106,7 @@ def inventory(cluster: Cluster) -> None:
 
 
 def nightly(cluster: Cluster) -> None:
-    """Works for an hour each night, and is idle otherwise."""
+    """Has members for one hour each night."""
     service = cluster.service("nightly-report", {"audit": 8}, 0, per_s=3_000, commit_ms=60_000)
     for day in range(7):
         service.scale_at(cluster.moment(day, 2), 2)
@@ -114,12 +114,12 @@ def nightly(cluster: Cluster) -> None:
 
 
 def audit(cluster: Cluster) -> None:
-    """Too slow for the day's load, and never caught up by night: its lag grows."""
+    """Too slow for its topic: the lag grows."""
     cluster.service("audit-archiver", {"audit": 8}, 2, per_s=4.4, static=True, session_ms=45_000, commit_ms=120_000)
 
 
 def fraud(cluster: Cluster) -> None:
-    """Two processes have one instance id by mistake: each fences the other, and is started again."""
+    """Two processes share an instance id by mistake: each fences the other, and is restarted."""
     service = cluster.service("fraud-check", {"payments": 12}, 3, static=True, session_ms=45_000, commit_ms=120_000)
     begin, end = cluster.moment(FRIDAY, 8, 30), cluster.moment(FRIDAY, 8, 50)
     if not service.static:
@@ -141,7 +141,7 @@ def fraud(cluster: Cluster) -> None:
 
 
 def legacy(cluster: Cluster) -> None:
-    """The group ended on the first day, and its offsets are about to expire."""
+    """Ends on the first day; its offsets expire soon."""
     service = cluster.service(DEAD, {"orders": 48}, 1)
     end = cluster.moment(MONDAY, 3)
     service.scale_at(end, 0)
@@ -149,7 +149,7 @@ def legacy(cluster: Cluster) -> None:
 
 
 def mirror(cluster: Cluster) -> None:
-    """Offsets that a tool commits: a group without members."""
+    """A group without members, for which a tool commits offsets."""
 
     def commit() -> None:
         now = cluster.world.now
@@ -174,7 +174,7 @@ def hostile(cluster: Cluster) -> None:
 
 
 def operations(cluster: Cluster) -> None:
-    """Events of the coordinator itself, and lost notes."""
+    """Failures of the coordinator, and lost notes."""
     cluster.at(cluster.moment(FRIDAY, 16, 20), cluster.world.kill_coordinator, 18_000)
     cluster.remark("coordinator killed", None, cluster.moment(FRIDAY, 16, 20), cluster.moment(FRIDAY, 16, 20) + 18_000)
     cluster.at(cluster.moment(SUNDAY, 4), cluster.world.restart_coordinator, 6_000)
@@ -191,7 +191,7 @@ def operations(cluster: Cluster) -> None:
 
 
 def death(cluster: Cluster, pod: Client, moment: int, away_ms: int | None) -> None:
-    """Kill the member's machine; the member returns elsewhere, or never."""
+    """Crash the member; after `away_ms` it returns on another host, None: never."""
     if away_ms is None:
         cluster.at(moment, pod.crash)
     else:

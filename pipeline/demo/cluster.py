@@ -1,4 +1,4 @@
-"""The simulated cluster: topics that grow, and services that consume them."""
+"""The simulated cluster: growing topics, and services that consume them."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ class Stuck:
 
 @dataclass(slots=True)
 class Cluster:
-    """`every` overrides how the script's members join: "static", "dynamic", or "" for no override. With `commits` False only
-    rebalances are simulated."""
+    """`every` overrides the membership of all members: "static", "dynamic", or "" for no override. `commits` False: simulate only rebalances."""
 
     world: World
     days: float
@@ -54,8 +53,8 @@ class Cluster:
     services: dict[str, Service] = field(default_factory=dict)
     deploys: list[Deploy] = field(default_factory=list)
     stuck: list[Stuck] = field(default_factory=list)
-    remarks: list[dict[str, Any]] = field(default_factory=list)  # other events of the script, with their times
-    _noted: dict[tuple[str, int], tuple[dict[int, tuple[int, int]], int]] = field(default_factory=dict)  # end offsets since the last start, and their time
+    remarks: list[dict[str, Any]] = field(default_factory=list)  # other scripted events, with their times
+    _noted: dict[tuple[str, int], tuple[dict[int, tuple[int, int]], int]] = field(default_factory=dict)  # the end offsets in the last note, and its time
 
     @property
     def end_ms(self) -> int:
@@ -65,35 +64,35 @@ class Cluster:
         return self.world.start_ms + day * DAY_MS + hour * HOUR_MS + minute * MINUTE_MS
 
     def at(self, moment: int, step: Callable[..., object], *arguments: object) -> None:
-        """Schedule a step. Steps after the end are dropped, so that a short world is the beginning of a long one."""
+        """Schedule a step, unless it is after the end: a shorter simulation is the beginning of a longer one."""
         if moment < self.end_ms:
             self.world.at(moment, step, *arguments)
 
     def topic(self, name: str, partitions: int, per_s: float, retention_ms: int = 7 * DAY_MS) -> Topic:
-        made = self.topics[name] = Topic(name, partitions, per_s, self.world.start_ms, retention_ms)
-        return made
+        topic = self.topics[name] = Topic(name, partitions, per_s, self.world.start_ms, retention_ms)
+        return topic
 
     def service(self, group: str, topics: Mapping[str, int], count: int, **settings: Any) -> Service:
-        made = self.services[group] = Service(self, group, topics, **settings)
-        made.scale(count)
-        return made
+        service = self.services[group] = Service(self, group, topics, **settings)
+        service.scale(count)
+        return service
 
     def remark(self, what: str, group: str | None, from_ms: int, to_ms: int, **details: Any) -> None:
         if from_ms < self.end_ms:
             self.remarks.append({"what": what, "group": group, "from_ms": from_ms, "to_ms": to_ms} | details)
 
     def note_ends(self, every_ms: int) -> None:
-        """Write end offset notes as a broker does: for changed topics, in the notes partition that the name hashes to."""
+        """Write end offset notes for changed topics, in the notes partition that the topic's name hashes to."""
         now = self.world.now
         for topic in self.topics.values():
             partition = self.world.partitions[partition_of(topic.name, len(self.world.partitions))]
             if partition.shard is None:
                 continue
-            known, looked_ms = self._noted.get((topic.name, partition.epoch), ({}, -1))
+            last_ends, last_ms = self._noted.get((topic.name, partition.epoch), ({}, -1))
             ends = {number: (topic.log_start(number, now), topic.end(number, now)) for number in range(topic.partitions)}
-            changed = [PartitionEnds(number, *both) for number, both in ends.items() if known.get(number) != both]
+            changed = [PartitionEnds(number, *both) for number, both in ends.items() if last_ends.get(number) != both]
             if changed:
-                partition.tell(Kind.END_OFFSETS, EndOffsets(topic.name, changed, looked_ms))
+                partition.add_note(Kind.END_OFFSETS, EndOffsets(topic.name, changed, last_ms))
             self._noted[topic.name, partition.epoch] = ends, now
         self.at(now + every_ms, self.note_ends, every_ms)
 
@@ -127,9 +126,9 @@ class Service:
         self._shared_client_id = shared_client_id
         self._hosts = hosts
         self._settings = settings
-        self._read: dict[tuple[str, int], tuple[int, int]] = {}  # position, and its time
+        self._read: dict[tuple[str, int], tuple[int, int]] = {}  # the position, and its time
 
-    # Events.
+    # Events
 
     def scale(self, count: int) -> None:
         while len(self.pods) < count:
@@ -148,10 +147,10 @@ class Service:
         cluster = self.cluster
         if moment >= cluster.end_ms:
             return
-        known = Deploy(self.group, name, moment, moment, 0, self.static)
-        cluster.deploys.append(known)
+        deploy_record = Deploy(self.group, name, moment, moment, 0, self.static)
+        cluster.deploys.append(deploy_record)
         for number, pod in enumerate(list(self.pods)):
-            cluster.at(moment + number * every_ms, self._restart, pod, known, away_ms, f"/10.2.{moment // HOUR_MS % 200}.{number}" if new_hosts else None)
+            cluster.at(moment + number * every_ms, self._restart, pod, deploy_record, away_ms, f"/10.2.{moment // HOUR_MS % 200}.{number}" if new_hosts else None)
 
     def _restart(self, pod: Client, deploy: Deploy, away_ms: tuple[int, int], host: str | None) -> None:
         if pod.alive:
@@ -161,7 +160,7 @@ class Service:
             deploy.end_ms = self.cluster.world.now + away
 
     def get_stuck(self, moment: int, topic: str, partition: int) -> None:
-        """Block a partition by a record that cannot be processed: its consumer retries, and commits the same offset."""
+        """Block a partition from that moment on, as by a record that cannot be processed: its consumer commits the same offset again and again."""
 
         def stick() -> None:
             self.stuck.add((topic, partition))
@@ -170,7 +169,7 @@ class Service:
 
         self.cluster.at(moment, stick)
 
-    # Consuming.
+    # Consumption
 
     def _pod(self, number: int, name: str = "", instance: str | None = None) -> Client:
         name = name or f"{self.name}-{number}"
@@ -185,7 +184,7 @@ class Service:
         )
         if self.cluster.commits:
             pod.revoked = self.commit
-            self.cluster.world.at(self.cluster.world.now + (number + 1) * self._commit_ms // 40, self._commit_and_again, pod)
+            self.cluster.world.at(self.cluster.world.now + (number + 1) * self._commit_ms // 40, self._commit_periodically, pod)
         return pod
 
     def add(self, number: int, name: str, instance: str | None = None) -> Client:
@@ -194,10 +193,10 @@ class Service:
         self.pods.append(pod)
         return pod
 
-    def _commit_and_again(self, pod: Client) -> None:
+    def _commit_periodically(self, pod: Client) -> None:
         if pod.working:
             self.commit(pod)
-        self.cluster.at(self.cluster.world.now + self._commit_ms, self._commit_and_again, pod)
+        self.cluster.at(self.cluster.world.now + self._commit_ms, self._commit_periodically, pod)
 
     def commit(self, pod: Client) -> None:
         offsets: dict[str, list[tuple[int, int]]] = {}
@@ -209,9 +208,9 @@ class Service:
     def _read_until(self, topic: str, partition: int) -> int:
         """The position: limited by the reading rate since the last call, and by the end offset."""
         now = self.cluster.world.now
-        known = self.cluster.topics[topic]
-        position, at = self._read.get((topic, partition), (known.end(partition, now), now))
+        log = self.cluster.topics[topic]
+        position, at = self._read.get((topic, partition), (log.end(partition, now), now))
         if (topic, partition) not in self.stuck:
-            position = max(min(known.end(partition, now), position + int((now - at) * self._per_ms)), position)
+            position = max(min(log.end(partition, now), position + int((now - at) * self._per_ms)), position)
         self._read[topic, partition] = position, now
         return position

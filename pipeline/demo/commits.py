@@ -1,4 +1,4 @@
-"""`write_commits`: many commits of many groups, for measurements. Batches are copies of templates with other offsets and times."""
+"""`write_commits`: many commits of many groups, for benchmarks. Batches are copies of a template with other offsets and times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROUNDS_AT_ONCE: Final = 256
 CRC_AT: Final = 17
 TIMES_AT: Final = (27, 35)
 SEGMENT_BYTES: Final = 100 << 20
-MARK: Final = 0x5A5A5A5A5A5A5A5A  # stands for offset and time in a template
+PLACEHOLDER: Final = 0x5A5A5A5A5A5A5A5A  # placeholder for offset and time in a template
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -37,8 +37,8 @@ class Committer:
         self.partitions = partitions
         self.rate = 10 + number % 90  # records between two commits
         prefix = offset_key_prefix(group, f"topic-{number % 50}")
-        value = offset_value(MARK, -1, b"", MARK)
-        template = build_facts([(offset_key(prefix, one), value) for one in range(partitions)], START_MS)
+        value = offset_value(PLACEHOLDER, -1, b"", PLACEHOLDER)
+        template = build_facts([(offset_key(prefix, partition), value) for partition in range(partitions)], START_MS)
         self.template: Bytes = np.frombuffer(template, dtype=np.uint8)
         self.commit_at: list[int] = []
         at = HEADER_BYTES
@@ -48,14 +48,14 @@ class Committer:
         self.time_at = [at + 8 + 4 + 2 for at in self.commit_at]
 
     def batches(self, first: int, rounds: int, lead_ms: int) -> Bytes:
-        """A row for each round; base offset and checksum are not set yet."""
+        """One batch for each round, as rows of bytes. Base offset and checksum are set later."""
         rows = np.repeat(self.template[np.newaxis, :], rounds, axis=0)
         number = np.arange(first, first + rounds, dtype=np.int64)
         time = _big(START_MS + lead_ms + number * EVERY_MS)
         for at in (*TIMES_AT, *self.time_at):
             rows[:, at : at + 8] = time
-        for one, at in enumerate(self.commit_at):
-            rows[:, at : at + 8] = _big((number + 1) * (self.rate + one % 3))
+        for partition, at in enumerate(self.commit_at):
+            rows[:, at : at + 8] = _big((number + 1) * (self.rate + partition % 3))
         return rows
 
 
@@ -64,7 +64,7 @@ def _big(values: npt.NDArray[np.int64]) -> Bytes:
 
 
 def write_commits(directory: str | Path, records: int = 1_000_000, groups: int = 400, per_batch: int = 14, partitions: int = 8) -> int:
-    """Write segments of `__consumer_offsets`, with a group record for each group; return the number of records, at least `records`."""
+    """Write at least `records` records of `__consumer_offsets`, with a group record for each group; return their number."""
     per_round = groups * per_batch
     rounds = -(-records // per_round)
     shared: dict[int, list[tuple[int, str]]] = {}
@@ -83,19 +83,19 @@ def _write_partition(folder: Path, groups: list[tuple[int, str]], rounds: int, p
     begins = list(accumulate([len(committer.template) for committer in committers], initial=0))
     offset = len(groups)
     path = _segment(folder, 0)
-    path.write_bytes(build_facts([_formed(number, name, per_batch) for number, name in groups], START_MS - EVERY_MS))
+    path.write_bytes(build_facts([_group_record(number, name, per_batch) for number, name in groups], START_MS - EVERY_MS))
     for begin in range(0, rounds, ROUNDS_AT_ONCE):
-        some = min(ROUNDS_AT_ONCE, rounds - begin)
-        rows = np.concatenate([committer.batches(begin, some, place) for place, committer in enumerate(committers)], axis=1)
+        count = min(ROUNDS_AT_ONCE, rounds - begin)
+        rows = np.concatenate([committer.batches(begin, count, place) for place, committer in enumerate(committers)], axis=1)
         for place, (at, end) in enumerate(pairwise(begins)):
             rows[:, at + CRC_AT : at + CRC_AT + 4] = _checksums(rows[:, at + CRC_FROM : end])
-            first = offset + np.arange(some, dtype=np.int64) * (per_batch * len(groups)) + place * per_batch
+            first = offset + np.arange(count, dtype=np.int64) * (per_batch * len(groups)) + place * per_batch
             rows[:, at : at + 8] = _big(first)
         if path.stat().st_size + rows.size > SEGMENT_BYTES:
             path = _segment(folder, offset)
         with path.open("ab") as file:
             file.write(rows.tobytes())
-        offset += some * per_batch * len(groups)
+        offset += count * per_batch * len(groups)
     _write_indexes(folder)
     return offset
 
@@ -109,10 +109,10 @@ def _checksums(bodies: Bytes) -> Bytes:
     return np.array(crcs, dtype=">u4").view(np.uint8).reshape(-1, 4)
 
 
-def _formed(number: int, group: str, partitions: int) -> Fact:
-    """The group metadata record: one member with all partitions."""
+def _group_record(number: int, group: str, partitions: int) -> Fact:
+    """A group metadata record with one member that owns all partitions."""
     topic = f"topic-{number % 50}"
-    assignment = assignment_bytes([(topic, one) for one in range(partitions)])
+    assignment = assignment_bytes([(topic, partition) for partition in range(partitions)])
     member = MemberMetadata(f"{group}-1", None, group, "/10.0.0.1", 300_000, 45_000, subscription_bytes([topic], []), assignment)
     return group_key(group), with_version(GroupMetadataValue("consumer", 1, "range", member.member_id, START_MS, [member]), GROUP_VALUE_VERSION)
 

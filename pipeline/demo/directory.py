@@ -1,4 +1,4 @@
-"""Write the events of a simulated cluster as a broker's data directory, with the project's own storage."""
+"""Writes the events of a simulated cluster as a broker's data directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SEGMENT_BYTES: Final = 8 << 20  # the default, 100 MiB, would give a single segm
 
 
 class Directory:
-    """A Recorder. With `ours` it writes as Tenure does, with notes and the topic registry; otherwise as Apache Kafka does."""
+    """A Recorder. `ours`: write as Tenure, with notes and the topic registry; otherwise as Apache Kafka."""
 
     def __init__(self, path: str, partitions: int, start_ms: int, *, ours: bool = True, seed: int = 0, segment_bytes: int = SEGMENT_BYTES) -> None:
         self.path = path
@@ -47,7 +47,7 @@ class Directory:
     def cluster_id(self) -> str:
         return self._data.cluster_id
 
-    # Events.
+    # Events
 
     def append(self, partition: int, batch: bytearray, records: int, at_ms: int, epoch: int) -> int:
         log = self._log(OFFSETS_LOG, partition, self._segment_bytes)
@@ -55,19 +55,19 @@ class Directory:
             log.claim()
         return log.append(batch, epoch)
 
-    def tell(self, partition: int, notes: Sequence[NoteRecord], at_ms: int) -> None:
+    def write_notes(self, partition: int, notes: Sequence[NoteRecord], at_ms: int) -> None:
         if self._ours:
             facts = [(with_version(NoteKey(note.group), NOTE_KEY_VERSION), write_note(note.header, note.body)) for note in notes]
             log = self._log(NOTES_LOG, partition, NOTES_SEGMENT_BYTES)
             log.append(build_facts(facts, at_ms), log.epoch)
 
-    # Topics.
+    # Topics
 
     def add_topic(self, name: str, partitions: int, settings: Mapping[str, str] | None = None) -> None:
         id = self._new_id()
         self._ids[name] = id
-        known = [TopicSetting(setting, value) for setting, value in (settings or {}).items()]
-        value = TopicValue(base64.urlsafe_b64decode(id + "=="), partitions, self._start_ms, known)
+        topic_settings = [TopicSetting(setting, value) for setting, value in (settings or {}).items()]
+        value = TopicValue(base64.urlsafe_b64decode(id + "=="), partitions, self._start_ms, topic_settings)
         self._registered.append((with_version(TopicKey(name), 0), with_version(value, 0)))
 
     def topic_log(self, name: str, partition: int, start_offset: int) -> Log:
@@ -83,10 +83,10 @@ class Directory:
             self._logs[name, partition] = log
         return log
 
-    # The end.
+    # Shutdown
 
     def close(self, at_ms: int) -> None:
-        """Close all logs as an orderly shutdown does at that time."""
+        """Close all logs, as an orderly shutdown at that time."""
         if self._ours:
             self._log(REGISTRY_LOG, 0, self._segment_bytes).append(build_facts(self._registered, self._start_ms), 0)
         ends = {place: log.next_offset for place, log in self._logs.items()}

@@ -14,14 +14,14 @@ from protocol.batch import CRC_FROM, SPAN_AT, Record, build
 
 DAY_MS: Final = 86_400_000
 HOUR_MS: Final = 3_600_000
-SWING: Final = 0.6  # amplitude of the daily swing, as a share of the average rate
+DAILY_SWING: Final = 0.6  # amplitude of the daily swing, as a share of the average rate
 BUSIEST_MS: Final = 14 * HOUR_MS
 CRC_AT: Final = 17
-VALUE: Final = bytes(400)  # large enough for some time index entries
+VALUE: Final = bytes(400)  # large enough that the time index gets entries
 
 
 class Topic:
-    """`per_s`: records a second on average, in all partitions together; the first partitions get more."""
+    """`per_s`: records per second on average, over all partitions; the first partitions get more."""
 
     def __init__(self, name: str, partitions: int, per_s: float, start_ms: int, retention_ms: int = 7 * DAY_MS) -> None:
         self.name = name
@@ -37,18 +37,18 @@ class Topic:
         return re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", self.name) is not None
 
     def end(self, partition: int, at_ms: int) -> int:
-        """The end offset: the integral of a rate that swings with the time of day, from a week before the simulated week."""
+        """The end offset: the integral of a rate that varies with the time of day, from a week before the simulated week on."""
         age = at_ms - self._start_ms + 7 * DAY_MS
         phase = tau * (age % DAY_MS - BUSIEST_MS) / DAY_MS
-        swung = age + SWING * DAY_MS / tau * (sin(phase) - sin(-tau * BUSIEST_MS / DAY_MS))
-        return max(int(self._per_ms[partition] * swung), 0)
+        integral = age + DAILY_SWING * DAY_MS / tau * (sin(phase) - sin(-tau * BUSIEST_MS / DAY_MS))
+        return max(int(self._per_ms[partition] * integral), 0)
 
     def log_start(self, partition: int, at_ms: int) -> int:
         """The log start offset after retention."""
         return self.end(partition, max(at_ms - self.retention_ms, self._start_ms - 7 * DAY_MS))
 
     def write(self, directory: Directory, until_ms: int) -> None:
-        """Write one batch an hour, with one record, as if compaction had removed the others: right offsets and times, few bytes."""
+        """Write one batch per hour, with one record, as after compaction: right offsets and times in few bytes."""
         for partition in range(self.partitions):
             at = max(until_ms - self.retention_ms, self._start_ms - 7 * DAY_MS)
             begin = self.end(partition, at)

@@ -1,4 +1,4 @@
-"""`write_world`: a scripted week over some groups, as a data directory, and the truth about it as JSON."""
+"""`write_world`: a scripted week of some groups as a data directory, and the truth about it as JSON."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ def write_world(
     truth = truth_of(cluster)
     cluster.world.stop()
     recorder.close(cluster.end_ms)
-    others = {every: _without_commits(start_ms, days, seed, every) for every in ("dynamic", "static")}
+    others = {membership: _without_commits(start_ms, days, seed, membership) for membership in ("dynamic", "static")}
     for name, group in truth["groups"].items():
-        group |= {f"rebalances_if_{every}": len(other.episodes(name)) for every, other in others.items()}
+        group |= {f"rebalances_if_{membership}": len(other.episodes(name)) for membership, other in others.items()}
     Path(directory, TRUTH).write_text(json.dumps(truth, indent=1))
     return truth
 
 
-def _cluster(world: World, days: float, commits: bool = True, every: str = "") -> Cluster:
-    cluster = Cluster(world, days, commits, every)
+def _cluster(world: World, days: float, commits: bool = True, membership: str = "") -> Cluster:
+    cluster = Cluster(world, days, commits, membership)
     play(cluster)
     return cluster
 
 
-def _without_commits(start_ms: int, days: float, seed: int, every: str) -> World:
-    """Simulate the same week with only static or only dynamic members, for the true number of avoidable rebalances."""
-    cluster = _cluster(World(start_ms, PARTITIONS, recorder=Nowhere(), seed=seed), days, False, every)
+def _without_commits(start_ms: int, days: float, seed: int, membership: str) -> World:
+    """Simulate the week with only static or only dynamic members, for the true number of avoidable rebalances."""
+    cluster = _cluster(World(start_ms, PARTITIONS, recorder=Nowhere(), seed=seed), days, False, membership)
     cluster.world.run_until(cluster.end_ms)
     return cluster.world
 
@@ -65,12 +65,12 @@ def truth_of(cluster: Cluster) -> dict[str, Any]:
     world = cluster.world
     groups = {}
     for name, service in sorted(cluster.services.items()):
-        avoidable = {id(one) for one in world.avoidable(name)}
-        found = world.group(name)
+        avoidable = {id(episode) for episode in world.avoidable(name)}
+        group = world.group(name)
         groups[name] = {
             "partition": world.partition(name).number,
             "static": service.static,
-            "members": len(found.members) if found is not None else 0,
+            "members": len(group.members) if group is not None else 0,
             "generation": world.generation(name),
             "episodes": [_episode(episode) | {"avoidable": id(episode) in avoidable} for episode in world.episodes(name)],
             "avoidable": len(avoidable),
@@ -82,24 +82,24 @@ def truth_of(cluster: Cluster) -> dict[str, Any]:
         "end_ms": world.now,
         "groups": groups,
         "deploys": [asdict(deploy) | {"rebalances": _rebalances_of(world, deploy.group, deploy.start_ms, deploy.end_ms)} for deploy in cluster.deploys],
-        "stuck": [asdict(one) for one in cluster.stuck],
+        "stuck": [asdict(stuck) for stuck in cluster.stuck],
         "remarks": cluster.remarks,
         "topics": {name: _ends(cluster, name) for name in cluster.topics},
     }
 
 
-def _episode(one: TrueEpisode) -> dict[str, Any]:
-    return asdict(one) | {"rounds": one.rounds, "changes": [change._asdict() for change in one.changes]}
+def _episode(episode: TrueEpisode) -> dict[str, Any]:
+    return asdict(episode) | {"rounds": episode.rounds, "changes": [change._asdict() for change in episode.changes]}
 
 
 def _rebalances_of(world: World, group: str, start_ms: int, end_ms: int) -> int:
-    """Rebalances in which a member restarted in this period left or joined, and the second halves of such cooperative rebalances."""
+    """The number of rebalances caused by restarts in this period, with the second steps of cooperative ones."""
     restarted = {restart.number for restart in world.restarts if restart.group == group and start_ms <= restart.at_ms <= end_ms}
-    found, before = 0, False
+    count, before = 0, False
     for episode in world.episodes(group):
         before = bool(episode.restarts & restarted) or (episode.follows and before)
-        found += before
-    return found
+        count += before
+    return count
 
 
 def _ends(cluster: Cluster, name: str) -> list[dict[str, int]]:

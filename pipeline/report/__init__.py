@@ -1,4 +1,4 @@
-"""The report: one HTML file, and the same as JSON."""
+"""The report: one HTML file, and the same data as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write_report(
     per_group: bool = False,
     groups: Iterable[str] | None = None,
 ) -> list[Path]:
-    """The files that were written. A file appears whole or not at all."""
+    """Write the report; return its files. Each file is replaced atomically."""
     from pipeline.report.document import document
     from pipeline.report.page import page
     from pipeline.report.tables import Tables
@@ -38,24 +38,24 @@ def write_report(
             folder = path.with_name(f"{path.stem}-groups")
             folder.mkdir(exist_ok=True)
             for number, detail in enumerate(content["details"]):
-                name = f"{folder.name}/{number:04}-{_safe(detail['group'])}.html"
+                name = f"{folder.name}/{number:04}-{_file_name_part(detail['group'])}.html"
                 links[detail["group"]] = name
                 written.append(_write(path.parent / name, page(content, only=detail)))
         written.append(_write(path, page(content, links=links)))
     return written
 
 
-def _safe(group: str) -> str:
-    """As a part of a file name."""
+def _file_name_part(group: str) -> str:
+    """The group as a part of a file name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", group)[:60].strip(".") or "group"
 
 
 def _write(path: Path, text: str) -> Path:
-    draft = path.with_name(f".{path.name}.part")
+    partial = path.with_name(f".{path.name}.part")
     try:
-        draft.write_text(text, encoding="utf-8", errors="backslashreplace")
-        draft.replace(path)
+        partial.write_text(text, encoding="utf-8", errors="backslashreplace")
+        partial.replace(path)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from None
     return path

@@ -1,6 +1,6 @@
-"""Charts as SVG, drawn here: nothing to load, sharp on paper and on a phone, and light or dark as the page is.
+"""Charts as inline SVG.
 
-Colours are classes of the page's style sheet. Each mark has a <title>, which a browser shows under the pointer and reads aloud.
+Colours are classes of the page's style sheet. Each mark has a <title>, which browsers show as a tooltip and screen readers read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LEFT: Final = 8
 RIGHT: Final = 12
 SHADES: Final = 9
 
-# Which colour a cause has; names of coordinator.notes.Cause and of the fold.
+# The colours of causes; names of coordinator.notes.Cause and of the fold.
 FAMILIES: Final = {
     "restart": ("restart",),
     "came": ("new_member", "formation", "leader_rejoined", "leader_or_member_rejoin", "mixed"),
@@ -46,11 +46,11 @@ LEGEND: Final = {
 }
 
 
-SURE: Final = {
-    "exact": "the logs say so",
-    "strong": "the records leave hardly another explanation",
+CONFIDENCE_TEXTS: Final = {
+    "exact": "recorded in the logs",
+    "strong": "other explanations are unlikely",
     "weak": "the most likely explanation",
-    "none": "nothing is known",
+    "none": "unknown",
 }
 
 
@@ -59,7 +59,7 @@ def family(cause: str) -> str:
 
 
 class Axis:
-    """Time from left to right."""
+    """A horizontal time axis."""
 
     def __init__(self, from_ms: int, to_ms: int, left: float = LEFT, right: float = WIDTH - RIGHT) -> None:
         self.from_ms, self.to_ms = from_ms, max(to_ms, from_ms + 1)
@@ -76,7 +76,7 @@ class Axis:
         first = -(-self.from_ms // step) * step
         return [(ms, _tick(ms, step)) for ms in range(first, self.to_ms + 1, step)]
 
-    def drawn(self, top: float, bottom: float) -> Markup:
+    def to_svg(self, top: float, bottom: float) -> Markup:
         parts = [
             Markup('<line class="grid" x1="{x}" x2="{x}" y1="{top}" y2="{bottom}"/><text class="tick{side}" x="{x}" y="{y}">{text}</text>').format(
                 x=self.x(ms), top=top, bottom=bottom, y=bottom + 13, text=text, side=" right" if self.x(ms) > self.right - 18 else ""
@@ -127,77 +127,77 @@ def _title(content: str) -> Markup:
     return Markup("<title>{}</title>").format(plain(content)) if content else Markup("")
 
 
-# The charts.
+# The charts
 
 
 def timeline(groups: Sequence[dict[str, Any]], from_ms: int, to_ms: int, links: Mapping[str, str] | None = None) -> Markup:
-    """A lane for each group: its deploys as bands, its rebalances as bars in the colour of their cause, as long as they took."""
+    """A lane for each group: deploys as bands, and rebalances as bars, with their duration as length and their cause as colour."""
     links = links or {}
     lane, top = 30, 6
     axis = Axis(from_ms, to_ms, left=190)
     bottom = top + lane * len(groups)
-    parts = [axis.drawn(top, bottom)]
+    parts = [axis.to_svg(top, bottom)]
     for number, detail in enumerate(groups):
         y = top + number * lane
-        label = text(0, y + 19, _cut(detail["group"], 25))
+        label = text(0, y + 19, _shortened(detail["group"], 25))
         link = links.get(detail["group"])
         parts.append(Markup('<a href="{}">{}</a>').format(link, label) if link else label)
         parts.append(Markup('<line class="grid" x1="190" x2="{right}" y1="{y}" y2="{y}"/>').format(right=WIDTH - RIGHT, y=y + lane))
-        for one in detail["deploys"]["rows"]:
-            title = f"deploy {span_text(one['start_ms'], one['end_ms'])}: {one['restarted']} of {one['members']} members, {one['rebalances']} rebalances"
-            x = axis.x(one["start_ms"])
-            parts.append(rect(x - 2, y + 2, axis.x(one["end_ms"]) - x + 4, lane - 4, "deploy", title))
-        parts += [_episode(axis, y, lane, one) for one in detail["episodes"]["rows"]]
+        for deploy in detail["deploys"]["rows"]:
+            title = f"deploy {span_text(deploy['start_ms'], deploy['end_ms'])}: {deploy['restarted']} of {deploy['members']} members, {deploy['rebalances']} rebalances"
+            x = axis.x(deploy["start_ms"])
+            parts.append(rect(x - 2, y + 2, axis.x(deploy["end_ms"]) - x + 4, lane - 4, "deploy", title))
+        parts += [_episode(axis, y, lane, episode) for episode in detail["episodes"]["rows"]]
     return svg(bottom + 20, "rebalances of the groups over time, by cause", *parts)
 
 
-def _episode(axis: Axis, y: float, lane: float, one: dict[str, Any]) -> Markup:
-    begin = one["start_lo_ms"] if one["start_lo_ms"] is not None else one["end_ms"]
+def _episode(axis: Axis, y: float, lane: float, episode: dict[str, Any]) -> Markup:
+    begin = episode["start_lo_ms"] if episode["start_lo_ms"] is not None else episode["end_ms"]
     if begin is None:
         return Markup("")
-    end = one["end_ms"] if one["end_ms"] is not None else axis.to_ms
+    end = episode["end_ms"] if episode["end_ms"] is not None else axis.to_ms
     x = axis.x(begin)
-    kind = f"bar cause-{family(one['cause'])}" + (" uncertain" if one["confidence"] in ("weak", "none") else "")
-    took = "" if one["end_ms"] is None or one["start_hi_ms"] is None else f", {short_time(one['end_ms'] - one['start_hi_ms'])}"
-    generation = "?" if one["to_generation"] is None else one["to_generation"]
-    title = f"{span_text(begin, None)} generation {generation}: {one['cause'].replace('_', ' ')}{took} ({one['confidence']}). {one['evidence']}"
+    kind = f"bar cause-{family(episode['cause'])}" + (" uncertain" if episode["confidence"] in ("weak", "none") else "")
+    took = "" if episode["end_ms"] is None or episode["start_hi_ms"] is None else f", {short_time(episode['end_ms'] - episode['start_hi_ms'])}"
+    generation = "?" if episode["to_generation"] is None else episode["to_generation"]
+    title = f"{span_text(begin, None)} generation {generation}: {episode['cause'].replace('_', ' ')}{took} ({episode['confidence']}). {episode['evidence']}"
     return rect(x, y + 7, max(axis.x(end) - x, 2.5), lane - 14, kind, title)
 
 
 def generations(episodes: Sequence[dict[str, Any]], from_ms: int, to_ms: int) -> Markup:
-    """The generation as a staircase; steep is a storm."""
+    """The generation number over time; a steep part is a storm."""
     known = [episode for episode in episodes if episode["end_ms"] is not None and episode["to_generation"] is not None]
     if not known:
         return Markup("")
     axis = Axis(from_ms, to_ms, left=46)
-    passed = [one[name] for one in known for name in ("from_generation", "to_generation") if one[name] is not None]
-    low, high = min(passed), max(passed)
+    numbers = [episode[name] for episode in known for name in ("from_generation", "to_generation") if episode[name] is not None]
+    low, high = min(numbers), max(numbers)
     y = _scale(low, high, 120, 8)
     points = [(axis.x(from_ms), y(known[0]["from_generation"] if known[0]["from_generation"] is not None else known[0]["to_generation"]))]
-    for one in known:
-        points += [(axis.x(one["end_ms"]), points[-1][1]), (axis.x(one["end_ms"]), y(one["to_generation"]))]
+    for episode in known:
+        points += [(axis.x(episode["end_ms"]), points[-1][1]), (axis.x(episode["end_ms"]), y(episode["to_generation"]))]
     points.append((axis.x(to_ms), points[-1][1]))
     marks = [
         Markup('<circle class="dot cause-{kind}" cx="{x}" cy="{y}" r="3">{title}</circle>').format(
-            kind=family(one["cause"]), x=axis.x(one["end_ms"]), y=round(y(one["to_generation"]), 1), title=_title(f"generation {one['to_generation']}: {one['cause']}")
+            kind=family(episode["cause"]), x=axis.x(episode["end_ms"]), y=round(y(episode["to_generation"]), 1), title=_title(f"generation {episode['to_generation']}: {episode['cause']}")
         )
-        for one in known
+        for episode in known
     ]
     labels = [text(0, y(high) + 4, str(high), "tick left"), text(0, y(low) + 4, str(low), "tick left")]
-    return svg(142, "generations over time", axis.drawn(8, 122), *labels, line(points, "curve"), *marks)
+    return svg(142, "generations over time", axis.to_svg(8, 122), *labels, line(points, "curve"), *marks)
 
 
 def ranking(rows: Sequence[tuple[str, float, str, str]]) -> Markup:
-    """Bars: name, number, its text, and the class of its colour."""
+    """Bars; a row is name, value, text of the value, and class of the colour."""
     if not rows:
         return Markup("")
-    most = max(value for _, value, _, _ in rows) or 1.0
+    highest = max(value for _, value, _, _ in rows) or 1.0
     parts = []
-    for number, (name, value, shown, kind) in enumerate(rows):
+    for number, (name, value, value_text, kind) in enumerate(rows):
         y = 4 + number * 24
-        parts.append(text(0, y + 14, _cut(name, 29)))
-        parts.append(rect(230, y + 2, value / most * 560, 16, kind, f"{name}: {shown}"))
-        parts.append(text(238 + value / most * 560, y + 14, shown, "value"))
+        parts.append(text(0, y + 14, _shortened(name, 29)))
+        parts.append(rect(230, y + 2, value / highest * 560, 16, kind, f"{name}: {value_text}"))
+        parts.append(text(238 + value / highest * 560, y + 14, value_text, "value"))
     return svg(8 + 24 * len(rows), "ranking", *parts)
 
 
@@ -212,12 +212,12 @@ def cost(groups: Sequence[dict[str, Any]]) -> Markup:
 
 
 def timeout_curve(curve: Sequence[dict[str, Any]], advice: dict[str, Any] | None) -> Markup:
-    """Rebalances avoided by a session timeout, on the left axis; the extra time to notice the crashes of these days, on the right."""
-    if len(curve) < 2 or not any(one["rebalances_avoided"] for one in curve):
+    """By session timeout: avoided rebalances on the left axis, added detection time of the observed crashes on the right."""
+    if len(curve) < 2 or not any(point["rebalances_avoided"] for point in curve):
         return Markup("")
     first, last = curve[0]["timeout_ms"], curve[-1]["timeout_ms"]
-    avoided = max(one["rebalances_avoided"] for one in curve)
-    later = max(max(one["added_detection_ms"], 0) for one in curve)
+    avoided = max(point["rebalances_avoided"] for point in curve)
+    later = max(max(point["added_detection_ms"], 0) for point in curve)
     left, right, top, bottom = 46.0, WIDTH - 70.0, 10.0, 190.0
 
     def x(ms: float) -> float:
@@ -233,53 +233,53 @@ def timeout_curve(curve: Sequence[dict[str, Any]], advice: dict[str, Any] | None
         if first <= ms <= last
     ]
     steps: list[tuple[float, float]] = []
-    for one in curve:
+    for point in curve:
         if steps:
-            steps.append((x(one["timeout_ms"]), steps[-1][1]))
-        steps.append((x(one["timeout_ms"]), y_avoided(one["rebalances_avoided"])))
+            steps.append((x(point["timeout_ms"]), steps[-1][1]))
+        steps.append((x(point["timeout_ms"]), y_avoided(point["rebalances_avoided"])))
     parts.append(line(steps, "curve good"))
-    parts.append(line([(x(one["timeout_ms"]), y_later(max(one["added_detection_ms"], 0))) for one in curve], "curve price"))
+    parts.append(line([(x(point["timeout_ms"]), y_later(max(point["added_detection_ms"], 0))) for point in curve], "curve price"))
     parts += [text(0, top + 6, str(avoided), "tick left"), text(0, bottom, "0", "tick left"), text(right + 8, top + 6, short_time(later), "tick left")]
-    parts += _rules(advice, x, first, last, top, bottom)
+    parts += _timeout_rules(advice, x, first, last, top, bottom)
     return svg(bottom + 24, "rebalances avoided and detection time by session timeout", *parts)
 
 
-def _rules(advice: dict[str, Any] | None, x: Callable[[float], float], first: float, last: float, top: float, bottom: float) -> list[Markup]:
-    """Where the session timeout is now, and where it should be."""
+def _timeout_rules(advice: dict[str, Any] | None, x: Callable[[float], float], first: float, last: float, top: float, bottom: float) -> list[Markup]:
+    """Vertical lines at the current and the recommended session timeout."""
     parts = []
     for name, ms in (("now", advice and advice["current_max_ms"]), ("advised", advice and advice["recommended_ms"])):
         if ms and first <= ms <= last:
             at = x(ms)
-            beside = (at - 4, "value before") if at > WIDTH * 0.8 else (at + 4, "value")
+            label = (at - 4, "value before") if at > WIDTH * 0.8 else (at + 4, "value")
             parts.append(line([(at, top), (at, bottom)], f"rule {name}"))
-            parts.append(text(beside[0], top + (26 if name == "now" else 12), f"{name}: {short_time(ms)}", beside[1]))
+            parts.append(text(label[0], top + (26 if name == "now" else 12), f"{name}: {short_time(ms)}", label[1]))
     return parts
 
 
 def distribution(gaps: Sequence[dict[str, Any]], advice: dict[str, Any] | None) -> Markup:
-    """The share of restarts that were over within a time."""
+    """The cumulative distribution of restart durations."""
     known = sorted(gap["gap_hi_ms"] for gap in gaps if gap["gap_hi_ms"] is not None and gap["returned"])
     if len(known) < 2:
         return Markup("")
-    most = max([known[-1], *((advice["recommended_ms"] or 0,) if advice else ())])
-    axis = Axis(0, most, left=46, right=WIDTH - 30)
+    longest = max([known[-1], *((advice["recommended_ms"] or 0,) if advice else ())])
+    axis = Axis(0, longest, left=46, right=WIDTH - 30)
     y = _scale(0, 1, 130, 10)
     points = [(axis.x(0), y(0))]
     for at, gap in enumerate(known, 1):
         points += [(axis.x(gap), points[-1][1]), (axis.x(gap), y(at / len(known)))]
     parts = [line(points, "curve"), text(0, 16, "100%", "tick left"), text(0, 130, "0%", "tick left")]
-    parts += _rules(advice, axis.x, 0, most, 10, 130)
-    parts += [text(axis.x(share * most), 146, short_time(share * most), "tick middle") for share in (0.25, 0.5, 0.75, 1.0)]
+    parts += _timeout_rules(advice, axis.x, 0, longest, 10, 130)
+    parts += [text(axis.x(share * longest), 146, short_time(share * longest), "tick middle") for share in (0.25, 0.5, 0.75, 1.0)]
     return svg(154, "how long restarts took", *parts)
 
 
 def heat_map(lag: dict[str, Any]) -> Markup:
-    """Lag by partition and time, in shades from none to the highest of the group; `heat_key` is the legend."""
+    """Lag by partition and time, in shades up to the group's highest lag; `heat_key` is the legend."""
     rows = lag["partitions"]
     if not rows:
         return Markup("")
     count = max(len(row["lag"]) for row in rows)
-    most = _most(lag)
+    most = _highest_lag(lag)
     axis = Axis(lag["from_ms"], lag["from_ms"] + count * lag["step_ms"], left=190)
     height = 16 if len(rows) <= 24 else 9
     bottom = 4 + height * len(rows)
@@ -288,17 +288,17 @@ def heat_map(lag: dict[str, Any]) -> Markup:
         y = 4 + number * height
         name = f"{row['topic']}-{row['partition']}"
         if height > 9 or number % 2 == 0:
-            parts.append(text(0, y + min(height - 4, 12), _cut(name, 30), "label small"))
+            parts.append(text(0, y + min(height - 4, 12), _shortened(name, 30), "label small"))
         for begin, end, cell in _runs(row["lag"], most):
             x, until = axis.x(lag["from_ms"] + begin * lag["step_ms"]), axis.x(lag["from_ms"] + end * lag["step_ms"])
             shade = _shade(cell, most)
             parts.append(rect(x, y, until - x, height - 1, f"heat heat-{shade}", f"{name} {span_text(lag['from_ms'] + begin * lag['step_ms'], None)}: lag {cell}"))
-    return svg(bottom + 20, "lag by partition and time", axis.drawn(bottom, bottom), *parts)
+    return svg(bottom + 20, "lag by partition and time", axis.to_svg(bottom, bottom), *parts)
 
 
 def heat_key(lag: dict[str, Any]) -> Markup:
     """The legend of the heat map."""
-    most = _most(lag)
+    most = _highest_lag(lag)
     marks = [
         rect(14 * shade, 0, 14, 12, f"heat-{shade}", f"up to {int(most * (shade / SHADES) ** 2):,} records behind") for shade in range(SHADES + 1)
     ]
@@ -309,31 +309,31 @@ def heat_key(lag: dict[str, Any]) -> Markup:
     return Markup("0 {key} {most} records behind").format(key=key, most=f"{most:,}")
 
 
-def _most(lag: dict[str, Any]) -> int:
+def _highest_lag(lag: dict[str, Any]) -> int:
     return max((cell or 0 for row in lag["partitions"] for cell in row["lag"]), default=0)
 
 
 def _shade(cell: int, most: int) -> int:
-    """By the square root: ten times the lag is about three times as dark, and little lag is pale."""
+    """The shade grows with the square root of the lag, so that differences in small lags are visible."""
     return min(ceil(sqrt(cell / most) * SHADES - 1e-9), SHADES) if cell and most else 0
 
 
 def _runs(cells: Sequence[int | None], most: int) -> list[tuple[int, int, int]]:
-    """Adjacent cells of one shade are one mark."""
-    found: list[tuple[int, int, int]] = []
+    """Adjacent cells with the same shade, as (begin, end, highest lag)."""
+    runs: list[tuple[int, int, int]] = []
     shade = -1
     for at, cell in enumerate(cells):
         if cell is None:
             shade = -1
             continue
-        now = _shade(cell, most)
-        if found and now == shade and found[-1][1] == at:
-            begin, _, highest = found[-1]
-            found[-1] = (begin, at + 1, max(highest, cell))
+        cell_shade = _shade(cell, most)
+        if runs and cell_shade == shade and runs[-1][1] == at:
+            begin, _, highest = runs[-1]
+            runs[-1] = (begin, at + 1, max(highest, cell))
         else:
-            found.append((at, at + 1, cell))
-        shade = now
-    return found
+            runs.append((at, at + 1, cell))
+        shade = cell_shade
+    return runs
 
 
 class Mark(NamedTuple):
@@ -358,7 +358,7 @@ def status_strip(rows: Sequence[dict[str, Any]], from_ms: int, to_ms: int) -> Ma
 
 
 def coverage(rows: Sequence[dict[str, Any]], from_ms: int, to_ms: int) -> Markup:
-    """Of which time every record is there."""
+    """Complete and incomplete ranges of each log over time."""
     lanes: dict[tuple[str, str, int], list[Mark]] = {}
     for row in rows:
         begin = row["from_ms"] if row["from_ms"] is not None else from_ms
@@ -367,7 +367,7 @@ def coverage(rows: Sequence[dict[str, Any]], from_ms: int, to_ms: int) -> Markup
         mark = Mark(begin, end, "status-ok" if row["complete"] else "status-unknown", title)
         lanes.setdefault((row["cluster"], row["log"], row["partition"]), []).append(mark)
     shown = sorted({(row["cluster"], row["log"], row["partition"]) for row in rows if not row["complete"]})[:30]
-    return _strips("what the logs still hold", [(f"{lane[1]}-{lane[2]}", lanes[lane]) for lane in shown], from_ms, to_ms)
+    return _strips("completeness of the logs", [(f"{lane[1]}-{lane[2]}", lanes[lane]) for lane in shown], from_ms, to_ms)
 
 
 def _strips(label: str, lanes: Sequence[tuple[str, Sequence[Mark]]], from_ms: int, to_ms: int) -> Markup:
@@ -379,11 +379,11 @@ def _strips(label: str, lanes: Sequence[tuple[str, Sequence[Mark]]], from_ms: in
     parts = []
     for number, (name, marks) in enumerate(lanes):
         y = 4 + number * 14
-        parts.append(text(0, y + 10, _cut(name, 30), "label small"))
+        parts.append(text(0, y + 10, _shortened(name, 30), "label small"))
         for mark in marks:
             x = axis.x(mark.from_ms)
             parts.append(rect(x, y, axis.x(mark.to_ms) - x, 12, mark.kind, mark.title))
-    return svg(bottom + 20, label, axis.drawn(bottom, bottom), *parts)
+    return svg(bottom + 20, label, axis.to_svg(bottom, bottom), *parts)
 
 
 def _scale(low: float, high: float, bottom: float, top: float) -> Any:
@@ -391,7 +391,7 @@ def _scale(low: float, high: float, bottom: float, top: float) -> Any:
     return lambda value: round(bottom - (value - low) / span * (bottom - top), 1)
 
 
-def _cut(name: str, length: int) -> str:
+def _shortened(name: str, length: int) -> str:
     name = plain(name)
     return name if len(name) <= length else name[: length - 1] + "…"
 

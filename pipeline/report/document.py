@@ -1,7 +1,4 @@
-"""The report as one JSON document: `report.json`, and the input of the page.
-
-Every number comes from a table of the warehouse; nothing is computed for the page alone.
-"""
+"""The report as one JSON document: `report.json`, and the input of the page. All numbers come from tables of the warehouse."""
 
 from __future__ import annotations
 
@@ -15,21 +12,21 @@ import pyarrow.compute as pc
 from pipeline.coverage import COMPACTED
 from pipeline.report.first import recommendations
 from pipeline.report.moments import worst_moments
-from pipeline.report.stretches import WELL, highest
+from pipeline.report.stretches import GOOD_STATUSES, highest
 from pipeline.report.tables import Tables
 from pipeline.rows import Episode, Group, Status
 
 FORMAT: Final = 1
-GROUPS_IN_FULL: Final = 20
+DETAILED_GROUPS: Final = 20
 STATUS_MAX: Final = 500
-ROWS_MAX: Final = 2_000  # of one group's list; the rest is counted
-LAG_POINTS_MAX: Final = 140  # per partition: the highest of each stretch stays
+ROWS_MAX: Final = 2_000  # of one list of a group; the others are only counted
+LAG_POINTS_MAX: Final = 140  # for each partition: the highest lag of each step
 HEAT_PARTITIONS_MAX: Final = 24
 
 
 def document(tables: Tables, *, version: str, per_group: bool = False) -> dict[str, Any]:
     ranked = sorted(tables.groups, key=_weight, reverse=True)
-    full = ranked if per_group else ranked[:GROUPS_IN_FULL]
+    detailed = ranked if per_group else ranked[:DETAILED_GROUPS]
     first = recommendations(tables)
     current = tables.warehouse.current()
     return {
@@ -42,10 +39,10 @@ def document(tables: Tables, *, version: str, per_group: bool = False) -> dict[s
         "summary": _summary(tables, first),
         "first": first,
         "moments": worst_moments(tables),
-        "coverage": [one._asdict() for one in tables.coverage],
-        "groups": [one._asdict() for one in ranked],
-        "details": [_details(tables, one) for one in full],
-        "hygiene": [one._asdict() for key in sorted(tables.hygiene) for one in tables.hygiene[key]],
+        "coverage": [row._asdict() for row in tables.coverage],
+        "groups": [group._asdict() for group in ranked],
+        "details": [_details(tables, group) for group in detailed],
+        "hygiene": [row._asdict() for key in sorted(tables.hygiene) for row in tables.hygiene[key]],
         "inputs": {
             "segments": len(tables.segments),
             "bytes": sum(segment.size for segment in tables.segments),
@@ -64,53 +61,54 @@ def _weight(group: Group) -> tuple[float, int, int, str]:
 
 def _summary(tables: Tables, first: list[dict[str, Any]]) -> dict[str, Any]:
     groups = tables.groups
-    episodes = [one for some in tables.episodes.values() for one in some]
+    episodes = [episode for rows in tables.episodes.values() for episode in rows]
     known = [episode for episode in episodes if not episode.missing]
-    avoidable = [one for one in known if one.avoidable == "yes"]
-    lost = sum(one.partition_seconds_lost or 0.0 for one in known)
-    # Two processes with one instance id replace each other all the time: these are no saved rebalances.
-    fights = {key for key, some in tables.hygiene.items() if any(one.kind == "duplicate_instance" for one in some)}
-    kept = [one for key, some in tables.replacements.items() if key not in fights for one in some]
-    kept = [one for one in kept if one.verdict == "saved"]
-    saved = sum(one.saved_rebalances for one in kept)
-    behind = [group for group in groups if group.worst_status in ("STOP", "STALL", "REWIND", "LOST")]
-    weakest = _weakest(one.confidence for one in known)
-    whole = len(known) == len(episodes) and all(one.complete for one in tables.coverage)
+    avoidable = [episode for episode in known if episode.avoidable == "yes"]
+    lost = sum(episode.partition_seconds_lost or 0.0 for episode in known)
+    # Two processes with one instance id replace each other all the time, which saves no rebalances.
+    duplicated = {key for key, findings in tables.hygiene.items() if any(finding.kind == "duplicate_instance" for finding in findings)}
+    replacements = [replaced for key, rows in tables.replacements.items() if key not in duplicated for replaced in rows if replaced.verdict == "saved"]
+    saved = sum(replaced.saved_rebalances for replaced in replacements)
+    stalled = [group for group in groups if group.worst_status in ("STOP", "STALL", "REWIND", "LOST")]
+    weakest = _weakest(episode.confidence for episode in known)
+    complete = len(known) == len(episodes) and all(row.complete for row in tables.coverage)
     return {
         "numbers": [
-            {"label": "rebalances", "value": len(known), "unit": "", "confidence": "exact" if whole else "strong"},
-            {"label": "avoidable with static membership", "value": len(avoidable), "unit": "", "confidence": _weakest(one.confidence for one in avoidable)},
-            {"label": "avoided by static members", "value": saved, "unit": "", "confidence": _weakest(one.confidence for one in kept)},
+            {"label": "rebalances", "value": len(known), "unit": "", "confidence": "exact" if complete else "strong"},
+            {"label": "avoidable with static membership", "value": len(avoidable), "unit": "", "confidence": _weakest(episode.confidence for episode in avoidable)},
+            {"label": "avoided by static members", "value": saved, "unit": "", "confidence": _weakest(replaced.confidence for replaced in replacements)},
             {"label": "partition time lost", "value": round(lost, 1), "unit": "s", "confidence": weakest},
-            {"label": "groups with partitions that stand still", "value": len(behind), "unit": "", "confidence": "exact" if groups else "none"},
+            {"label": "groups with stalled partitions", "value": len(stalled), "unit": "", "confidence": "exact" if groups else "none"},
         ],
-        "causes": dict(Counter(one.cause for one in known).most_common()),
-        "sentences": _sentences(tables, known, avoidable, lost, saved, behind, first),
+        "causes": dict(Counter(episode.cause for episode in known).most_common()),
+        "sentences": _sentences(tables, known, avoidable, lost, saved, stalled, first),
     }
 
 
 def _sentences(
-    tables: Tables, known: list[Episode], avoidable: list[Episode], lost: float, saved: int, behind: list[Group], first: list[dict[str, Any]]
+    tables: Tables, known: list[Episode], avoidable: list[Episode], lost: float, saved: int, stalled: list[Group], first: list[dict[str, Any]]
 ) -> list[str]:
     groups = tables.groups
     if not groups:
-        return ["No consumer group is in these logs."]
-    said = [f"{_count(len(known), 'rebalance')} of {_count(len(groups), 'group')} stopped partitions for {_time(lost)} in all."]
+        return ["These logs contain no consumer group."]
+    sentences = [f"{_count(len(known), 'rebalance')} of {_count(len(groups), 'group')} stopped partitions for {_time(lost)} in total."]
     if known:
-        cause, times = Counter(one.cause for one in known).most_common(1)[0]
-        said.append(f"Most often the cause was: {cause.replace('_', ' ')} ({times} of {len(known)}).")
+        cause, times = Counter(episode.cause for episode in known).most_common(1)[0]
+        sentences.append(f"The most frequent cause was: {cause.replace('_', ' ')} ({times} of {len(known)}).")
     if avoidable:
-        spared = sum(one.partition_seconds_lost or 0.0 for one in avoidable)
-        said.append(f"{len(avoidable)} of them were restarts that static membership with a fitting session timeout would have bridged ({_time(spared)}).")
+        avoidable_seconds = sum(episode.partition_seconds_lost or 0.0 for episode in avoidable)
+        sentences.append(
+            f"{len(avoidable)} of them were restarts that static membership with a suitable session timeout would have bridged ({_time(avoidable_seconds)})."
+        )
     if saved:
-        said.append(f"Static members avoided {_count(saved, 'rebalance')} when they were restarted.")
-    if behind:
-        names = ", ".join(one.group for one in behind[:3]) + (" and others" if len(behind) > 3 else "")
-        said.append(f"{_count(len(behind), 'group')} {'has' if len(behind) == 1 else 'have'} partitions that stand still: {names}.")
+        sentences.append(f"Static members avoided {_count(saved, 'rebalance')} when they were restarted.")
+    if stalled:
+        names = ", ".join(group.group for group in stalled[:3]) + (" and others" if len(stalled) > 3 else "")
+        sentences.append(f"{_count(len(stalled), 'group')} {'has' if len(stalled) == 1 else 'have'} stalled partitions: {names}.")
     if not first:
-        compacted = any(one.why == COMPACTED for one in tables.coverage)
-        said.append("Nothing has to be changed, as far as these logs still say." if compacted else "Nothing has to be changed.")
-    return said[:5]
+        compacted = any(row.why == COMPACTED for row in tables.coverage)
+        sentences.append("No change is needed, as far as these compacted logs show." if compacted else "No change is needed.")
+    return sentences[:5]
 
 
 def _details(tables: Tables, group: Group) -> dict[str, Any]:
@@ -125,58 +123,58 @@ def _details(tables: Tables, group: Group) -> dict[str, Any]:
         "replacements": _limited(tables.replacements.get(key, [])),
         "spells": _limited(tables.spells.get(key, [])),
         "gaps": _limited(tables.gaps.get(key, [])),
-        "curve": [one._asdict() for one in tables.curve.get(key, [])],
+        "curve": [point._asdict() for point in tables.curve.get(key, [])],
         "advice": advice._asdict() if advice is not None else None,
         "offenders": _offenders(tables.episodes.get(key, [])),
-        "status": _stretches(tables.status.get(key, [])),
+        "status": _status_rows(tables.status.get(key, [])),
         "lag": _lag(tables.lag, group),
     }
 
 
 def _limited(rows: list[Any], most: int = ROWS_MAX) -> dict[str, Any]:
-    """The newest items, and the total number."""
+    """The newest rows, and the total number."""
     return {"count": len(rows), "rows": [row._asdict() for row in rows[-most:]]}
 
 
-def _stretches(rows: list[Status]) -> dict[str, Any]:
-    """Where there are too many, partitions that were always well are left out first."""
-    found = rows
+def _status_rows(rows: list[Status]) -> dict[str, Any]:
+    """The status rows; if there are too many, without partitions that were always OK."""
+    shown = rows
     if len(rows) > STATUS_MAX:
-        bad = {(row.topic, row.topic_partition) for row in rows if row.status not in WELL}
-        found = sorted(rows, key=lambda one: ((one.topic, one.topic_partition) not in bad, one.topic, one.topic_partition, one.from_ms))
-    return {"count": len(rows), "rows": [one._asdict() for one in found[:STATUS_MAX]]}
+        bad = {(row.topic, row.topic_partition) for row in rows if row.status not in GOOD_STATUSES}
+        shown = sorted(rows, key=lambda row: ((row.topic, row.topic_partition) not in bad, row.topic, row.topic_partition, row.from_ms))
+    return {"count": len(rows), "rows": [row._asdict() for row in shown[:STATUS_MAX]]}
 
 
 def _offenders(episodes: list[Episode]) -> list[dict[str, Any]]:
-    """Members whose doing it was, most expensive first."""
-    found: dict[str, list[Episode]] = defaultdict(list)
+    """The members that triggered rebalances, most expensive first."""
+    episodes_by_trigger: dict[str, list[Episode]] = defaultdict(list)
     for episode in episodes:
         if episode.trigger_member is not None:
-            # A dynamic member has a new id after each restart; its client id and host stay.
-            found[episode.trigger_client or episode.trigger_member].append(episode)
-    ranked = sorted(found.items(), key=lambda item: (-sum(one.partition_seconds_lost or 0.0 for one in item[1]), -len(item[1]), item[0]))
+            # A dynamic member has a new id after each restart, but the same client id and host.
+            episodes_by_trigger[episode.trigger_client or episode.trigger_member].append(episode)
+    ranked = sorted(episodes_by_trigger.items(), key=lambda item: (-sum(episode.partition_seconds_lost or 0.0 for episode in item[1]), -len(item[1]), item[0]))
     return [
         {
-            "who": who,
-            "members": len({one.trigger_member for one in some}),
-            "rebalances": len(some),
-            "partition_seconds_lost": round(sum(one.partition_seconds_lost or 0.0 for one in some), 1),
-            "causes": dict(Counter(one.cause for one in some).most_common()),
+            "who": trigger,
+            "members": len({episode.trigger_member for episode in caused}),
+            "rebalances": len(caused),
+            "partition_seconds_lost": round(sum(episode.partition_seconds_lost or 0.0 for episode in caused), 1),
+            "causes": dict(Counter(episode.cause for episode in caused).most_common()),
         }
-        for who, some in ranked[:10]
+        for trigger, caused in ranked[:10]
     ]
 
 
 def _lag(table: pa.Table, group: Group) -> dict[str, Any]:
-    """Per partition its highest lag in each stretch, for the heat map. `table`: all of `lag_1m` that is known."""
+    """The highest lag of each partition in each time step, for the heat map. `table`: the rows of `lag_1m` with a lag."""
     table = table.filter(pc.and_(pc.equal(table["group"], group.group), pc.equal(table["cluster"], group.cluster)))
     if not table.num_rows:
         return {"partitions": [], "step_ms": None, "from_ms": None}
     first, last = pc.min(table["minute_ms"]).as_py(), pc.max(table["minute_ms"]).as_py()
     step = max(60_000, -(-(last - first + 60_000) // LAG_POINTS_MAX // 60_000) * 60_000)
     rows: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
-    for topic, partition, at, most in highest(table, first, step):
-        rows[topic, partition][at] = most
+    for topic, partition, at, highest_lag in highest(table, first, step):
+        rows[topic, partition][at] = highest_lag
     worst = sorted(rows, key=lambda key: (-max(rows[key].values()), key))[:HEAT_PARTITIONS_MAX]
     count = (last - first) // step + 1
     return {
@@ -191,7 +189,7 @@ def _lag(table: pa.Table, group: Group) -> dict[str, Any]:
 
 def _weakest(confidences: Iterable[str]) -> str:
     order = ("none", "weak", "strong", "exact")
-    return min(confidences, key=lambda one: order.index(one) if one in order else 0, default="none")
+    return min(confidences, key=lambda confidence: order.index(confidence) if confidence in order else 0, default="none")
 
 
 def _count(number: int, what: str) -> str:

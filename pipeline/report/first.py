@@ -1,4 +1,4 @@
-"""The most important changes: all advice of the tables, most urgent first, then most expensive."""
+"""The recommended changes, most urgent first, then most expensive."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ if TYPE_CHECKING:
     from pipeline.report.tables import Tables
 
 SHOWN_MAX: Final = 12
-# Data loss comes first, then stopped partitions, then lost time.
-LOSS, STANDSTILL, COST, TIDY = 3, 2, 1, 0
+# Urgency: data loss, stalled partitions, lost time, cleanup.
+LOSS, STALLED, COST, CLEANUP = 3, 2, 1, 0
 
 POLLED_LATE: Final = "poll timeout"  # in the LeaveGroup reason of a client that exceeded its poll interval
 SLOW: Final = {"rebalance_timeout", "join_timeout", "sync_timeout"}
-WHY: Final = {"offsets_about_to_expire": "That is {}; from then on it begins where auto.offset.reset says, and reads again or skips what lies between."}
+REASONS: Final = {"offsets_about_to_expire": "That is {}; from then on it starts according to auto.offset.reset, and rereads or skips records."}
 SHELL_SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
 def recommendations(tables: Tables) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for group in tables.groups:
         key = (group.cluster, group.group)
-        found += _of_timeouts(group, tables.episodes.get(key, []), tables.advice.get(key))
-        found += _of_slow_members(group, tables.episodes.get(key, []))
-        found += _of_standstill(group, tables)
-        found += _of_hygiene(group, tables.hygiene.get(key, []))
-    found.sort(key=lambda one: (-one["urgency"], -(one["saves_partition_s"] or 0.0), -(one["saves_rebalances"] or 0), one["group"]))
-    return found[:SHOWN_MAX]
+        rows += _of_timeouts(group, tables.episodes.get(key, []), tables.advice.get(key))
+        rows += _of_slow_members(group, tables.episodes.get(key, []))
+        rows += _of_stalled_partitions(group, tables)
+        rows += _of_hygiene(group, tables.hygiene.get(key, []))
+    rows.sort(key=lambda row: (-row["urgency"], -(row["saves_partition_s"] or 0.0), -(row["saves_rebalances"] or 0), row["group"]))
+    return rows[:SHOWN_MAX]
 
 
-def _one(group: Group, urgency: int, title: str, why: str, how: str, confidence: str, **saves: Any) -> dict[str, Any]:
+def _recommendation(group: Group, urgency: int, title: str, why: str, how: str, confidence: str, **saves: Any) -> dict[str, Any]:
     return {
         "cluster": group.cluster,
         "group": group.group,
@@ -44,7 +44,7 @@ def _one(group: Group, urgency: int, title: str, why: str, how: str, confidence:
         "confidence": confidence,
         "saves_rebalances": saves.get("rebalances"),
         "saves_partition_s": saves.get("seconds"),
-        "at_most": saves.get("at_most", False),  # the saving was not replayed, or is an upper bound as notes are missing
+        "at_most": saves.get("at_most", False),  # the saving is an upper bound: not replayed, or notes are missing
     }
 
 
@@ -53,29 +53,29 @@ def _of_timeouts(group: Group, episodes: list[Episode], advice: Advice | None) -
         return []
     bridged = [episode for episode in episodes if episode.avoidable == "yes" and (episode.avoidable_by_ms or 0) <= advice.recommended_ms]
     if 3 * sum(map(_polled_late, bridged)) > len(bridged):
-        return []  # not restarts: members that are too slow have their own advice
-    seconds = round(sum(one.partition_seconds_lost or 0.0 for one in bridged), 1)
+        return []  # slow members, which get their own advice
+    seconds = round(sum(episode.partition_seconds_lost or 0.0 for episode in bridged), 1)
     return [
-        _one(
+        _recommendation(
             group,
             COST,
-            f"{brief(group.group)}: {wanted(advice)}, session.timeout.ms={advice.recommended_ms}",
-            sentence(advice.text.removeprefix(f"{group.group}: ")),
+            f"{brief(group.group)}: {advice_title(advice)}, session.timeout.ms={advice.recommended_ms}",
+            capitalized(advice.text.removeprefix(f"{group.group}: ")),
             advice.setting,
             advice.confidence,
-            at_most=any(one.confidence != "exact" for one in bridged),
+            at_most=any(episode.confidence != "exact" for episode in bridged),
             rebalances=advice.avoided,
             seconds=seconds,
         )
     ]
 
 
-def wanted(advice: Advice) -> str:
-    """The advice in a few words."""
+def advice_title(advice: Advice) -> str:
+    """The advice as a title."""
     if advice.static_share < 1:
         return "make all its members static" if advice.static_share else "make its members static"
     if (advice.current_max_ms or 0) >= (advice.recommended_ms or 0):
-        return "give all its members one session timeout"  # it is long enough for some of them
+        return "give all its members one session timeout"  # the timeout is long enough for some members
     return "raise its session timeout"
 
 
@@ -83,18 +83,18 @@ def _of_slow_members(group: Group, episodes: list[Episode]) -> list[dict[str, An
     slow = [episode for episode in episodes if episode.cause in SLOW or SLOW & set(episode.contributing) or _polled_late(episode)]
     if len(slow) < 2:
         return []
-    who = Counter(one.trigger_client or one.trigger_member or next(iter(one.laggards), "unknown") for one in slow).most_common(1)[0][0]
+    who = Counter(episode.trigger_client or episode.trigger_member or next(iter(episode.laggards), "unknown") for episode in slow).most_common(1)[0][0]
     return [
-        _one(
+        _recommendation(
             group,
             COST,
             f"{brief(group.group)}: members take longer than max.poll.interval.ms between two polls",
-            f"{len(slow)} rebalances began or waited because a member was too slow to poll, most often {brief(who)}.",
+            f"a slow poll started or delayed {len(slow)} rebalances, most often of {brief(who)}.",
             "max.poll.records=100  # or a longer max.poll.interval.ms",
             "strong",
             at_most=True,
             rebalances=len(slow),
-            seconds=round(sum(one.partition_seconds_lost or 0.0 for one in slow), 1),
+            seconds=round(sum(episode.partition_seconds_lost or 0.0 for episode in slow), 1),
         )
     ]
 
@@ -103,46 +103,46 @@ def _polled_late(episode: Episode) -> bool:
     return POLLED_LATE in (episode.cause_detail or "")
 
 
-def _of_standstill(group: Group, tables: Tables) -> list[dict[str, Any]]:
-    last = {(one.topic, one.topic_partition): one for one in tables.status.get((group.cluster, group.group), [])}
-    stuck = [one for one in last.values() if one.status in ("STOP", "STALL", "LOST", "REWIND")]
-    if not stuck:
+def _of_stalled_partitions(group: Group, tables: Tables) -> list[dict[str, Any]]:
+    last = {(status.topic, status.topic_partition): status for status in tables.status.get((group.cluster, group.group), [])}
+    stalled = [status for status in last.values() if status.status in ("STOP", "STALL", "LOST", "REWIND")]
+    if not stalled:
         return []
-    worst = max(stuck, key=lambda one: (one.status == "LOST", one.lag or 0))
-    lost = [one for one in stuck if one.status == "LOST"]
-    more = f" and {len(stuck) - 1} more" if len(stuck) > 1 else ""
+    worst = max(stalled, key=lambda status: (status.status == "LOST", status.lag or 0))
+    lost = [status for status in stalled if status.status == "LOST"]
+    more = f" and {len(stalled) - 1} more" if len(stalled) > 1 else ""
     owner = f"; its owner is {brief(worst.owner)}" if worst.owner else "; no member owns it"
     title = f"{brief(group.group)}: records of {brief(worst.topic)}-{worst.topic_partition}{more} were deleted before they were read" if lost else (
-        f"{brief(group.group)}: {brief(worst.topic)}-{worst.topic_partition}{more} stands still"
+        f"{brief(group.group)}: {brief(worst.topic)}-{worst.topic_partition}{more} is stalled"
     )
-    behind = "It is behind by an unknown number of records" if worst.lag is None else f"It is {worst.lag:,} records behind"
-    remedy = " A longer retention.ms of the topic gives it time to catch up." if lost else ""
-    why = f"{behind}{owner} ({worst.status}: {worst.rule.replace('-', ' ')}).{remedy}"
+    lag_text = "Its lag is unknown" if worst.lag is None else f"Its lag is {worst.lag:,} records"
+    remedy = " A longer retention.ms of the topic gives the group time to catch up." if lost else ""
+    why = f"{lag_text}{owner} ({worst.status}: {worst.rule.replace('-', ' ')}).{remedy}"
     how = f"tenure group describe {_quoted(group.group)}"
-    return [_one(group, LOSS if lost else STANDSTILL, title, why, how, "exact" if group.notes == "exact" else "strong")]
+    return [_recommendation(group, LOSS if lost else STALLED, title, why, how, "exact" if group.notes == "exact" else "strong")]
 
 
-def _of_hygiene(group: Group, found: list[Hygiene]) -> list[dict[str, Any]]:
+def _of_hygiene(group: Group, findings: list[Hygiene]) -> list[dict[str, Any]]:
     name = _quoted(group.group)
     kinds = {
         "offsets_about_to_expire": (LOSS, "committed offsets{of} are about to expire", f"tenure group offsets show {name}"),
-        "duplicate_instance": (COST, "two processes use one group.instance.id", "group.instance.id=<a name of its own for each process>"),
-        "host_shared_instance": (TIDY, "an instance id moves between hosts", "group.instance.id=<the name of the pod or host>"),
-        "dead_group": (TIDY, "nobody has used this group for long", f"tenure group delete {name} --dry-run"),
-        "idle_member": (TIDY, "there are more members than partitions", f"tenure group members {name}"),
-        "session_out_of_policy": (TIDY, "a session timeout is outside of what the broker allows", "session.timeout.ms=45000"),
+        "duplicate_instance": (COST, "two processes use one group.instance.id", "group.instance.id=<a different name for each process>"),
+        "host_shared_instance": (CLEANUP, "an instance id moves between hosts", "group.instance.id=<the name of the pod or host>"),
+        "dead_group": (CLEANUP, "the group has not been used for a long time", f"tenure group delete {name} --dry-run"),
+        "idle_member": (CLEANUP, "there are more members than partitions", f"tenure group members {name}"),
+        "session_out_of_policy": (CLEANUP, "a session timeout is outside of the broker's limits", "session.timeout.ms=45000"),
     }
-    out = []
+    rows = []
     for kind, (urgency, title, how) in kinds.items():
-        some = [one for one in found if one.kind == kind]
-        if some:
-            said = title.replace("{of}", f" of {len(some)} partitions" if len(some) > 1 else " of a partition")
-            more = f" ({len(some)} times)" if len(some) > 1 and said == title else ""
-            out.append(_one(group, urgency, f"{brief(group.group)}: {said}{more}", WHY.get(kind, "{}.").format(some[0].detail), how, "exact"))
-    return out
+        of_kind = [finding for finding in findings if finding.kind == kind]
+        if of_kind:
+            title_text = title.replace("{of}", f" of {len(of_kind)} partitions" if len(of_kind) > 1 else " of a partition")
+            more = f" ({len(of_kind)} times)" if len(of_kind) > 1 and title_text == title else ""
+            rows.append(_recommendation(group, urgency, f"{brief(group.group)}: {title_text}{more}", REASONS.get(kind, "{}.").format(of_kind[0].detail), how, "exact"))
+    return rows
 
 
-def sentence(text: str) -> str:
+def capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 

@@ -1,4 +1,4 @@
-"""The schema of report.json, made from the classes of `rows.py`: `python -m pipeline.report.json_schema` writes it beside this file."""
+"""Writes the schema of report.json, from the classes of `rows.py`: `python -m pipeline.report.json_schema`."""
 
 from __future__ import annotations
 
@@ -124,9 +124,9 @@ def _hint(hint: Any) -> dict[str, Any]:
     return {"type": [NAMES[kind] for kind in kinds] if len(kinds) > 1 else NAMES[kinds[0]]}
 
 
-def text() -> str:
+def schema_text() -> str:
     return json.dumps(schema(), indent=1) + "\n"
 
 
 if __name__ == "__main__":
-    FILE.write_text(text())
+    FILE.write_text(schema_text())

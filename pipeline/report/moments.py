@@ -1,4 +1,4 @@
-"""The worst moments: rebalances of a group that follow each other closely are one moment."""
+"""The worst moments: series of rebalances of one group in short succession."""
 
 from __future__ import annotations
 
@@ -11,65 +11,69 @@ from pipeline.rows import Deploy, Episode
 if TYPE_CHECKING:
     from pipeline.report.tables import Tables
 
-APART_MS: Final = 10 * 60_000
-MANY: Final = 5  # rebalances are a bad moment whatever their known cost
+PAUSE_MS_MAX: Final = 10 * 60_000
+REBALANCES_MANY: Final = 5  # so many count as a bad moment even without a known cost
 SHOWN_MAX: Final = 10
 
 
 def worst_moments(tables: Tables) -> list[dict[str, Any]]:
-    """The most expensive first. The formation or the end of a group without waiting members does not count."""
-    chains = [(key, chain) for key, episodes in tables.episodes.items() for chain in _chains([episode for episode in episodes if not episode.missing and episode.end_ms is not None])]
-    found = [_moment(one, tables.deploys.get(key, [])) for key, one in chains if len(one) >= MANY or any(each.partition_seconds_lost for each in one)]
-    found.sort(key=lambda one: (-one["partition_seconds_lost"], -one["rebalances"], one["from_ms"], one["group"]))
-    return found[:SHOWN_MAX]
+    """The worst moments, most expensive first. A rebalance without cost, such as the formation of a group, does not count alone."""
+    moments = [
+        _moment(chain, tables.deploys.get(key, []))
+        for key, episodes in tables.episodes.items()
+        for chain in _series([episode for episode in episodes if not episode.missing and episode.end_ms is not None])
+        if len(chain) >= REBALANCES_MANY or any(episode.partition_seconds_lost for episode in chain)
+    ]
+    moments.sort(key=lambda moment: (-moment["partition_seconds_lost"], -moment["rebalances"], moment["from_ms"], moment["group"]))
+    return moments[:SHOWN_MAX]
 
 
-def _chains(episodes: list[Episode]) -> list[list[Episode]]:
-    found: list[list[Episode]] = []
+def _series(episodes: list[Episode]) -> list[list[Episode]]:
+    series: list[list[Episode]] = []
     for episode in episodes:
-        if found and _begin(episode) - (found[-1][-1].end_ms or 0) <= APART_MS:
-            found[-1].append(episode)
+        if series and _begin(episode) - (series[-1][-1].end_ms or 0) <= PAUSE_MS_MAX:
+            series[-1].append(episode)
         else:
-            found.append([episode])
-    return found
+            series.append([episode])
+    return series
 
 
-def _begin(one: Episode) -> int:
-    known = one.start_lo_ms if one.start_lo_ms is not None else one.end_ms
+def _begin(episode: Episode) -> int:
+    known = episode.start_lo_ms if episode.start_lo_ms is not None else episode.end_ms
     return known or 0
 
 
-def _typical(together: list[Episode], culprit: str | None) -> Episode:
-    """The most expensive rebalance of that trigger; for a deploy the first one."""
+def _typical_rebalance(chain: list[Episode], culprit: str | None) -> Episode:
+    """The most expensive rebalance of the trigger; of a deploy (None) the first one."""
     if culprit is None:
-        return next((one for one in together if one.cause != FORMATION), together[0])
-    return max((one for one in together if _who(one) == culprit), key=lambda one: one.partition_seconds_lost or 0.0)
+        return next((episode for episode in chain if episode.cause != FORMATION), chain[0])
+    return max((episode for episode in chain if _trigger(episode) == culprit), key=lambda episode: episode.partition_seconds_lost or 0.0)
 
 
-def _who(one: Episode) -> str | None:
-    """A dynamic member has a new id after each restart; its client id and host stay."""
-    return one.trigger_client or one.trigger_member
+def _trigger(episode: Episode) -> str | None:
+    """Client id and host, which a dynamic member keeps after a restart; else the member key."""
+    return episode.trigger_client or episode.trigger_member
 
 
-def _moment(together: list[Episode], deploys: list[Deploy]) -> dict[str, Any]:
-    first = together[0]
-    begin, end = _begin(first), max(one.end_ms or 0 for one in together)
-    who = Counter(map(_who, together))
+def _moment(chain: list[Episode], deploys: list[Deploy]) -> dict[str, Any]:
+    first = chain[0]
+    begin, end = _begin(first), max(episode.end_ms or 0 for episode in chain)
+    who = Counter(map(_trigger, chain))
     del who[None]
     cost: Counter[str | None] = Counter()
-    for one in together:
-        cost[_who(one)] += round(1_000 * (one.partition_seconds_lost or 0.0))
+    for episode in chain:
+        cost[_trigger(episode)] += round(1_000 * (episode.partition_seconds_lost or 0.0))
     culprit = max(who, key=lambda name: (cost[name], who[name]), default=None)
     deploy = next((deploy for deploy in deploys if deploy.start_ms <= end and begin <= deploy.end_ms), None)
-    typical = _typical(together, None if deploy is not None else culprit)
+    typical = _typical_rebalance(chain, None if deploy is not None else culprit)
     return {
         "cluster": first.cluster,
         "group": first.group,
         "from_ms": begin,
         "to_ms": end,
-        "rebalances": len(together),
-        "partition_seconds_lost": round(sum(one.partition_seconds_lost or 0.0 for one in together), 1),
-        "causes": dict(Counter(one.cause for one in together).most_common()),
+        "rebalances": len(chain),
+        "partition_seconds_lost": round(sum(episode.partition_seconds_lost or 0.0 for episode in chain), 1),
+        "causes": dict(Counter(episode.cause for episode in chain).most_common()),
         "who": culprit,
         "who_rebalances": who[culprit],
         "others": max(len(who) - 1, 0),

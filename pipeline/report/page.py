@@ -1,4 +1,4 @@
-"""The page: the document of `document.py` in HTML, one file that needs no network."""
+"""The report as one HTML file that needs no network."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from markupsafe import Markup
 from pipeline.report import charts, words
 
 ROWS_SHOWN: Final = 100
-TIDY: Final = ("cluster", "group", "topic", "kind", "detail")
+HYGIENE_COLUMNS: Final = ("cluster", "group", "topic", "kind", "detail")
 
 
 def page(document: dict[str, Any], *, links: dict[str, str] | None = None, only: dict[str, Any] | None = None) -> str:
-    """`links`: separate pages, by group. `only`: the page of this one group."""
+    """The page as text. `links`: separate pages by group; `only`: render only this group."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
         "plain": words.plain,
@@ -30,7 +30,7 @@ def page(document: dict[str, Any], *, links: dict[str, str] | None = None, only:
         "family": charts.family,
     }
     environment.globals |= {"charts": charts, "interval": words.interval, "ROWS_SHOWN": ROWS_SHOWN}
-    # The templates are read here, not found by Jinja: a zipped package has no folder.
+    # Jinja cannot load templates from a zipped package.
     environment.loader = jinja2.DictLoader({name: _read(name) for name in ("page.html", "group.html")})
     style, script = (Markup(_read(name)) for name in ("style.css", "page.js"))
     template = environment.get_template("page.html")
@@ -39,29 +39,29 @@ def page(document: dict[str, Any], *, links: dict[str, str] | None = None, only:
     if only is None:
         links = {detail["group"]: f"#group-{number}" for number, detail in enumerate(details)} | links
     return template.render(
-        doc=document, details=details, only=only, links=links, first=_by_group(document["first"]), tidy=_tidy(document["hygiene"]), style=style, script=script
+        doc=document, details=details, only=only, links=links, first=_by_group(document["first"]), tidy=_hygiene_rows(document["hygiene"]), style=style, script=script
     )
 
 
 def _by_group(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    rows_by_group: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
-        found.setdefault((row["cluster"], row["group"]), []).append(row)
-    return found
+        rows_by_group.setdefault((row["cluster"], row["group"]), []).append(row)
+    return rows_by_group
 
 
-def _tidy(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _hygiene_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Join rows that differ only in the partition."""
-    found: dict[tuple[Any, ...], list[int]] = {}
+    partitions_by_key: dict[tuple[Any, ...], list[int]] = {}
     for row in rows:
-        partitions = found.setdefault(tuple(row[name] for name in TIDY), [])
+        partitions = partitions_by_key.setdefault(tuple(row[name] for name in HYGIENE_COLUMNS), [])
         if row["topic_partition"] is not None:
             partitions.append(row["topic_partition"])
-    return [dict(zip(TIDY, key, strict=True)) | {"partitions": words.ranges(partitions)} for key, partitions in found.items()]
+    return [dict(zip(HYGIENE_COLUMNS, key, strict=True)) | {"partitions": words.ranges(partitions)} for key, partitions in partitions_by_key.items()]
 
 
 def _marked(text: str) -> Markup:
-    """Settings stand between backticks."""
+    """Text with `...` as <code>."""
     parts = re.split(r"`([^`]*)`", words.brief(text, 420))
     return Markup("").join(Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))
 

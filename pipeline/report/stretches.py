@@ -1,4 +1,4 @@
-"""Reduce millions of rows to the few that a chart can show, before they become objects."""
+"""Reduces millions of rows to the few that a chart shows, before they become objects."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-WELL: Final = ("OK", "UNKNOWN")
-OWNER: Final = ("cluster", "group", "topic", "topic_partition", "ruleset")
+GOOD_STATUSES: Final = ("OK", "UNKNOWN")
+SERIES: Final = ("cluster", "group", "topic", "topic_partition", "ruleset")
 
 
-def stretches(status: pa.Table) -> pa.Table:
-    """Join adjacent rows with the same status and rule (any rule for OK); `status` is in table order."""
+def merged_intervals(status: pa.Table) -> pa.Table:
+    """Merge adjacent rows with the same status and rule (any rule for OK); `status` is in table order."""
     if not status.num_rows:
         return status
     begins = np.zeros(status.num_rows, bool)
     begins[0] = True
-    for name in (*OWNER, "status"):
+    for name in (*SERIES, "status"):
         begins[1:] |= _changes(status[name])
-    well = np.asarray(pc.is_in(status["status"], pa.array(WELL, pa.string())))
-    begins[1:] |= _changes(status["rule"]) & ~well[1:]
+    is_good = np.asarray(pc.is_in(status["status"], pa.array(GOOD_STATUSES, pa.string())))
+    begins[1:] |= _changes(status["rule"]) & ~is_good[1:]
     first = np.flatnonzero(begins)
     last = np.append(first[1:], status.num_rows) - 1
     at = status.schema.get_field_index("from_ms")
@@ -41,5 +41,5 @@ def _changes(column: pa.ChunkedArray) -> NDArray[np.bool_]:
 def highest(lag: pa.Table, from_ms: int, step_ms: int) -> list[tuple[str, int, int, int]]:
     """(topic, partition, step, highest lag) for each partition and time step."""
     step = pc.divide(pc.subtract(lag["minute_ms"], from_ms), step_ms)
-    found = lag.append_column("step", step).group_by(["topic", "topic_partition", "step"]).aggregate([("lag_max", "max")])
-    return list(zip(*(found[name].to_pylist() for name in ("topic", "topic_partition", "step", "lag_max_max")), strict=True))
+    highest_lags = lag.append_column("step", step).group_by(["topic", "topic_partition", "step"]).aggregate([("lag_max", "max")])
+    return list(zip(*(highest_lags[name].to_pylist() for name in ("topic", "topic_partition", "step", "lag_max_max")), strict=True))

@@ -1,4 +1,4 @@
-"""The tables that the report is made of."""
+"""Loads the tables of the report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.coverage import merged
-from pipeline.report.stretches import stretches
+from pipeline.report.stretches import merged_intervals
 from pipeline.rows import Advice, Coverage, CurvePoint, Deploy, Episode, Gap, Group, Hygiene, Replaced, Segment, Spell, Status
 from pipeline.schema import rows_of
 from pipeline.warehouse import Warehouse
@@ -31,9 +31,9 @@ class Tables:
         self.replacements = self._by_group("replacements", Replaced)
         self.gaps = self._by_group("gap_samples", Gap)
         self.curve = self._by_group("timeout_curve", CurvePoint)
-        self.advice = {(one.cluster, one.group): one for one in self._of("timeout_advice", Advice)}
+        self.advice = {(advice.cluster, advice.group): advice for advice in self._of("timeout_advice", Advice)}
         status = warehouse.read("status")
-        self.status = self._grouped(rows_of(Status, stretches(self._filtered(status.filter(pc.equal(status["ruleset"], "tenure"))))))
+        self.status = self._grouped(rows_of(Status, merged_intervals(self._filtered(status.filter(pc.equal(status["ruleset"], "tenure"))))))
         self.hygiene = self._by_group("hygiene", Hygiene)
         self.coverage = merged(rows_of(Coverage, warehouse.read("coverage")))
         lag = warehouse.read("lag_1m", columns=["cluster", "group", "topic", "topic_partition", "minute_ms", "lag_max"])
@@ -52,7 +52,7 @@ class Tables:
         return self._grouped(self._of(name, row))
 
     def _grouped(self, rows: list[R]) -> dict[tuple[str, str], list[R]]:
-        found: dict[tuple[str, str], list[R]] = defaultdict(list)
+        rows_by_group: dict[tuple[str, str], list[R]] = defaultdict(list)
         for row in rows:
-            found[row.cluster, row.group].append(row)  # type: ignore[attr-defined]
-        return found
+            rows_by_group[row.cluster, row.group].append(row)  # type: ignore[attr-defined]
+        return rows_by_group

@@ -8,17 +8,17 @@ from datetime import UTC, datetime
 
 
 def plain(text: object) -> str:
-    """Without control characters, and without marks that reverse the following text."""
+    """The text with control characters and direction marks escaped."""
     return "".join(char if char.isprintable() and unicodedata.category(char) != "Cf" else f"\\u{ord(char):04x}" for char in str(text))
 
 
 def lines(text: str) -> str:
-    """As `plain`, with the ends of lines left: for settings, which are ours."""
+    """Like `plain`, but with line feeds, for our own settings."""
     return "\n".join(map(plain, text.split("\n")))
 
 
 def brief(text: str, most: int = 60) -> str:
-    """A name that fits into a line; where it does not its middle is left out."""
+    """The text, shortened in the middle if it is long."""
     text = plain(text)
     return text if len(text) <= most else f"{text[: most - 21]}…{text[-20:]}"
 
@@ -33,7 +33,7 @@ def moment(ms: int | None) -> str:
 
 
 def day(ms: int | None) -> str:
-    """With the day of the week, which readers remember of a bad night."""
+    """The time with the day of the week."""
     text = moment(ms)
     return text if ms is None or text.endswith("ms") else f"{datetime.fromtimestamp(ms / 1000, UTC):%a} {text[:16]}"
 
@@ -70,18 +70,18 @@ def number(value: object) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """0-3, 7"""
-    found: list[list[int]] = []
-    for one in sorted(set(numbers)):
-        if found and one == found[-1][1] + 1:
-            found[-1][1] = one
+    """Numbers as ranges: `0-3, 7`."""
+    runs: list[list[int]] = []
+    for value in sorted(set(numbers)):
+        if runs and value == runs[-1][1] + 1:
+            runs[-1][1] = value
         else:
-            found.append([one, one])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+            runs.append([value, value])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
 def interval(low: int | None, high: int | None) -> str:
-    """Both ends where they differ."""
+    """An interval of durations, with both ends if they differ."""
     if low is None and high is None:
         return "unknown"
     if low == high:

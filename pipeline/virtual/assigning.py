@@ -27,45 +27,45 @@ class Subscriber(NamedTuple):
     owned: Sequence[TopicPartition]
 
 
-def seating_order(one: Subscriber) -> tuple[bool, str]:
-    """Static members first, by instance id: it outlives a restart."""
-    return one.instance_id is None, one.instance_id or one.member_id
+def member_order(subscriber: Subscriber) -> tuple[bool, str]:
+    """Static members first, by instance id, which survives a restart."""
+    return subscriber.instance_id is None, subscriber.instance_id or subscriber.member_id
 
 
 def by_range(subscribers: Sequence[Subscriber], partitions: Mapping[str, int]) -> Seats:
     """Range: each subscriber of a topic gets one run of consecutive partitions."""
-    seats: Seats = {one.member_id: [] for one in subscribers}
-    for topic in sorted({topic for one in subscribers for topic in one.topics}):
-        takers = sorted([one for one in subscribers if topic in one.topics], key=seating_order)
+    seats: Seats = {subscriber.member_id: [] for subscriber in subscribers}
+    for topic in sorted({topic for subscriber in subscribers for topic in subscriber.topics}):
+        topic_subscribers = sorted([subscriber for subscriber in subscribers if topic in subscriber.topics], key=member_order)
         count = partitions.get(topic, 0)
-        for number, taker in enumerate(takers):
-            begin, end = count * number // len(takers), count * (number + 1) // len(takers)
-            seats[taker.member_id] += [(topic, partition) for partition in range(begin, end)]
+        for number, topic_subscriber in enumerate(topic_subscribers):
+            begin, end = count * number // len(topic_subscribers), count * (number + 1) // len(topic_subscribers)
+            seats[topic_subscriber.member_id] += [(topic, partition) for partition in range(begin, end)]
     return seats
 
 
 def sticky(subscribers: Sequence[Subscriber], partitions: Mapping[str, int]) -> Seats:
-    """Each member keeps its partitions, up to its share; the rest goes to the members with the fewest."""
-    order = sorted(subscribers, key=seating_order)
-    seats: Seats = {one.member_id: [] for one in order}
-    free = {(topic, number) for topic in {topic for one in order for topic in one.topics} for number in range(partitions.get(topic, 0))}
+    """Each member keeps its partitions, up to its share; the others go to the members with the fewest."""
+    order = sorted(subscribers, key=member_order)
+    seats: Seats = {subscriber.member_id: [] for subscriber in order}
+    free = {(topic, number) for topic in {topic for subscriber in order for topic in subscriber.topics} for number in range(partitions.get(topic, 0))}
     share = -(-len(free) // len(order))
-    for one in order:
-        for place in one.owned:
-            if place in free and len(seats[one.member_id]) < share and place[0] in one.topics:
+    for subscriber in order:
+        for place in subscriber.owned:
+            if place in free and len(seats[subscriber.member_id]) < share and place[0] in subscriber.topics:
                 free.remove(place)
-                seats[one.member_id].append(place)
+                seats[subscriber.member_id].append(place)
     for place in sorted(free):
-        takers = [one.member_id for one in order if place[0] in one.topics]
-        if takers:
-            seats[min(takers, key=lambda id: len(seats[id]))].append(place)
+        topic_subscribers = [subscriber.member_id for subscriber in order if place[0] in subscriber.topics]
+        if topic_subscribers:
+            seats[min(topic_subscribers, key=lambda id: len(seats[id]))].append(place)
     return seats
 
 
 def cooperative(subscribers: Sequence[Subscriber], partitions: Mapping[str, int]) -> Seats:
-    """As sticky, but a partition is assigned only after its previous owner has given it up."""
-    held = {place: one.member_id for one in subscribers for place in one.owned}
-    return {id: [place for place in seats if held.get(place, id) == id] for id, seats in sticky(subscribers, partitions).items()}
+    """Like sticky, but a partition is assigned only after its previous owner has revoked it."""
+    owners = {place: subscriber.member_id for subscriber in subscribers for place in subscriber.owned}
+    return {id: [place for place in seats if owners.get(place, id) == id] for id, seats in sticky(subscribers, partitions).items()}
 
 
 Assignor = Callable[[Sequence[Subscriber], Mapping[str, int]], Seats]
@@ -73,19 +73,19 @@ ASSIGNORS: Final[dict[str, Assignor]] = {"range": by_range, "sticky": sticky, "c
 
 
 def subscription_bytes(topics: Sequence[str], owned: Sequence[TopicPartition]) -> bytes:
-    had = [ConsumerProtocolSubscriptionTopicPartition(topic, numbers) for topic, numbers in _by_topic(owned).items()]
-    return with_version(ConsumerProtocolSubscription(list(topics), None, had), SUBSCRIPTION_VERSION)
+    owned_partitions = [ConsumerProtocolSubscriptionTopicPartition(topic, numbers) for topic, numbers in _by_topic(owned).items()]
+    return with_version(ConsumerProtocolSubscription(list(topics), None, owned_partitions), SUBSCRIPTION_VERSION)
 
 
 def subscriber(member_id: str, instance_id: str | None, metadata: bytes) -> Subscriber:
-    said = read_subscription(metadata)
-    owned = [(owned_partition.topic, number) for owned_partition in said.owned_partitions for number in owned_partition.partitions]
-    return Subscriber(member_id, instance_id, said.topics, owned)
+    subscription = read_subscription(metadata)
+    owned = [(owned_partition.topic, number) for owned_partition in subscription.owned_partitions for number in owned_partition.partitions]
+    return Subscriber(member_id, instance_id, subscription.topics, owned)
 
 
 def assignment_bytes(places: Sequence[TopicPartition]) -> bytes:
-    given = [ConsumerProtocolAssignmentTopicPartition(topic, numbers) for topic, numbers in _by_topic(places).items()]
-    return with_version(ConsumerProtocolAssignment(given), ASSIGNMENT_VERSION)
+    partitions = [ConsumerProtocolAssignmentTopicPartition(topic, numbers) for topic, numbers in _by_topic(places).items()]
+    return with_version(ConsumerProtocolAssignment(partitions), ASSIGNMENT_VERSION)
 
 
 def assigned_places(data: bytes) -> list[TopicPartition]:
@@ -93,7 +93,7 @@ def assigned_places(data: bytes) -> list[TopicPartition]:
 
 
 def _by_topic(places: Sequence[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(places):
-        found.setdefault(topic, []).append(partition)
-    return found
+        by_topic.setdefault(topic, []).append(partition)
+    return by_topic

@@ -1,7 +1,7 @@
-"""A member that does what a Java consumer does: joins, syncs, heartbeats, commits, and notices a rebalance by its next heartbeat.
+"""A member that behaves as a Java consumer: joins, syncs, heartbeats, commits, and notices a rebalance with its next heartbeat.
 
-It sends the heartbeats that could be noticed, and no others: while it is well its session is kept from ending, and when it falls
-silent the session ends when it would have ended after its last heartbeat.
+It sends only heartbeats with a visible effect. While it is healthy, its session does not expire; when it falls silent, the session expires
+as after its last regular heartbeat.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ COMMIT_VERSION_9: Final = ErrorCode.GROUP_ID_NOT_FOUND
 MOVED: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-class Asked:
-    """A JoinGroup or SyncGroup in flight: the client gets the coordinator's reply after a round trip."""
+class PendingRequest:
+    """A JoinGroup or SyncGroup in flight; the client receives the reply after a round trip."""
 
     __slots__ = ("_client", "_heard", "_life", "assignment", "member_id", "reply")
 
-    def __init__(self, client: Client, heard: Callable[[Asked], None]) -> None:
+    def __init__(self, client: Client, heard: Callable[[PendingRequest], None]) -> None:
         self.member_id = ""
         self.assignment = b""
         self.reply: Any = None  # JoinReply, or SyncReply
@@ -78,9 +78,8 @@ class Client:
         leave_on_stop: bool = True,
         knows_skip_assignment: bool = True,
     ) -> None:
-        """`topics`: its subscription, with the partition count of each. `poll_ms`: its maximum time between polls.
-
-        `assign_ms`: how long it computes assignments as the leader. `knows_skip_assignment`: it sends JoinGroup 9 (KIP-814).
+        """`topics`: the subscription, with the number of partitions of each; `poll_ms`: the longest time between polls; `assign_ms`: the time to
+        compute assignments as the leader; `knows_skip_assignment`: send JoinGroup version 9 (KIP-814).
         """
         self.world = world
         self.group = group
@@ -103,14 +102,14 @@ class Client:
         self.member_id = ""
         self.generation = -1
         self.protocol: str | None = None
-        self.owned: list[TopicPartition] = []  # its assignment, as far as it knows
-        self.settled = False  # it has an assignment of the newest generation that it knows
-        self.waits_for: Asked | None = None
-        self.restart_number: int | None = None  # it has gone, or comes, because of this restart
-        self.revoking = False  # it rejoins so that its revoked partitions can be assigned (cooperative)
-        self.assigned: Callable[[Client], None] | None = None  # called when it got its partitions
-        self.revoked: Callable[[Client], None] | None = None  # called before it rejoins, where it had some
-        self.gave_up: Callable[[Client], None] | None = None  # called when it ended with an error
+        self.owned: list[TopicPartition] = []  # its current assignment
+        self.settled = False  # whether it has the assignment of its generation
+        self.waits_for: PendingRequest | None = None
+        self.restart_number: int | None = None  # the restart that it is part of
+        self.revoking = False  # whether it rejoins so that its revoked partitions can be assigned (cooperative)
+        self.assigned: Callable[[Client], None] | None = None  # called after an assignment
+        self.revoked: Callable[[Client], None] | None = None  # called before it rejoins, if it has partitions
+        self.gave_up: Callable[[Client], None] | None = None  # called when it ends with an error
         self._reason: str | None = None  # of the next JoinGroup
         self._frozen_until = 0
         self._busy_until = 0
@@ -118,7 +117,7 @@ class Client:
         self._beat_at = -1
         self._rejoin_at = -1
 
-    # Actions of the script.
+    # Scripted actions
 
     def start(self) -> None:
         assert not self.alive, f"{self.name} runs already"
@@ -131,7 +130,7 @@ class Client:
         self._join()
 
     def stop(self, leave: bool | None = None, reason: str | None = LEAVE_REASON) -> None:
-        """An orderly stop: a dynamic member leaves, a static one does not, unless told to."""
+        """Stop in order: by default a dynamic member leaves the group and a static one does not."""
         if self.alive and (self.leave_on_stop if leave is None else leave) and self.member_id:
             self._catch_up()
             self._end(silent=False)
@@ -144,7 +143,7 @@ class Client:
             self._end(silent=True)
 
     def restart(self, away_ms: int, *, graceful: bool = True, host: str | None = None) -> int:
-        """It goes now and is back after so long; the number of this restart."""
+        """Stop now and start again after `away_ms`; return the number of the restart."""
         number = self.world.begin_restart(self, away_ms)
         self.restart_number = number
         if graceful:
@@ -162,14 +161,14 @@ class Client:
         return number
 
     def freeze(self, ms: int) -> None:
-        """The process stands still, as in a long garbage collection, and knows nothing of it afterwards."""
+        """Pause the process, as a long garbage collection does."""
         self._fall_silent()
         self._frozen_until = self.world.now + ms
         self._beat_at = -1
         self._after(ms, self._beat)
 
     def busy(self, ms: int) -> None:
-        """It processes polled records: it heartbeats, but joins no rebalance. If that takes longer than its poll interval, it leaves."""
+        """Process records for so long: it heartbeats, but joins no rebalance. After its poll interval it leaves."""
         self._busy_until = self.world.now + ms
         if ms > self.rebalance_ms:
             self._after(self.rebalance_ms, self._poll_too_late)
@@ -180,30 +179,30 @@ class Client:
         self._rejoin_in(self._until_poll())
 
     def rejoin(self, reason: str | None = None) -> None:
-        """As a leader does that sees that a topic has more partitions."""
+        """Rejoin, as a leader does when a topic gets more partitions."""
         self._reason = reason
         self._rejoin_in(0)
 
     def commit(self, offsets: Mapping[str, Sequence[tuple[int, int]]], metadata: str = "") -> int:
-        """Partitions and offsets by topic, and the error code, -1 without an answer."""
-        topics = [(topic, [OffsetCommitRequestPartition(number, offset, -1, metadata) for number, offset in some]) for topic, some in offsets.items()]
+        """Commit offsets by topic; return the error code, -1 without a reply."""
+        topics = [(topic, [OffsetCommitRequestPartition(number, offset, -1, metadata) for number, offset in partitions]) for topic, partitions in offsets.items()]
         commit = Commit(self.group, self.generation, self.member_id, self.instance, topics, missing_group_error=COMMIT_VERSION_9)
         self._catch_up()
         code = self.world.commit(commit)
-        self.keep()
+        self.keep_session()
         return code
 
     @property
-    def well(self) -> bool:
+    def healthy(self) -> bool:
         """Whether the process runs and sends heartbeats."""
         return self.alive and self.world.now >= self._frozen_until
 
     @property
     def working(self) -> bool:
         """Whether the member has partitions and polls."""
-        return self.settled and self.well and bool(self.owned)
+        return self.settled and self.healthy and bool(self.owned)
 
-    # Rebalances.
+    # Rebalances
 
     def _join(self) -> None:
         self._rejoin_at = -1
@@ -214,7 +213,7 @@ class Client:
         if not self._cooperates:
             self.owned = []
         protocols = tuple((name, metadata) for name in self.assignors)
-        asked = self.waits_for = Asked(self, self._joined)
+        request_sent = self.waits_for = PendingRequest(self, self._joined)
         reason, self._reason = self._reason, None
         request = JoinRequest(
             self.group,
@@ -230,7 +229,7 @@ class Client:
             reason=reason,
         )
         self._catch_up()
-        joined = self.world.join(self, request, asked)
+        joined = self.world.join(self, request, request_sent)
         self.revoking = False
         if not joined:
             self.waits_for = None
@@ -240,22 +239,22 @@ class Client:
     def _cooperates(self) -> bool:
         return self.assignors[0] == COOPERATIVE
 
-    def _joined(self, asked: Asked) -> None:
+    def _joined(self, request_sent: PendingRequest) -> None:
         self.waits_for = None
-        reply: JoinReply = asked.reply
+        reply: JoinReply = request_sent.reply
         if reply.error == ErrorCode.MEMBER_ID_REQUIRED:
-            self.member_id = asked.member_id
-            self._reason = f"need to re-join with the given member-id: {asked.member_id}"
+            self.member_id = request_sent.member_id
+            self._reason = f"need to re-join with the given member-id: {request_sent.member_id}"
             self._join()
             return
         if reply.error:
             self._refused(reply.error)
             return
-        self.member_id = asked.member_id
+        self.member_id = request_sent.member_id
         self.generation = reply.generation
         self.protocol = reply.protocol_name
         self._beats_from = self.world.now
-        self.keep()
+        self.keep_session()
         assignments: dict[str, bytes] = {}
         pause = 0
         if reply.leader == self.member_id and not reply.skip_assignment:
@@ -263,29 +262,29 @@ class Client:
             seats = assignor([subscriber(*member) for member in reply.members], self.world.partitions_of(self))
             assignments = {id: assignment_bytes(places) for id, places in seats.items()}
             pause = self.assign_ms
-        synced = self.waits_for = Asked(self, self._synced)
+        synced = self.waits_for = PendingRequest(self, self._synced)
         request = SyncRequest(self.group, self.generation, self.member_id, self.instance, assignments, "consumer", self.protocol)
         if pause:
             self.later(pause, lambda _: self._sync(request, synced), synced)
         else:
             self._sync(request, synced)
 
-    def _sync(self, request: SyncRequest, synced: Asked) -> None:
+    def _sync(self, request: SyncRequest, synced: PendingRequest) -> None:
         if not self.world.sync(self, request, synced):
             self.waits_for = None
             self._rejoin_in(self.world.retry_ms)
-        self.keep()
+        self.keep_session()
 
-    def _synced(self, asked: Asked) -> None:
+    def _synced(self, request_sent: PendingRequest) -> None:
         self.waits_for = None
-        reply: SyncReply = asked.reply
+        reply: SyncReply = request_sent.reply
         if reply.error:
             self._refused(reply.error)
             return
-        before, self.owned = self.owned, assigned_places(asked.assignment)
+        before, self.owned = self.owned, assigned_places(request_sent.assignment)
         self.settled = True
         self.restart_number = None
-        self.keep()
+        self.keep_session()
         if self.assigned is not None:
             self.assigned(self)
         if self._cooperates and not set(before) <= set(self.owned):
@@ -318,7 +317,7 @@ class Client:
         moment = max(self.world.now + ms, self._busy_until)
         if self._rejoin_at < 0 and self.waits_for is None:
             self._rejoin_at = moment
-            self.keep()
+            self.keep_session()
             self._after(moment - self.world.now, self._rejoin)
 
     def _rejoin(self) -> None:
@@ -334,7 +333,7 @@ class Client:
         return self.world.random.randrange(self.poll_ms + 1)
 
     def _poll_too_late(self) -> None:
-        """Its poll interval is over: Java's consumer leaves then; a static member falls silent."""
+        """The poll interval is over: as Java's consumer, a dynamic member leaves and a static one falls silent."""
         if self.world.now >= self._busy_until or not self.member_id:
             return
         if self.instance is not None:
@@ -346,57 +345,57 @@ class Client:
         self._rejoin_at = -1
         self._refused(ErrorCode.UNKNOWN_MEMBER_ID)
 
-    # Heartbeats.
+    # Heartbeats
 
     def notice(self) -> None:
-        """The group changed: the member notices at its next heartbeat."""
-        if self.well and self.waits_for is None and self._rejoin_at < 0 and self._beat_at < 0 and self.member_id:
+        """The group has changed, which the member notices with its next heartbeat."""
+        if self.healthy and self.waits_for is None and self._rejoin_at < 0 and self._beat_at < 0 and self.member_id:
             beats = (self.world.now - self._beats_from) // self.heartbeat_ms + 1
             self._beat_at = self._beats_from + beats * self.heartbeat_ms
             self._after(self._beat_at - self.world.now, self._beat)
 
     def _beat(self) -> None:
         self._beat_at = -1
-        if not self.well or self.waits_for is not None or not self.member_id:
+        if not self.healthy or self.waits_for is not None or not self.member_id:
             return
         self._catch_up()
         code = self.world.heartbeat(self.group, self.generation, self.member_id, self.instance)
         if code < 0 or code in MOVED:
             self._after(self.world.retry_ms, self._beat)
         elif code == ErrorCode.NONE:
-            self.keep()
+            self.keep_session()
         elif self._rejoin_at < 0:
             self._refused(code)
 
     def last_beat(self) -> int:
-        """The last moment at which it heartbeat."""
+        """The time of its last regular heartbeat."""
         return self._beats_from + (self.world.now - self._beats_from) // self.heartbeat_ms * self.heartbeat_ms
 
-    def keep(self) -> None:
-        """From now on its heartbeats come in time."""
+    def keep_session(self) -> None:
+        """Stop the session from expiring: its heartbeats are in time from now on."""
         member = self.world.member(self)
-        if member is not None and self.well and not member.is_new:
+        if member is not None and self.healthy and not member.is_new:
             member.deadline = NEVER
 
     def _catch_up(self) -> None:
-        """Send the heartbeats skipped so far, which had no visible effect."""
+        """Make up for the skipped heartbeats, which had no visible effect."""
         member = self.world.member(self)
         if member is not None and member.deadline == NEVER and member.join is None:
             member.seen_ms = max(member.seen_ms, self.last_beat())
 
     def _fall_silent(self) -> None:
-        """Its session ends so long after its last heartbeat."""
+        """Let the session expire, counted from its last regular heartbeat."""
         member = self.world.member(self)
         if member is not None and member.deadline == NEVER and not member.is_new:
             self._catch_up()
             self.world.set_deadline(self, member, member.seen_ms + member.session_timeout_ms)
 
-    # Lives.
+    # Start and end of the process
 
     def _end(self, *, silent: bool) -> None:
         if silent:
             self._fall_silent()
-        self.world.went(self)
+        self.world.client_ended(self)
         self.alive = self.settled = False
         self.life += 1
         self.waits_for = None
@@ -404,27 +403,27 @@ class Client:
         self.owned = []
 
     def lost_connection(self) -> None:
-        """The coordinator is gone: pending requests have to be sent again."""
+        """The coordinator stopped: send pending requests again."""
         if self.alive and self.waits_for is not None:
             self.waits_for = None
             self._rejoin_in(self.world.retry_ms)
         elif self.alive:
             self._after(self.world.retry_ms + self.world.random.randrange(1000), self._beat)
 
-    def later(self, ms: int, step: Callable[[Asked], None], asked: Asked) -> None:
-        self._after(ms, lambda: step(asked) if self.waits_for is asked else None)
+    def later(self, ms: int, step: Callable[[PendingRequest], None], request_sent: PendingRequest) -> None:
+        self._after(ms, lambda: step(request_sent) if self.waits_for is request_sent else None)
 
     def _after(self, ms: int, step: Callable[[], None]) -> None:
-        """In this life, and when it does not stand still."""
+        """Run `step` later, unless the process has ended; if it is frozen, after that."""
         life = self.life
         world = self.world
 
-        def come() -> None:
+        def run() -> None:
             if self.life != life:
                 return
             if world.now < self._frozen_until:
-                world.at(self._frozen_until, come)
+                world.at(self._frozen_until, run)
             else:
                 step()
 
-        world.at(max(world.now + ms, self._frozen_until), come)
+        world.at(max(world.now + ms, self._frozen_until), run)

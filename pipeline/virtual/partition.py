@@ -1,4 +1,4 @@
-"""One partition of __consumer_offsets: its Shard, its two logs, and the watched state of its groups."""
+"""One partition of __consumer_offsets: its Shard, its two logs, and the true history of its groups."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from coordinator.group import Group
 from coordinator.notes import Coordinator, Kind
 from coordinator.states import State
 from history import NoteRecord
-from pipeline.virtual.truth import Change, Watched
+from pipeline.virtual.truth import Change, GroupHistory
 from protocol.batch import facts_of
 from protocol.message import Message
 from protocol.messages.coordinator_notes import CoordinatorChange, NoteHeader
 
 if TYPE_CHECKING:
-    from pipeline.virtual.client import Asked, Client
+    from pipeline.virtual.client import Client, PendingRequest
     from pipeline.virtual.world import World
 
-GATHER_MS: Final = 200  # as the broker gathers notes before it writes them
+GATHER_MS: Final = 200  # the broker collects notes for so long before it writes them
 LOAD_MS: Final = 5
 
 
@@ -30,12 +30,12 @@ class Partition:
         self.world = world
         self.number = number
         self.epoch = 0
-        self.shard: Shard | None = Shard(world.config, self._fresh_id, self._told)
-        self.loses_notes = False  # they cannot be written, as on a full disk
-        # Batches for the next life, in their order; of commits to the same partitions the newest only.
+        self.shard: Shard | None = Shard(world.config, self._fresh_id, self._collect_notes)
+        self.loses_notes = False  # whether notes cannot be written, as on a full disk
+        # The log for a restart of the coordinator, in order; of commits to the same partitions only the newest.
         self._batches: dict[Hashable, bytes] = {}
-        self._watched: dict[str, Watched] = {}
-        self._owners: dict[str, tuple[Client, int | None]] = {}  # by member id: whose it is, and which restart ended it
+        self._histories: dict[str, GroupHistory] = {}
+        self._owners: dict[str, tuple[Client, int | None]] = {}  # by member id: the client, and the restart that ended it
         self._seq = 0
         self._lost = 0
         self._notes: list[NoteRecord] = []
@@ -46,18 +46,18 @@ class Partition:
     def wake_at(self) -> int:
         return self.shard.wake_at if self.shard is not None else NEVER
 
-    def watched(self, group: str) -> Watched:
-        found = self._watched.get(group)
-        if found is None:
-            found = self._watched[group] = Watched()
-        return found
+    def history(self, group: str) -> GroupHistory:
+        existing = self._histories.get(group)
+        if existing is None:
+            existing = self._histories[group] = GroupHistory()
+        return existing
 
     def _fresh_id(self) -> str:
         return str(UUID(int=self.world.random.getrandbits(128), version=4))
 
-    # Steps.
+    # Requests
 
-    def join(self, client: Client, request: JoinRequest, asked: Asked) -> bool:
+    def join(self, client: Client, request: JoinRequest, asked: PendingRequest) -> bool:
         shard = self.shard
         if shard is None:
             return False
@@ -84,7 +84,7 @@ class Partition:
         self.append()
         for id in known:
             group = shard.groups.get(id)
-            if group is None or self.watched(id).differs(group):
+            if group is None or self.history(id).differs(group):
                 state = overdue.get(id)
                 if state is None:
                     self._watch(id, "session_expired", None, "expired")
@@ -96,7 +96,7 @@ class Partition:
         self._watch(group, cause, client, gone)
 
     def append(self, commit: Hashable = None) -> None:
-        """Write the facts of the step to the log. `commit`: they are only commits, which the next of this name supersedes."""
+        """Write the facts of the step to the log. `commit`: a name if they are only commits, which the next ones of that name supersede."""
         shard = self.shard
         assert shard is not None
         hold = shard.hold
@@ -112,59 +112,59 @@ class Partition:
             self._end_offset = offset + facts - 1
             hold.confirm(hold.taken)
 
-    # The truth.
+    # History
 
     def _watch(self, group_id: str, cause: str, client: Client | None, how: str) -> None:
-        watched = self.watched(group_id)
+        history = self.history(group_id)
         assert self.shard is not None
         group = self.shard.groups.get(group_id)
         if group is None:
-            if watched.standing is not None:
-                watched.forget(self.world.now)
+            if history.last_version is not None:
+                history.forget(self.world.now)
             return
-        if not watched.differs(group):
+        if not history.differs(group):
             return
-        changes = self._changes(watched, group, client, how)
+        changes = self._changes(history, group, client, how)
         if client is None and changes:
             client = self._owners[changes[0].member_id][0] if changes[0].member_id in self._owners else None
         trigger, follows = (client.name, client.revoking) if client is not None else (None, False)
-        watched.take(group, self.world.now, cause, trigger, self.world.why, changes, follows)
+        history.update(group, self.world.now, cause, trigger, self.world.why, changes, follows)
         for one in self.world.clients.get(group_id, ()):
             one.notice()
 
-    def _changes(self, watched: Watched, group: Group, client: Client | None, how: str) -> list[Change]:
+    def _changes(self, history: GroupHistory, group: Group, client: Client | None, how: str) -> list[Change]:
         now = self.world.now
-        came: list[Change] = []
-        went: list[Change] = []
-        for id, instance, joined in watched.diff(group):
+        joined_changes: list[Change] = []
+        left_changes: list[Change] = []
+        for id, instance, joined in history.diff(group):
             if joined:
                 assert client is not None, "members come by JoinGroup only"
                 self._owners[id] = client, None
-                self.world.came(client)
-                came.append(Change(now, "joined", client.name, id, instance, client.restart_number))
+                self.world.client_joined(client)
+                joined_changes.append(Change(now, "joined", client.name, id, instance, client.restart_number))
             else:
                 owner, restart = self._owners.get(id, (None, None))
-                went.append(Change(now, how, owner.name if owner is not None else "", id, instance, restart))
-        replaced = {one.instance_id for one in came if one.instance_id is not None} & {one.instance_id for one in went}
-        came = [one._replace(what="replaced") if one.instance_id in replaced else one for one in came]
-        return [one for one in went if one.instance_id not in replaced or one.instance_id is None] + came
+                left_changes.append(Change(now, how, owner.name if owner is not None else "", id, instance, restart))
+        replaced = {change.instance_id for change in joined_changes if change.instance_id is not None} & {change.instance_id for change in left_changes}
+        joined_changes = [change._replace(what="replaced") if change.instance_id in replaced else change for change in joined_changes]
+        return [change for change in left_changes if change.instance_id not in replaced or change.instance_id is None] + joined_changes
 
     def note_owner(self, client: Client) -> None:
         if client.member_id:
             self._owners[client.member_id] = client, client.restart_number
 
-    # Notes.
+    # Notes
 
-    def _told(self, notes: list[Note], stamp: int) -> None:
+    def _collect_notes(self, notes: list[Note], stamp: int) -> None:
         offset = self._end_offset - (self._end_stamp - stamp) if stamp else -1
         for note in notes:
-            self._tell(note.group_id, note.kind, note.at_ms, note.body, offset, note.generation, note.state, note.dropped, note.counted_from, note.number)
+            self._collect_note(note.group_id, note.kind, note.at_ms, note.body, offset, note.generation, note.state, note.dropped, note.counted_from, note.number)
 
-    def tell(self, kind: Kind, body: Message) -> None:
-        """A note about the partition, or the cluster."""
-        self._tell("", kind, self.world.now, body, -1, 0, 0, 0, -1, -1)
+    def add_note(self, kind: Kind, body: Message) -> None:
+        """Add a note about the partition or the cluster."""
+        self._collect_note("", kind, self.world.now, body, -1, 0, 0, 0, -1, -1)
 
-    def _tell(
+    def _collect_note(
         self, group: str, kind: Kind, at_ms: int, body: Message, offset: int, generation: int, state: int, dropped: int, counted_from: int, number: int
     ) -> None:
         if self.loses_notes:
@@ -180,9 +180,9 @@ class Partition:
     def write_notes(self) -> None:
         notes, self._notes = self._notes, []
         if notes:
-            self.world.recorder.tell(self.number, notes, notes[0].at_ms + GATHER_MS)
+            self.world.recorder.write_notes(self.number, notes, notes[0].at_ms + GATHER_MS)
 
-    # Lives.
+    # Restarts
 
     def stop(self, orderly: bool) -> None:
         shard = self.shard
@@ -196,14 +196,14 @@ class Partition:
         self.write_notes()
         self.shard = None
         self._lost = 0
-        for watched in self._watched.values():
-            watched.interrupt(now)
+        for history in self._histories.values():
+            history.interrupt(now)
 
     def load(self, what: Coordinator) -> None:
         self.epoch += 1
         self._seq = 0
         self._end_stamp, self._end_offset = 0, -1
-        shard = self.shard = Shard(self.world.config, self._fresh_id, self._told)
+        shard = self.shard = Shard(self.world.config, self._fresh_id, self._collect_notes)
         facts = [fact for batch in self._batches.values() for fact in facts_of(batch)]
         shard.replay(facts)
         for _ in shard.open_groups(lambda: (self.world.now, self.world.now)):
@@ -211,10 +211,10 @@ class Partition:
         if facts:
             self._coordinator(what, len(facts))
         for id, group in shard.groups.items():
-            self.watched(id).resume(group)
+            self.history(id).resume(group)
         self.append()
 
     def _coordinator(self, what: Coordinator, replayed: int) -> None:
         assert self.shard is not None or what is Coordinator.UNLOADED
         groups = len(self.shard.groups) if self.shard is not None else 0
-        self.tell(Kind.COORDINATOR, CoordinatorChange(what, self.epoch, LOAD_MS if replayed else 0, groups, replayed))
+        self.add_note(Kind.COORDINATOR, CoordinatorChange(what, self.epoch, LOAD_MS if replayed else 0, groups, replayed))

@@ -1,4 +1,4 @@
-"""Where the two logs of a virtual world go."""
+"""Recorders for the two logs of each partition of a virtual world."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from protocol.batch import facts_of
 
 class Recorder(Protocol):
     def append(self, partition: int, batch: bytearray, records: int, at_ms: int, epoch: int) -> int:
-        """A batch of __consumer_offsets; the offset of its first record."""
+        """Append a batch to __consumer_offsets; return the offset of its first record."""
         ...
 
-    def tell(self, partition: int, notes: Sequence[NoteRecord], at_ms: int) -> None:
-        """A batch of __coordinator_notes."""
+    def write_notes(self, partition: int, notes: Sequence[NoteRecord], at_ms: int) -> None:
+        """Append a batch to __coordinator_notes."""
         ...
 
 
@@ -28,7 +28,7 @@ class Stored(NamedTuple):
 
 
 class Memory:
-    """Both logs of each partition, to be looked at."""
+    """Keeps both logs of each partition in memory."""
 
     def __init__(self) -> None:
         self.records: dict[int, list[Stored]] = {}
@@ -41,19 +41,19 @@ class Memory:
         assert len(log) == begin + records
         return begin
 
-    def tell(self, partition: int, notes: Sequence[NoteRecord], at_ms: int) -> None:
+    def write_notes(self, partition: int, notes: Sequence[NoteRecord], at_ms: int) -> None:
         self.notes.setdefault(partition, []).extend(notes)
 
     def note_records(self, partition: int = 0) -> list[NoteRecord]:
         return self.notes.get(partition, [])
 
     def images(self, group: str, partition: int = 0) -> list[GroupRecord]:
-        read = [read_image(group, one.offset, one.at_ms, one.epoch, *one.fact) for one in self.records.get(partition, [])]
+        read = [read_image(group, stored.offset, stored.at_ms, stored.epoch, *stored.fact) for stored in self.records.get(partition, [])]
         return [image for image in read if image is not None]
 
 
 class Nowhere:
-    """Of a world of which only the truth is asked."""
+    """Discards the logs, if only the true history is needed."""
 
     def __init__(self) -> None:
         self._ends: dict[int, int] = {}
@@ -63,4 +63,4 @@ class Nowhere:
         self._ends[partition] = begin + records
         return begin
 
-    def tell(self, partition: int, notes: Sequence[NoteRecord], at_ms: int) -> None: ...
+    def write_notes(self, partition: int, notes: Sequence[NoteRecord], at_ms: int) -> None: ...

@@ -10,13 +10,13 @@ from typing import NamedTuple
 from coordinator.group import Group
 from coordinator.states import State
 
-MADE_BY_ABSENCES = {"new_member", "member_left", "session_expired", "join_timeout", "sync_timeout", "static_during_completing"}
-SESSION_MS_MAX = 1_800_000  # group.max.session.timeout.ms: no seat can be kept for longer
+CAUSES_OF_ABSENCES = {"new_member", "member_left", "session_expired", "join_timeout", "sync_timeout", "static_during_completing"}
+SESSION_MS_MAX = 1_800_000  # group.max.session.timeout.ms: the longest time for which a seat is kept
 RESTED = (State.STABLE, State.EMPTY)
 
 
 class Change(NamedTuple):
-    """A member joined or left. `restart`: the number of the restart that it is half of."""
+    """A member joined or left. `restart`: the number of the restart that it is part of."""
 
     at_ms: int
     what: str  # joined, replaced, left, expired, evicted, removed
@@ -36,8 +36,8 @@ class Restart:
     instance_id: str | None
     at_ms: int
     away_ms: int
-    last_sign_ms: int = -1  # the last heartbeat that it sent before
-    back_ms: int = -1  # it joined again; -1: it never did
+    last_sign_ms: int = -1  # its last heartbeat before
+    back_ms: int = -1  # when it joined again; -1: never
 
     @property
     def gap_ms(self) -> int:
@@ -50,16 +50,16 @@ class TrueEpisode:
     start_ms: int
     from_generation: int
     cause: str  # as in rows.Episode
-    trigger: str | None  # the client whose doing it was
+    trigger: str | None  # the name of the client
     formation: bool
-    end_ms: int = -1  # -1: it has not ended
+    end_ms: int = -1  # -1: not ended
     to_generation: int = -1
     end: str = "open"
     members_before: int = 0
     members_after: int = 0
     also: list[str] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
-    why: str = ""  # the script's action at that time
+    why: str = ""  # the scripted action at that time
     follows: bool = False  # the second step of a cooperative rebalance: revoked partitions are assigned to others
 
     @property
@@ -72,31 +72,31 @@ class TrueEpisode:
 
     @property
     def restarts_alone(self) -> bool:
-        """Only restarts of the script changed the membership, and nothing else changed."""
+        """Whether it was caused only by scripted restarts."""
         return self.absences_alone and all(change.restart is not None for change in self.changes)
 
     @property
     def absences_alone(self) -> bool:
-        return bool(self.changes) and not self.formation and {self.cause, *self.also} <= MADE_BY_ABSENCES
+        return bool(self.changes) and not self.formation and {self.cause, *self.also} <= CAUSES_OF_ABSENCES
 
 
-class Watched:
-    """One group after the last step."""
+class GroupHistory:
+    """The true history of one group, updated after each step."""
 
     def __init__(self) -> None:
         self.state = State.EMPTY
         self.generation = 0
         self.members: dict[str, str | None] = {}  # member id -> instance id
-        self.standing: object = None
+        self.last_version: object = None
         self.episodes: list[TrueEpisode] = []
-        self.changes: list[Change] = []  # all of them
+        self.changes: list[Change] = []  # of all episodes, and others
         self.deleted_ms: list[int] = []
 
     def differs(self, group: Group) -> bool:
-        return group.version is not self.standing
+        return group.version is not self.last_version
 
     def diff(self, group: Group) -> Iterator[tuple[str, str | None, bool]]:
-        """Member id, instance id, whether it came."""
+        """The members that left and joined since the last step: member id, instance id, whether it joined."""
         now = group.members
         for id, instance in self.members.items():
             if id not in now:
@@ -105,21 +105,21 @@ class Watched:
             if id not in self.members:
                 yield id, member.instance_id, True
 
-    def take(self, group: Group, at_ms: int, cause: str, trigger: str | None, why: str, changes: list[Change], follows: bool) -> None:
-        """The group after a step."""
+    def update(self, group: Group, at_ms: int, cause: str, trigger: str | None, why: str, changes: list[Change], follows: bool) -> None:
+        """Record the group after a step."""
         before, after = self.state, group.state
-        rests = before in RESTED
-        called = False
-        if rests and (after is not before or group.generation != self.generation):
-            called = True
-            known = not self.episodes and not self.generation
-            episode = TrueEpisode(group.id, at_ms, self.generation, cause, trigger, known, members_before=len(self.members), why=why, follows=follows)
+        was_at_rest = before in RESTED
+        is_cause = False
+        if was_at_rest and (after is not before or group.generation != self.generation):
+            is_cause = True
+            is_formation = not self.episodes and not self.generation
+            episode = TrueEpisode(group.id, at_ms, self.generation, cause, trigger, is_formation, members_before=len(self.members), why=why, follows=follows)
             self.episodes.append(episode)
         elif before is State.COMPLETING and (after is State.PREPARING or group.generation != self.generation):
-            called = True
+            is_cause = True
             self.episodes[-1].also.append(cause)
         self.changes += changes
-        if called or not rests:
+        if is_cause or not was_at_rest:
             episode = self.episodes[-1]
             episode.changes += changes
             if after in RESTED:
@@ -130,24 +130,24 @@ class Watched:
         self.state = after
         self.generation = group.generation
         self.members = {id: member.instance_id for id, member in group.members.items()}
-        self.standing = group.version
+        self.last_version = group.version
 
     def avoidable(self) -> list[TrueEpisode]:
         """Rebalances caused only by restarts within the longest possible session timeout."""
-        pair_returned = set(self._paired())
-        found: list[TrueEpisode] = []
+        absences = set(self._paired())
+        episodes: list[TrueEpisode] = []
         for number, episode in enumerate(self.episodes):
             if episode.follows:
-                made = bool(found) and found[-1] is self.episodes[number - 1]
+                by_absences = bool(episodes) and episodes[-1] is self.episodes[number - 1]
             else:
-                made = episode.absences_alone
-            if made and pair_returned.issuperset(episode.changes):
-                found.append(episode)
-        return found
+                by_absences = episode.absences_alone
+            if by_absences and absences.issuperset(episode.changes):
+                episodes.append(episode)
+        return episodes
 
     def _paired(self) -> Iterator[Change]:
-        """Halves of an absence: a member went, and the same process joined again, before or after the old member was gone."""
-        lives: dict[str, list[list[Change]]] = {}  # of each process, or instance: how it came and went, each time
+        """The changes that are part of an absence: a process left and joined again, before or after the group had removed its old member."""
+        lives: dict[str, list[list[Change]]] = {}  # for each process or instance the changes of each of its member ids
         for change in self.changes:
             of_client = lives.setdefault(change.instance_id or change.client, [])
             if change.what in ("joined", "replaced"):
@@ -155,22 +155,22 @@ class Watched:
             else:
                 next(life for life in of_client if life[0].member_id == change.member_id).append(change)
         for of_client in lives.values():
-            again = False  # it came as itself, and not for the first time
+            returned = False  # whether it is the return of a known process
             for before, after in pairwise(of_client):
                 went, back = before[-1], after[0]
-                if len(before) == 1:  # its seat was kept; or the coordinator forgot that it had come, and it comes once more
-                    again = again or back.what == "replaced"
-                    if again:
+                if len(before) == 1:  # it kept its seat, or the coordinator had lost its join
+                    returned = returned or back.what == "replaced"
+                    if returned:
                         yield back
                     continue
                 deleted = any(went.at_ms <= at <= back.at_ms for at in self.deleted_ms)
-                again = back.at_ms - went.at_ms <= SESSION_MS_MAX and went.what != "removed" and not deleted
-                if again:
+                returned = back.at_ms - went.at_ms <= SESSION_MS_MAX and went.what != "removed" and not deleted
+                if returned:
                     yield from before[1:]
                     yield back
 
     def interrupt(self, at_ms: int) -> None:
-        """The coordinator stops: an open rebalance has no end."""
+        """The coordinator stopped: an open rebalance is interrupted."""
         if self.state not in RESTED:
             episode = self.episodes[-1]
             episode.end_ms = at_ms
@@ -179,11 +179,11 @@ class Watched:
             episode.members_after = len(self.members)
 
     def resume(self, group: Group) -> None:
-        """The group is loaded as it was stored."""
+        """The coordinator has loaded the group."""
         self.state = group.state
         self.generation = group.generation
         self.members = {id: member.instance_id for id, member in group.members.items()}
-        self.standing = group.version
+        self.last_version = group.version
 
     def forget(self, at_ms: int) -> None:
         """The group was deleted."""
@@ -191,4 +191,4 @@ class Watched:
         self.state = State.EMPTY
         self.generation = 0
         self.members = {}
-        self.standing = None
+        self.last_version = None

@@ -1,4 +1,4 @@
-"""The world: one clock, scheduled actions, and a coordinator for each partition of __consumer_offsets."""
+"""The virtual world: one clock, scheduled actions, and a coordinator for each partition of __consumer_offsets."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from coordinator import Commit, GroupConfig, JoinRequest, Leaver, SyncRequest, p
 from coordinator.group import Group
 from coordinator.member import Member
 from coordinator.notes import Coordinator
-from pipeline.virtual.client import Asked, Client
+from pipeline.virtual.client import Client, PendingRequest
 from pipeline.virtual.partition import Partition
 from pipeline.virtual.recorder import Memory, Recorder
 from pipeline.virtual.truth import Change, Restart, TrueEpisode
 
 RETRY_MS: Final = 200
-UNREACHABLE: Final = -1  # no answer: the coordinator is down
+UNREACHABLE: Final = -1  # no reply: the coordinator is down
 
 
 class World:
-    """`now` is the time of all clocks, in milliseconds since 1970. Equal seeds and scripts make equal logs."""
+    """`now`: the time in milliseconds since 1970. Equal seeds and scripts make equal logs."""
 
     def __init__(
         self,
@@ -39,16 +39,16 @@ class World:
         self.retry_ms = RETRY_MS
         self.clients: dict[str, list[Client]] = {}
         self.restarts: list[Restart] = []
-        self.why = ""  # the script's current action; rebalances that begin now are labelled with it
+        self.why = ""  # the current scripted action, recorded with rebalances that begin now
         self.partitions = [Partition(self, number) for number in range(partitions)]
         self._of: dict[str, Partition] = {}
         self._agenda: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._count = 0
 
-    # The script.
+    # The script
 
     def client(self, group: str, name: str, **settings: Any) -> Client:
-        """See Client for the settings. It does nothing until it is started."""
+        """Add a client; it still has to be started."""
         client = Client(self, group, name, **settings)
         self.clients.setdefault(group, []).append(client)
         return client
@@ -85,29 +85,29 @@ class World:
         self.restarts.append(Restart(number, client.group, client.name, client.instance, self.now, away_ms))
         return number
 
-    # Results.
+    # Results
 
     def partition(self, group: str) -> Partition:
-        found = self._of.get(group)
-        if found is None:
-            found = self._of[group] = self.partitions[partition_of(group, len(self.partitions))]
-        return found
+        assigned = self._of.get(group)
+        if assigned is None:
+            assigned = self._of[group] = self.partitions[partition_of(group, len(self.partitions))]
+        return assigned
 
     def episodes(self, group: str) -> list[TrueEpisode]:
-        return self.partition(group).watched(group).episodes
+        return self.partition(group).history(group).episodes
 
     def avoidable(self, group: str) -> list[TrueEpisode]:
-        """Those that instance ids and a long enough session would have left out."""
-        return self.partition(group).watched(group).avoidable()
+        """The rebalances that instance ids and a long enough session timeout would have avoided."""
+        return self.partition(group).history(group).avoidable()
 
     def saved(self, group: str) -> list[Change]:
-        """Static members that came back without a rebalance."""
-        changes = self.partition(group).watched(group).changes
+        """The returns of static members without a rebalance."""
+        changes = self.partition(group).history(group).changes
         within = {id(change) for episode in self.episodes(group) for change in episode.changes}
         return [change for change in changes if change.what == "replaced" and id(change) not in within]
 
     def group(self, group: str) -> Group | None:
-        """The coordinator's own."""
+        """The coordinator's group."""
         shard = self.partition(group).shard
         return shard.groups.get(group) if shard is not None else None
 
@@ -115,18 +115,18 @@ class World:
         found = self.group(group)
         return found.generation if found is not None else 0
 
-    # The coordinator goes and comes.
+    # Restarts of the coordinator
 
     def restart_coordinator(self, down_ms: int, partitions: Sequence[int] | None = None) -> None:
-        """An orderly stop, and a start so long after."""
+        """Stop the coordinator in order, and start it after `down_ms`."""
         self._stop(down_ms, partitions, orderly=True)
 
     def kill_coordinator(self, down_ms: int, partitions: Sequence[int] | None = None) -> None:
-        """kill -9: no request is answered, and the notes of the last moments are lost."""
+        """Kill the coordinator, which loses the last notes, and start it after `down_ms`."""
         self._stop(down_ms, partitions, orderly=False)
 
     def stop(self) -> None:
-        """An orderly stop for good."""
+        """Stop all coordinators in order."""
         for partition in self.partitions:
             if partition.shard is not None:
                 partition.stop(orderly=True)
@@ -140,12 +140,12 @@ class World:
                     for client in clients:
                         client.world.at(self.now + down_ms + 1, client.lost_connection)
 
-    # Requests of clients.
+    # Requests of clients
 
-    def join(self, client: Client, request: JoinRequest, asked: Asked) -> bool:
+    def join(self, client: Client, request: JoinRequest, asked: PendingRequest) -> bool:
         return self.partition(request.group_id).join(client, request, asked)
 
-    def sync(self, client: Client, request: SyncRequest, asked: Asked) -> bool:
+    def sync(self, client: Client, request: SyncRequest, asked: PendingRequest) -> bool:
         partition = self.partition(request.group_id)
         if partition.shard is None:
             return False
@@ -162,7 +162,7 @@ class World:
         return code
 
     def leave(self, client: Client | None, leavers: list[Leaver], group: str = "") -> list[int]:
-        """`client` None: an administrator."""
+        """Send LeaveGroup; `client` None: by an administrator."""
         group = client.group if client is not None else group
         partition = self.partition(group)
         if partition.shard is None:
@@ -177,11 +177,11 @@ class World:
         if partition.shard is None:
             return UNREACHABLE
         code = partition.shard.commit(commit, self.now, self.now)
-        places = tuple([(topic, one.partition_index) for topic, some in commit.topics for one in some])
+        places = tuple([(topic, entry.partition_index) for topic, partitions in commit.topics for entry in partitions])
         partition.append((commit.group_id, places))
         return code
 
-    # Requests of administrators.
+    # Requests of administrators
 
     def remove_instance(self, group: str, instance: str, reason: str | None = None) -> int:
         return self.leave(None, [Leaver("", instance, reason)], group)[0]
@@ -200,7 +200,7 @@ class World:
         partition.append()
         return error
 
-    # Lookups of clients.
+    # State for clients
 
     def member(self, client: Client) -> Member | None:
         shard = self.partition(client.group).shard
@@ -213,22 +213,22 @@ class World:
         shard.deadlines.set(member, max(deadline, self.now))
 
     def partitions_of(self, leader: Client) -> Mapping[str, int]:
-        """Of all topics that its group reads, how many partitions they have: a leader asks the cluster."""
-        found: dict[str, int] = {}
+        """The number of partitions of all topics of the leader's group."""
+        counts: dict[str, int] = {}
         for client in self.clients[leader.group]:
-            found.update(client.topics)
-        found.update(leader.topics)
-        return found
+            counts.update(client.topics)
+        counts.update(leader.topics)
+        return counts
 
-    def went(self, client: Client) -> None:
-        """The process has ended: later changes of its member belong to that."""
+    def client_ended(self, client: Client) -> None:
+        """The process has ended: later changes of its member are a consequence."""
         member = self.member(client)
         if client.restart_number is not None and member is not None:
             self.restarts[client.restart_number].last_sign_ms = member.seen_ms
         self.partition(client.group).note_owner(client)
 
-    def came(self, client: Client) -> None:
-        """It is in its group again."""
+    def client_joined(self, client: Client) -> None:
+        """The client has joined its group."""
         if client.restart_number is not None:
             restart = self.restarts[client.restart_number]
             if restart.back_ms < 0:

@@ -45,7 +45,7 @@ def stop(process: subprocess.Popen[bytes], number: signal.Signals) -> list[tuple
 
 
 def member(cluster: Cluster, group: str, *topics: str, **more: Any) -> Member:
-    return Member(cluster.another(), group, topics or (group,), TIMES, **more)
+    return Member(cluster.separate_client(), group, topics or (group,), TIMES, **more)
 
 
 def described(cluster: Cluster, group: str) -> DescribedGroup:
@@ -73,7 +73,7 @@ def poll_until(fetcher: Fetcher, records: int) -> list[str]:
     found: list[str] = []
 
     def enough() -> bool:
-        found.extend((one.record.value or b"").decode() for chunk in fetcher.poll(0.2) for one in chunk.found)
+        found.extend((one.record.value or b"").decode() for chunk in fetcher.poll(0.2) for one in chunk.records)
         return len(found) >= records
 
     wait_until(enough, pause=0)

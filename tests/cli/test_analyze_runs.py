@@ -42,7 +42,7 @@ def test_a_second_run_at_once_is_refused(data: Path, tmp_path: Path, capsys: pyt
         for action, more in (("run", ("--offsets", data)), ("ingest", ("--offsets", data)), ("build", ()), ("run", ("--offsets", data, "--follow"))):
             assert cli.main(command(action, tmp_path / "out", *more)) == 75
             (line,) = capsys.readouterr().err.splitlines()
-            assert "another run is at work in it (process " in line
+            assert "another run uses it (process " in line
     assert cli.main(command("build", tmp_path / "out")) == 0
 
 
@@ -55,7 +55,7 @@ def test_tables_of_another_version_are_refused(data: Path, tmp_path: Path, capsy
             assert cli.main(command(action, tmp_path / "out", *more)) == 65
             (line,) = capsys.readouterr().err.splitlines()
             assert "written by another version of Tenure" in line
-            assert "remove it and run again, or give another --out" in line
+            assert "remove it and run again, or use another --out" in line
 
 
 class Following:
@@ -110,7 +110,7 @@ def test_a_followed_broker_has_its_tables_and_its_report_up_to_date(tmp_path: Pa
             wait_until(lambda: cli.main(command("build", out)) != 75, SECONDS)  # between two turns others may work in the folder
             code, warned = run.end(signal.SIGINT)
             assert code == 130
-            assert all("another run is at work in it" in line for line in warned.splitlines())  # the build, if a turn came in between
+            assert all("another run uses it" in line for line in warned.splitlines())  # the build, if a turn came in between
         with following(*command("ingest", out, "--offsets", f"kafka://127.0.0.1:{served.port}")) as run:
             run.line()
             assert run.end(signal.SIGTERM) == (143, "")
@@ -136,15 +136,15 @@ def test_a_broker_that_is_away_is_waited_for(tmp_path: Path) -> None:
 def test_a_failed_follow_turn_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     turns = iter((None, NoAnswer("kafka://nowhere: its metadata: Connection refused"), None, KeyboardInterrupt()))
 
-    def turn(*arguments: object) -> dict[str, object]:
+    def run_once(*arguments: object) -> dict[str, object]:
         ended = next(turns)
         if ended is not None:
             raise ended
         return {}
 
-    monkeypatch.setattr(analyze, "turn", turn)
+    monkeypatch.setattr(analyze, "run_once", run_once)
     assert cli.main(command("run", tmp_path / "out", "--offsets", "kafka://nowhere", "--follow", "--every", "1ms")) == 130
-    assert capsys.readouterr().err == "tenure: kafka://nowhere: its metadata: Connection refused; in 0.001 s again\n"
+    assert capsys.readouterr().err == "tenure: kafka://nowhere: its metadata: Connection refused; trying again in 0.001 s\n"
 
 
 @contextmanager
@@ -167,5 +167,5 @@ def test_a_follow_turn_waits_for_a_running_analysis(data: Path, tmp_path: Path) 
     with following(*command("run", out, "--offsets", data)) as run:
         run.line()
         with locked(Warehouse.open(out)):
-            run.said("another run is at work in it")
+            run.said("another run uses it")
         assert run.end(signal.SIGINT)[0] == 130

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from cli.arguments import address, addresses, bootstrap_of, positive_seconds
-from cli.command_line import ARGUMENTS, arranged, build_parser, subcommands
+from cli.command_line import ARGUMENTS, build_parser, options_moved, subcommands
 from tests.cli.conftest import Tenure
 
 
@@ -65,7 +65,7 @@ def test_a_single_address_is_parsed_like_a_list() -> None:
     ],
 )
 def test_cluster_options_are_accepted_at_any_position(written: str, read: str) -> None:
-    assert arranged(build_parser(), written.split()) == read.split()
+    assert options_moved(build_parser(), written.split()) == read.split()
 
 
 @pytest.mark.parametrize(
@@ -83,13 +83,13 @@ def test_cluster_options_are_accepted_at_any_position(written: str, read: str) -
         ("log", "ACTION is missing: dump, verify (see tenure log --help)"),
         ("consume t --from 1 --from-beginning", "--from and --from-beginning exclude each other (see tenure consume --help)"),
         ("group offsets reset g", "one of these is missing: --to-earliest, --to-latest, --to-offset, "),
-        ("group members bad\udcff", r"'bad\xff' is no UTF-8, and names are"),
+        ("group members bad\udcff", r"'bad\xff' is not UTF-8; names must be"),
         (f"group members {'g' * 40_000}", "a string of 40000 bytes, at most 32767 can be sent"),
         ("group list --bootstrap-server x", "there is no option --bootstrap-server; did you mean --bootstrap? (see tenure group list --help)"),
         ("serve --port 1", "there is no option --port; did you mean --listen? (see tenure serve --help)"),
         ("cluster --port 1", "there is no option --port (see tenure cluster --help)"),
-        ("consume --topic orders", "there is no option --topic: TOPIC stands there without one (see tenure consume --help)"),
-        ("group describe --group g", "there is no option --group: GROUP stands there without one (see tenure group describe --help)"),
+        ("consume --topic orders", "there is no option --topic: write TOPIC without it (see tenure consume --help)"),
+        ("group describe --group g", "there is no option --group: write GROUP without it (see tenure group describe --help)"),
         ("offsets reset", "there is no command 'offsets'; did you mean tenure group offsets? (see tenure --help)"),
         ("alter t", "there is no command 'alter'; did you mean tenure topic alter? (see tenure --help)"),
         ("cluster --bootstrap 9092", "--bootstrap: '9092': the host is missing: write HOST:PORT (see tenure cluster --help)"),
@@ -136,12 +136,12 @@ def test_help_is_also_a_command(tenure: Tenure, line: str, the_same: str) -> Non
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("topic create t --partitions 99999999999999", "--partitions: 99999999999999 is too large: at most 2147483647 can be asked for"),
-        (f"topic create t --partitions {'9' * 5000}", "is too large: at most 2147483647 can be asked for"),
-        ("topic create t --partitions 2147483648", "at most 2147483647"),
+        ("topic create t --partitions 99999999999999", "--partitions: 99999999999999 is too large: the maximum is 2147483647"),
+        (f"topic create t --partitions {'9' * 5000}", "is too large: the maximum is 2147483647"),
+        ("topic create t --partitions 2147483648", "the maximum is 2147483647"),
         ("topic create t --partitions 0", "'0' is not a number of at least 1"),
-        ("topic create t --replication-factor 32768", "--replication-factor: 32768 is too large: at most 32767 can be asked for"),
-        ("consume t --limit 9223372036854775808", "--limit: 9223372036854775808 is too large: at most 9223372036854775807 can be asked for"),
+        ("topic create t --replication-factor 32768", "--replication-factor: 32768 is too large: the maximum is 32767"),
+        ("consume t --limit 9223372036854775808", "--limit: 9223372036854775808 is too large: the maximum is 9223372036854775807"),
         (f"consume t --limit {'9' * 5000}", "is too large"),
         ("consume t --limit -1", "'-1' is not a whole number of at least 0"),
     ],

@@ -24,7 +24,7 @@ def test_every_request_uses_a_version_of_the_cluster(bootstrap: str, release: tu
     with old_cluster(bootstrap, release) as old, Cluster(addresses(old.address), 5) as cluster:
         assert cluster.id
         assert list(cluster.brokers) == [cluster.controller_id]
-        assert cluster.everywhere(ListGroupsRequest())[cluster.controller_id].error_code == 0
+        assert cluster.ask_all_brokers(ListGroupsRequest())[cluster.controller_id].error_code == 0
         assert cluster.coordinator("old", DescribeGroupsRequest(["old"])).groups[0].group_id == "old"
         assert cluster.coordinators(["a", "b", "old"]) == {cluster.controller_id: ["a", "b", "old"]}
         assert cluster.topics(["not-there"])["not-there"].error == 3

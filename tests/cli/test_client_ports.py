@@ -60,11 +60,11 @@ def tls_that_hangs_up_on_others(connection: socket.socket) -> None:
         (tls, TLS),
         (tls_that_hangs_up_on_others, TLS),
         (speak(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "is a web server (HTTP), not a Kafka broker"),
-        (speak(b"SSH-2.0-OpenSSH_9.2\r\n"), "is not a Kafka broker: it says 'SSH-2.0-OpenSSH_9.2'"),
-        (speak(b"-ERR unknown\x1b[31m command\r\n"), "is not a Kafka broker: its answer makes no sense"),
-        (speak(struct.pack(">ii", 4, 99)), "is not a Kafka broker: its answer makes no sense"),
-        (speak(struct.pack(">i", -1)), "is not a Kafka broker: its answer makes no sense"),
-        (speak(struct.pack(">iih", 6, 1, 0)), ": its reply to ApiVersions makes no sense"),
+        (speak(b"SSH-2.0-OpenSSH_9.2\r\n"), "is not a Kafka broker: it sends 'SSH-2.0-OpenSSH_9.2'"),
+        (speak(b"-ERR unknown\x1b[31m command\r\n"), "is not a Kafka broker: its answer is not in Kafka's protocol"),
+        (speak(struct.pack(">ii", 4, 99)), "is not a Kafka broker: its answer is not in Kafka's protocol"),
+        (speak(struct.pack(">i", -1)), "is not a Kafka broker: its answer is not in Kafka's protocol"),
+        (speak(struct.pack(">iih", 6, 1, 0)), ": its reply to ApiVersions is invalid"),
         (close, "closes connections without an answer: is a Kafka broker there?"),
         (reset, "closes connections without an answer: is a Kafka broker there?"),
         (stammer, "closes connections without an answer: is a Kafka broker there?"),
@@ -82,8 +82,8 @@ def test_another_protocol_on_the_port_is_named_at_once(serve: Serve, line: str) 
     [
         (tls_that_ignores_others, TLS),
         (web, "is a web server (HTTP), not a Kafka broker"),
-        (hang, "takes connections, but does not answer within 0.7 s"),
-        (drip, "takes connections, but does not answer within 0.7 s"),
+        (hang, "accepts connections, but does not answer within 0.7 s"),
+        (drip, "accepts connections, but does not answer within 0.7 s"),
     ],
 )
 def test_a_silent_port_is_probed_for_other_protocols_within_the_timeout(serve: Serve, line: str) -> None:
@@ -104,7 +104,7 @@ def test_a_host_name_without_an_address_is_reported(monkeypatch: pytest.MonkeyPa
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    assert failure("kafka.example").line == "kafka.example:9092: this name is not known here (Name or service not known)"
+    assert failure("kafka.example").line == "kafka.example:9092: unknown host name (Name or service not known)"
 
 
 def test_looking_up_a_name_takes_no_longer_than_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:

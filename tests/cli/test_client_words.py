@@ -19,7 +19,7 @@ def test_no_error_is_no_failure() -> None:
         (ErrorCode.GROUP_ID_NOT_FOUND, "Group orders not found.", EXIT.MISSING, "there is no such group"),
         (ErrorCode.GROUP_AUTHORIZATION_FAILED, None, EXIT.FORBIDDEN, "this user may not use the group"),
         (ErrorCode.POLICY_VIOLATION, "at most 3 partitions\x1b[31m", EXIT.REFUSED, "at most 3 partitions\\x1b[31m"),
-        (ErrorCode.UNKNOWN_SERVER_ERROR, "a stack", EXIT.REFUSED, "the broker failed in a way that it did not foresee; its log says more (a stack)"),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, "a stack", EXIT.REFUSED, "the broker failed unexpectedly; its log has the details (a stack)"),
         (ErrorCode.POLICY_VIOLATION, None, EXIT.REFUSED, "a policy of the broker refuses this (POLICY_VIOLATION)"),
         (999, None, EXIT.REFUSED, "error 999, which this command does not know"),
     ],

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cli.client.releases import SINCE, looks_like
+from cli.client.releases import SINCE, matching_release
 from protocol.message import Message
 from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from protocol.messages.describe_quorum import (
@@ -70,8 +70,8 @@ def test_the_release_of_an_old_cluster_is_shown(tenure: Tenure, bootstrap: str, 
 
 
 def test_releases_before_2_4_are_not_distinguished() -> None:
-    assert looks_like({3: (0, 8), 18: (0, 2)}) is None
-    assert looks_like(versions_of((2, 4))) == (2, 4)
+    assert matching_release({3: (0, 8), 18: (0, 2)}) is None
+    assert matching_release(versions_of((2, 4))) == (2, 4)
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_a_broker_out_of_reach_is_shown_and_is_exit_code_1(tenure: Tenure, two: 
     assert result.code == 1
     assert "not reachable from here" in result.out.splitlines()[-1]
     assert "broker.invalid\\x1b[31m" in result.out.splitlines()[-1]
-    assert result.err.startswith("tenure: broker 1 cannot be reached from here as it is advertised: broker.invalid\\x1b[31m:")
+    assert result.err.startswith("tenure: broker 1 cannot be reached at its advertised address: broker.invalid\\x1b[31m:")
     assert "\x1b" not in result.out + result.err
     assert "groups      -" in result.out
 
@@ -161,5 +161,5 @@ def test_a_fenced_broker_is_shown_if_the_cluster_reports_it(tenure: Tenure, two:
 def test_without_the_right_to_list_groups_the_rest_is_shown(tenure: Tenure, two: tuple[FakeBroker, FakeBroker]) -> None:
     two[1].answers[LIST] = lambda request, version: ListGroupsResponse(error_code=31)
     result = tenure("cluster", "--bootstrap", two[0].address)
-    assert (result.code, result.err) == (1, "tenure: groups of broker 1 are not counted: this user may not do that in this cluster\n")
+    assert (result.code, result.err) == (1, "tenure: groups of broker 1 are not counted: this user has no permission for this in the cluster\n")
     assert "groups      -" in result.out

@@ -80,10 +80,10 @@ def test_records_in_full_and_by_template_and_as_json(consume: Tenure, topic: str
     [
         (("--from", "6", "--partition", "0"), 66, "TOPIC-0 has offsets 0 to 4, not 6"),
         (("--partition", "2"), 66, "--partition: topic TOPIC has 2 partitions, and no 2"),
-        (("--from", "tomorrow"), 64, "--from 'tomorrow' is not a place to begin: earliest, latest, an offset,"),
+        (("--from", "tomorrow"), 64, "--from 'tomorrow' is not a position: earliest, latest, an offset,"),
         (("--from", "1", "--from-beginning"), 64, "--from and --from-beginning exclude each other"),
         (("--format", "{nothing}"), 64, "--format: {nothing} is none of {topic},"),
-        (("--format", "{value}", "--json"), 64, "--json has a look of its own"),
+        (("--format", "{value}", "--json"), 64, "--json excludes --format, --long and --raw"),
         (("--instance", "i"), 64, "--instance is for members of a group"),
         (("--group", "g", "--partition", "1"), 64, "--partition and --group exclude each other"),
         (("--group", "g", "--heartbeat", "50"), 64, "--heartbeat must be shorter than --session-timeout"),
@@ -103,7 +103,7 @@ def test_deleted_records_are_reported_and_skipped(consume: Tenure, cluster: Clus
     delete_before(cluster, topic, 3)
     result = consume("--from", "1", "--partition", "0", "--no-follow")
     assert result.out.split() == ["a3", "a4"]
-    assert result.err == f"tenure: {topic}-0: 2 offsets from 1 on are gone; beginning at 3\n"
+    assert result.err == f"tenure: {topic}-0: 2 offsets from 1 on are deleted; starting at 3\n"
 
 
 def test_a_position_outside_the_log_is_reset_to_its_nearest_end(cluster: Cluster, topic: str) -> None:
@@ -112,10 +112,10 @@ def test_a_position_outside_the_log_is_reset_to_its_nearest_end(cluster: Cluster
     delete_before(cluster, topic, 3)
     fetcher.assign({(topic, 0): 1})
     assert poll_until(fetcher, 2) == ["a3", "a4"]
-    assert reported == [f"{topic}-0: offsets 1 to 2 are gone (deleted, or too old for the topic); going on at 3"]
+    assert reported == [f"{topic}-0: offsets 1 to 2 were deleted, perhaps by the topic's retention; continuing at 3"]
     fetcher.assign({(topic, 0): 99})
     wait_until(lambda: fetcher.poll(0.2) or len(reported) == 2)
-    assert reported[1] == f"{topic}-0: offset 99 is behind the end of the log, which has lost records; going on at its end, 5"
+    assert reported[1] == f"{topic}-0: offset 99 is after the end of the log, which has lost records; continuing at its end, 5"
     assert fetcher.positions == {(topic, 0): 5}
     fetcher.close()
 
@@ -133,7 +133,7 @@ def test_records_fetched_for_an_earlier_position_are_dropped(cluster: Cluster, a
 def test_a_deleted_topic_ends_consuming_and_a_recreated_one_is_read_from_its_beginning(
     cluster: Cluster, ask: Tenure, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cli.records.fetching.GONE_SECONDS", 0.3)
+    monkeypatch.setattr("cli.records.fetching.DELETED_SECONDS", 0.3)
     reported: list[str] = []
     fetcher = Fetcher(cluster, reported.append)
     fetcher.assign({(topic, 0): 5, (topic, 1): 3})
@@ -142,7 +142,7 @@ def test_a_deleted_topic_ends_consuming_and_a_recreated_one_is_read_from_its_beg
     ask("topic", "create", topic, "--partitions", "2")
     ask("produce", topic, "--value", "new")
     assert poll_until(fetcher, 1) == ["new"]
-    assert reported == [f"topic {topic} was deleted and made anew: reading it from its beginning"]
+    assert reported == [f"topic {topic} was deleted and created again: reading it from its start"]
     ask("topic", "delete", topic)
     with pytest.raises(Failure, match=f"topic {topic} was deleted"):
         poll_until(fetcher, 1)

@@ -50,7 +50,7 @@ def test_two_processes_share_a_topic_and_one_takes_over_when_the_other_ends(boot
 
 
 def test_ctrl_c_ends_a_member_waiting_in_a_join_phase(bootstrap: str, cluster: Cluster, topic: str) -> None:
-    sitting = Member(cluster.another(), topic, [topic], Timeouts(session=60, rebalance=60, heartbeat=10))
+    sitting = Member(cluster.separate_client(), topic, [topic], Timeouts(session=60, rebalance=60, heartbeat=10))
     with sitting._cluster:
         sitting.join()
         with consuming(bootstrap, topic, "--group", topic) as process:

@@ -12,7 +12,7 @@ import pytest
 
 from cli.client import Cluster, Failure
 from cli.records.commits import Commits, committed_offsets
-from cli.records.consume import known_to_group
+from cli.records.consume import known_partitions_of_group
 from cli.records.membership import Member
 from tests.cli.conftest import Tenure
 from tests.cli.consumers import described, member
@@ -37,7 +37,7 @@ def consume(ask: Tenure, topic: str) -> Tenure:
 
 def await_loss(one: Member) -> None:
     """Until the coordinator tells it to give up its seat."""
-    wait_until(lambda: one.lost)
+    wait_until(lambda: one.seat_lost)
 
 
 def in_background(function: Callable[[], object]) -> tuple[threading.Thread, list[Any]]:
@@ -116,12 +116,12 @@ def test_the_second_process_of_an_instance_fences_the_first(cluster: Cluster, to
         fenced = f"group {topic}: another process has joined as instance desk and has its seat now; this one is fenced"
         with pytest.raises(Failure, match=fenced):
             await_loss(first)
-        commits = Commits(first._cluster, first, wanted=True)
-        commits.note((topic, 0), 1)
+        commits = Commits(first._cluster, first, enabled=True)
+        commits.add((topic, 0), 1)
         with pytest.raises(Failure, match=fenced):
             commits.commit(seat)
-        first.rest()
-        assert not second.lost
+        first.stop_heartbeats()
+        assert not second.seat_lost
         second.leave()
 
 
@@ -144,8 +144,8 @@ def test_unchanged_offsets_are_not_committed_again(cluster: Cluster, topic: str)
     one = member(cluster, topic)
     with one._cluster:
         seat = one.join()
-        commits = Commits(one._cluster, one, wanted=True)
-        commits.note((topic, 0), 1)
+        commits = Commits(one._cluster, one, enabled=True)
+        commits.add((topic, 0), 1)
         assert commits.due
         assert commits.commit(seat)
         assert not commits.due
@@ -156,9 +156,9 @@ def test_a_leader_sees_that_a_topic_has_grown(cluster: Cluster, ask: Tenure, top
     one = member(cluster, topic)
     with one._cluster:
         one.join()
-        assert not one.outgrown
+        assert not one.partitions_changed
         ask("topic", "alter", topic, "--partitions", "3")
-        assert one.outgrown
+        assert one.partitions_changed
         assert one.join().places == [(topic, 0), (topic, 1), (topic, 2)]
         one.leave()
 
@@ -181,10 +181,10 @@ def test_a_group_of_another_protocol_is_reported(cluster: Cluster, ask: Tenure, 
 def test_a_partition_added_while_consuming_is_read_from_its_beginning(
     consume: Tenure, cluster: Cluster, bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cli.records.consume.LOOK_SECONDS", 0.5)
+    monkeypatch.setattr("cli.records.consume.METADATA_SECONDS", 0.5)
 
     def grow() -> None:
-        with cluster.another() as helper:
+        with cluster.separate_client() as helper:
             wait_until(lambda: described(helper, topic).group_state == "Stable")
         words = ("--bootstrap", bootstrap)
         for command in (("topic", "alter", topic, "--partitions", "4"), ("produce", topic, "--partition", "2", "--value", "early")):
@@ -214,15 +214,15 @@ def test_members_started_together_skip_earlier_records(cluster: Cluster, topic: 
     """One member finds offsets of the other in the topic: its own partition does not count as new for that."""
     places = {(topic, 0), (topic, 1)}
     before = committed_offsets(cluster, topic, places)
-    assert known_to_group(places, before) == places
-    assert known_to_group({*places, (topic, 2)}, {(topic, 0): 1, (topic, 1): 0}) == places
-    assert known_to_group({*places, ("other", 0)}, {(topic, 0): 1}) == {(topic, 0), ("other", 0)}
+    assert known_partitions_of_group(places, before) == places
+    assert known_partitions_of_group({*places, (topic, 2)}, {(topic, 0): 1, (topic, 1): 0}) == places
+    assert known_partitions_of_group({*places, ("other", 0)}, {(topic, 0): 1}) == {(topic, 0), ("other", 0)}
 
 
 def test_the_start_position_is_committed_before_the_first_record(consume: Tenure, cluster: Cluster, topic: str) -> None:
     def watch() -> bool:
         """Whether the group has a member when its first offsets are committed."""
-        with cluster.another() as helper:
+        with cluster.separate_client() as helper:
             wait_until(lambda: committed_offsets(helper, topic, [(topic, 0), (topic, 1)]) == {(topic, 0): 1, (topic, 1): 1})
             return bool(described(helper, topic).members)
 

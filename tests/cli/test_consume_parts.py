@@ -14,9 +14,9 @@ from cli.failure import EXIT, Failure
 from cli.records.assignors import ASSIGNORS, Subscriber
 from cli.records.batches import Chunk, chunk_of
 from cli.records.drafts import json_lines
-from cli.records.layout import LONG, Found, Layout, as_bytes, as_safe_text, as_text, document
+from cli.records.layout import LONG, ConsumedRecord, Layout, as_bytes, as_safe_text, as_text, document
 from cli.records.membership import Member, Timeouts
-from cli.records.positions import Begin, begin_of
+from cli.records.positions import Begin, parse_begin
 from protocol.batch import Compression, Record, TimestampType, build
 from protocol.messages.fetch import AbortedTransaction
 
@@ -97,8 +97,8 @@ def assign_with(theirs: Any, cluster: KafkaPythonCluster, members: dict[str, Sub
 # How records look
 
 
-def found(key: bytes | None = b"k", value: bytes | None = b"v", timestamp: int = 1_700_000_000_123, headers: Sequence[tuple[bytes, bytes | None]] = ()) -> Found:
-    return Found("orders", 2, Record(7, timestamp, key, value, headers))
+def found(key: bytes | None = b"k", value: bytes | None = b"v", timestamp: int = 1_700_000_000_123, headers: Sequence[tuple[bytes, bytes | None]] = ()) -> ConsumedRecord:
+    return ConsumedRecord("orders", 2, Record(7, timestamp, key, value, headers))
 
 
 def test_a_template_has_placeholders_escapes_and_braces() -> None:
@@ -164,19 +164,19 @@ def test_a_record_printed_as_json_can_be_produced_again_unchanged(data: bytes | 
     ],
 )
 def test_from_accepts_ends_offsets_and_times(text: str, begin: Begin) -> None:
-    assert begin_of(text) == begin
+    assert parse_begin(text) == begin
 
 
 def test_from_takes_an_age() -> None:
-    begin = begin_of("15m")
+    begin = parse_begin("15m")
     assert begin.kind == "time"
     assert abs(time.time() * 1000 - 900_000 - begin.number) < 5000
 
 
 @pytest.mark.parametrize("text", ["", "--3", "1.5", "yesterday", "2023-02-30", "1960-01-01", "9" * 19 + "9", "\u0663"])
 def test_from_refuses_other_values(text: str) -> None:
-    with pytest.raises(ValueError, match=r"place to begin|before 1970"):
-        begin_of(text)
+    with pytest.raises(ValueError, match=r"not a position|before 1970"):
+        parse_begin(text)
 
 
 # Fetched batches
@@ -187,7 +187,7 @@ def batch(first: int, *values: bytes, **more: Any) -> bytes:
 
 
 def values(chunk: Chunk) -> list[tuple[int, bytes | None]]:
-    return [(one.record.offset, one.record.value) for one in chunk.found]
+    return [(one.record.offset, one.record.value) for one in chunk.records]
 
 
 @pytest.mark.parametrize("codec", list(Compression))
@@ -234,14 +234,14 @@ def test_a_batch_of_an_old_format_is_reported() -> None:
 def test_log_append_time_applies_to_all_records_of_a_batch() -> None:
     data = build([Record(0, 1, None, b"a"), Record(1, 5, None, b"b")], timestamp_type=TimestampType.LOG_APPEND_TIME)
     chunk = chunk_of("t", 0, 0, data, None)
-    assert [(one.record.timestamp, one.append_time) for one in chunk.found] == [(5, True), (5, True)]
+    assert [(one.record.timestamp, one.append_time) for one in chunk.records] == [(5, True), (5, True)]
 
 
 @pytest.mark.parametrize(
     ("given", "description"),
     [
-        ("earliest", "from the beginning on"),
-        ("latest", "from the end on"),
+        ("earliest", "from the start of the log"),
+        ("latest", "from the end of the log"),
         ("7", "from offset 7 on"),
         ("-1", "the last record of each partition"),
         ("-10", "the last 10 records of each partition"),
@@ -249,7 +249,7 @@ def test_log_append_time_applies_to_all_records_of_a_batch() -> None:
     ],
 )
 def test_the_start_of_reading_is_described_in_words(given: str, description: str) -> None:
-    assert begin_of(given).words == description
+    assert parse_begin(given).text == description
 
 
 class WithoutCoordinator:

@@ -46,7 +46,7 @@ def test_everything_works_on_old_clusters(bootstrap: str, admin: Admin, tenure: 
         assert members.ids["a"] in tenure("group", "members", group, *where).out
         removed = tenure("group", "remove-member", group, "--instance", "b", "--reason", "scaled in", *where)
         assert removed.code == 0
-        assert ("takes no reasons" in removed.err) is (release < (3, 2))
+        assert ("accepts no reasons" in removed.err) is (release < (3, 2))
         assert removed.out.splitlines()[-1] == f"removed b from group {group}: it rebalances now"
         assert tenure("group", "remove-member", group, "--all", *where).code == 0
         assert tenure("group", "delete", group, *where).out.splitlines()[-1] == f"deleted group {group}"

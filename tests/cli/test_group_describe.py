@@ -63,7 +63,7 @@ def test_groups_of_a_state_are_listed(orders: GroupMembers, ask: Tenure, filters
 
 def test_groups_of_a_type_are_listed(orders: GroupMembers, ask: Tenure) -> None:
     assert "orders" in ask("group", "list", "--type", "Classic").out
-    assert ask("group", "list", "--type", "share").out == "no group is of this state and type\n"
+    assert ask("group", "list", "--type", "share").out == "no group has this state and type\n"
 
 
 @pytest.mark.parametrize(("option", "value", "hint"), [("--state", "bogus", "PreparingRebalance"), ("--type", "bogus", "streams")])
@@ -84,7 +84,7 @@ def test_a_group_is_described_with_the_lag_of_each_partition(orders: GroupMember
     assert lines[4].split() == ["described", "0", "10", "10", "0", "worker-1", static, "worker-1", "127.0.0.1"]
     assert lines[5].split() == ["described", "1", "4", "10", "6", "-", dynamic, "adhoc", "127.0.0.1"]
     assert lines[6].split() == ["described", "2", "7", "10", "3", "-", "-", "-", "-"]
-    assert lines[7:] == ["read by nobody: described 2"]
+    assert lines[7:] == ["without a reader: described 2"]
 
 
 def test_a_group_is_described_as_json(orders: GroupMembers, ask: Tenure) -> None:
@@ -127,7 +127,7 @@ def test_unknown_groups_are_named_and_the_others_described(orders: GroupMembers,
     assert done.out.startswith("alone: ")
     alone = ask("group", "describe", "nope")
     assert (alone.code, alone.out) == (66, "")
-    assert alone.err == "tenure: there is no group nope (tenure group list shows what there is)\n"
+    assert alone.err == "tenure: there is no group nope (tenure group list lists all groups)\n"
 
 
 def test_the_members_of_a_group_are_shown(orders: GroupMembers, ask: Tenure) -> None:

@@ -158,7 +158,7 @@ def test_share_and_streams_groups_are_shown_with_their_known_fields(cluster: Fak
     code, out, err = ask("describe", "flow")
     assert (code, err) == (0, "")
     assert out.splitlines()[1:] == [
-        "the members of a streams group are not for this command; 1 partition, lag 4",
+        "this command cannot show the members of a streams group; 1 partition, lag 4",
         "",
         "TOPIC  PARTITION  COMMITTED  END  LAG",
         "t              0          5    9    4",
@@ -167,7 +167,7 @@ def test_share_and_streams_groups_are_shown_with_their_known_fields(cluster: Fak
     assert ask("delete", "shared", "--dry-run") == (1, "", "tenure: share group shared has members (Stable): stop them first\n")
     code, out, err = ask("delete", "once-shared", "--dry-run")
     assert (code, err) == (0, "")
-    assert out.splitlines()[0] == "once-shared is a share group: what it has read is forgotten with it"
+    assert out.splitlines()[0] == "once-shared is a share group: its progress is deleted with it"
     code, out, err = ask("offsets", "delete", "shared", "--topic", "t", "--dry-run")
     assert (code, out) == (1, "")
     assert "which commits no offsets" in err

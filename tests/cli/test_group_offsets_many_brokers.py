@@ -176,8 +176,8 @@ def test_all_topics_skips_deleted_topics(pair: Pair, offsets: Tenure, monkeypatc
     result = offsets("reset", "G", "--to-latest", "--all-topics", "--dry-run")
     assert result.code == 0
     assert result.err.splitlines() == [
-        "tenure: topic gone: there is no such topic or partition; what is committed for gone:0-1 stays as it is",
-        "tenure: topic t: there is no such topic or partition; what is committed for t:3 stays as it is",
+        "tenure: topic gone: there is no such topic or partition; the committed offset of gone:0-1 stays",
+        "tenure: topic t: there is no such topic or partition; the committed offset of t:3 stays",
     ]
     assert "4 partitions would be" in result.out
 
@@ -185,11 +185,11 @@ def test_all_topics_skips_deleted_topics(pair: Pair, offsets: Tenure, monkeypatc
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
-        (25, 1, "group G has members by now: stop them first"),
-        (22, 1, "group G has members by now"),
+        (25, 1, "group G has members now: stop them first"),
+        (22, 1, "group G has members now"),
         (30, 77, "this user may not use the group"),
         (12, 1, "group G: "),
-        (69, 1, "it is not a consumer group"),
+        (69, 1, "is not a consumer group, and accepts no offsets"),
     ],
 )
 def test_refused_partitions_are_named_with_the_reason(error: int, code: int, words: str, pair: Pair, offsets: Tenure) -> None:
@@ -214,7 +214,7 @@ def test_offsets_of_a_subscribed_topic_are_not_deleted(pair: Pair, offsets: Tenu
 
 def test_groups_of_other_types_are_named(pair: Pair, offsets: Tenure) -> None:
     pair.listed = [ListedGroup("N", "share", "Stable", "Share")]
-    words = "tenure: group N is a share group, which commits no offsets; kafka-share-groups.sh shows and resets where it is\n"
+    words = "tenure: group N is a share group, which commits no offsets; use kafka-share-groups.sh\n"
     assert offsets("reset", "N", "--to-latest", "--topic", "t", "--dry-run") == (1, "", words)
     assert offsets("show", "N").err == words
     pair.listed = [ListedGroup("N", "streams", "Stable", "Streams")]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cli.groups import offsets_file, offsets_plan
-from cli.groups.offsets_plan import Bounds, Committed, Key, Lacking, Move
+from cli.groups.offsets_plan import Bounds, Committed, Key, Move, NotCommitted
 
 BOUNDS = {("t", 0): Bounds(10, 100), ("t", 1): Bounds(0, 0)}
 COMMITTED: dict[Key, Committed] = {("t", 0): Committed(40, 3, "mine")}
@@ -31,7 +31,7 @@ def test_a_shift_counts_from_the_committed_offset_and_stays_in_the_log() -> None
     assert goals(offsets_plan.shifted(-25, one, COMMITTED)) == [(40, 15, None)]
     assert goals(offsets_plan.shifted(-41, one, COMMITTED)) == [(40, 10, "-1 is before the earliest")]
     assert goals(offsets_plan.shifted(61, one, COMMITTED)) == [(40, 100, "101 is after the latest")]
-    with pytest.raises(Lacking) as refused:
+    with pytest.raises(NotCommitted) as refused:
         offsets_plan.shifted(1, BOUNDS, COMMITTED)
     assert refused.value.keys == [("t", 1)]
 
@@ -67,8 +67,8 @@ def test_csv_of_one_group_and_of_several_is_read() -> None:
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
         ("[" * 900 + "]" * 900, "not JSON of ours|no offsets"),
-        ('[{"topic": "t", "partition": "0", "offset": 1}]', "a partition that is not one"),
-        ('[{"topic": "t", "partition": true, "offset": 1}]', "a partition that is not one"),
+        ('[{"topic": "t", "partition": "0", "offset": 1}]', "an invalid partition or offset"),
+        ('[{"topic": "t", "partition": true, "offset": 1}]', "an invalid partition or offset"),
         ('{"group": "other", "offsets": [{"topic": "t", "partition": 0, "offset": 1}]}', "no offsets of group g, only of other"),
     ],
 )
@@ -81,7 +81,7 @@ def test_a_printed_plan_can_be_read() -> None:
     plan = offsets_plan.to_offset(50, BOUNDS, COMMITTED)
     expected = {("t", 0): Committed(50), ("t", 1): Committed(0)}
     assert offsets_file.read(json.dumps({"group": "g", "offsets": [move.document() for move in plan]}), "g") == expected
-    assert offsets_file.read(offsets_file.written((move.topic, move.partition, move.after.offset) for move in plan), "g") == expected
+    assert offsets_file.read(offsets_file.to_csv((move.topic, move.partition, move.after.offset) for move in plan), "g") == expected
 
 
 def test_the_output_of_show_can_be_read_with_epoch_and_metadata() -> None:

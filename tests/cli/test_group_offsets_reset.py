@@ -104,10 +104,10 @@ def test_nothing_is_reset_while_the_group_has_members(admin: Admin, reset: Tenur
     ("arguments", "code", "words"),
     [
         (("--to-latest", "--topic", "reset.T"), 66, "topic reset.T does not exist; is it reset.t?"),
-        (("--to-latest", "--topic", f"{TOPIC}:1,3"), 66, f"topic {TOPIC} has no partition 3: it has 3, from 0 on"),
+        (("--to-latest", "--topic", f"{TOPIC}:1,3"), 66, f"topic {TOPIC} has no partition 3: it has 3, numbered from 0"),
         (("--to-latest", "--all-topics"), 66, "group reset.wrong has committed no offsets: name topics with --topic"),
-        (("--shift-by", "1", "--topic", TOPIC), 66, f"group reset.wrong has committed nothing for {TOPIC}:0-2: there is nothing to shift from"),
-        (("--to-latest",), 64, "say which partitions: --topic T[:P,...] or --all-topics"),
+        (("--shift-by", "1", "--topic", TOPIC), 66, f"group reset.wrong has committed nothing for {TOPIC}:0-2, so there is no offset to shift"),
+        (("--to-latest",), 64, "name the partitions: --topic T[:P,...] or --all-topics"),
         (("--topic", TOPIC), 64, "one of these is missing: --to-earliest, --to-latest"),
         (("--to-latest", "--to-earliest", "--topic", TOPIC), 64, "--to-latest and --to-earliest exclude each other"),
         (("--to-offset", "-1", "--topic", TOPIC), 64, "'-1' is not a whole number of at least 0"),

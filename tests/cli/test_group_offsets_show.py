@@ -59,8 +59,8 @@ def test_a_named_topic_is_shown_with_partitions_without_commits(admin: Admin, of
 def test_an_offset_outside_of_its_log_is_marked(admin: Admin, offsets: Tenure) -> None:
     admin.commit("show.odd", {(TOPIC, 0): 70, (TOPIC, 1): 1})
     first, second = offsets("show", "show.odd").out.splitlines()[1:3]
-    assert first.endswith("-60  after the end of the log: was the topic made anew?")
-    assert second.endswith("9  before the beginning of the log: records were deleted")
+    assert first.endswith("-60  after the end of the log: was the topic created again?")
+    assert second.endswith("9  before the start of the log: records were deleted")
 
 
 def test_json_has_numbers_and_nulls(admin: Admin, offsets: Tenure) -> None:
@@ -85,9 +85,9 @@ def test_json_has_numbers_and_nulls(admin: Admin, offsets: Tenure) -> None:
 def test_a_missing_group_is_distinguished_from_one_without_commits(admin: Admin, offsets: Tenure) -> None:
     admin.join("show.fresh", TOPIC)
     assert offsets("show", "show.fresh") == (0, "show.fresh has committed no offsets\n", "")
-    assert offsets("show", "show.not-there") == (66, "", "tenure: there is no group show.not-there (tenure group list shows what there is)\n")
+    assert offsets("show", "show.not-there") == (66, "", "tenure: there is no group show.not-there (tenure group list lists all groups)\n")
     both = offsets("show", "show.not-there", "show.fresh")
-    assert offsets("show", "show.frehs").err == "tenure: there is no group show.frehs; is it show.fresh? (tenure group list shows what there is)\n"
+    assert offsets("show", "show.frehs").err == "tenure: there is no group show.frehs; is it show.fresh? (tenure group list lists all groups)\n"
     assert both == (66, "show.fresh has committed no offsets\n", "tenure: there is no group show.not-there\n")
 
 

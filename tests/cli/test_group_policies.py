@@ -56,8 +56,8 @@ def test_policies_are_set_shown_listed_and_unset(ask: Tenure) -> None:
 
 def test_an_already_set_policy_is_left_unchanged(ask: Tenure) -> None:
     ask("group", "policy", "set", "same", f"{TIMEOUT}=60000")
-    assert ask("group", "policy", "set", "same", f"{TIMEOUT}=60000").out == "same: every policy is as wished already\n"
-    assert ask("group", "policy", "unset", "same", "pending.release").out == "same: every policy is as wished already\n"
+    assert ask("group", "policy", "set", "same", f"{TIMEOUT}=60000").out == "same: every policy has this value already\n"
+    assert ask("group", "policy", "unset", "same", "pending.release").out == "same: every policy has this value already\n"
 
 
 def test_a_refused_policy_change_names_the_remedy_and_changes_nothing(ask: Tenure) -> None:
@@ -113,14 +113,14 @@ def group_of(*instances: str | None) -> Group:
     ("instances", "before", "after", "expected"),
     [
         ((), {}, {TIMEOUT: "60000"}, "no members now"),
-        (("a",), {}, {"subscription.change": "rebalance"}, "no present member is affected"),
+        (("a",), {}, {"subscription.change": "rebalance"}, "no current member is affected"),
         (("a",), {TIMEOUT: "60000"}, {}, "would be removed in one rebalance: a since 5"),
         (("a",), {TIMEOUT: "60000"}, {TIMEOUT: "none"}, "would be removed in one rebalance: a since 5"),
         (("a",), {}, {"expansion.timeout.ms": "5000"}, "new members would wait up to 5000 ms"),
         (("w-1",), {}, {"instance.ids": "w-[1-3]"}, "2 instances of the list would be missing: w-2 and w-3"),
         (("w-1", "x"), {}, {"instance.ids": "w-1", "roster.strict": "true"}, "1 member would be removed in one rebalance"),
         (("a", "b", "c"), {}, {"target.group.size": "2"}, "1 member of 3 would be standby"),
-        (("a", "b"), {}, {"target.group.size": "2"}, "no present member is affected"),
+        (("a", "b"), {}, {"target.group.size": "2"}, "no current member is affected"),
         (("a", "s"), {"target.group.size": "1"}, {}, "the standbys would become active in one rebalance: s since 7"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cli.groups.described import Group, GroupMember, Partition
-from cli.groups.removal import Removal, foresee
+from cli.groups.removal import Removal, predict
 
 
 def member(id: str, *assigned: int, instance: str | None = None, topics: tuple[str, ...] = ("t",)) -> GroupMember:
@@ -22,7 +22,7 @@ def moves(removal: Removal) -> dict[Partition, str | None]:
 
 def test_a_removal_moves_partitions_as_range_does() -> None:
     before = group(member("a", 0, 1), member("b", 2, 3), member("c", 4, 5))
-    removal = foresee(before, [before.members[0]], {"t": 6})
+    removal = predict(before, [before.members[0]], {"t": 6})
     assert removal.rebalances
     assert removal.stops
     # b gets the first three, c the last: b's part of the second half moves too
@@ -31,52 +31,52 @@ def test_a_removal_moves_partitions_as_range_does() -> None:
 
 def test_static_members_come_first_in_javas_order() -> None:
     before = group(member("a", 3), member("z", 0, 1, instance="z1"), member("y", 2, instance="z2"))
-    removal = foresee(before, [before.members[2]], {"t": 4})
+    removal = predict(before, [before.members[2]], {"t": 4})
     assert moves(removal) == {("t", 2): "a"}
 
 
 def test_a_removal_moves_partitions_as_round_robin_does() -> None:
     before = group(member("a", 0, 3), member("b", 1), member("c", 2), protocol="roundrobin")
-    removal = foresee(before, [before.members[2]], {"t": 4})
+    removal = predict(before, [before.members[2]], {"t": 4})
     assert moves(removal) == {("t", 2): "a", ("t", 3): "b"}
 
 
 def test_moves_of_an_unknown_assignor_are_not_predicted() -> None:
     before = group(member("a", 5, 1), member("b", 2, 3), member("c", 4, 0))
-    removal = foresee(before, [before.members[0]], {"t": 6})
+    removal = predict(before, [before.members[0]], {"t": 6})
     assert moves(removal) == {("t", 1): "?", ("t", 5): "?"}
 
 
 def test_moves_of_an_unknown_topic_are_not_predicted() -> None:
     before = group(member("a", 0, 1), member("b", 2, 3))
-    assert moves(foresee(before, [before.members[0]], {})) == {("t", 0): "b", ("t", 1): "b"}  # only one member is left to take them
+    assert moves(predict(before, [before.members[0]], {})) == {("t", 0): "b", ("t", 1): "b"}  # only one member is left to take them
     three = group(member("a", 0), member("b", 1), member("c", 2))
-    assert moves(foresee(three, [three.members[0]], {})) == {("t", 0): "?"}
+    assert moves(predict(three, [three.members[0]], {})) == {("t", 0): "?"}
 
 
 def test_the_last_member_gets_only_subscribed_topics() -> None:
     before = group(member("a", 0), member("b", topics=("other",)), protocol="sticky")
-    assert moves(foresee(before, [before.members[0]], {"t": 1, "other": 1})) == {("t", 0): "?"}
+    assert moves(predict(before, [before.members[0]], {"t": 1, "other": 1})) == {("t", 0): "?"}
 
 
 def test_eager_sticky_members_stop_and_cooperative_members_do_not() -> None:
     for protocol, stops in (("sticky", True), ("cooperative-sticky", False)):
         before = group(member("a", 0), member("b", 1), member("c", 2), protocol=protocol)
-        removal = foresee(before, [before.members[0]], {"t": 3})
+        removal = predict(before, [before.members[0]], {"t": 3})
         assert removal.stops is stops
         assert moves(removal) == {("t", 0): "?"}
 
 
 def test_groups_of_kip_848_do_not_stop() -> None:
     before = group(member("a", 0), member("b", 1), protocol="uniform", type="consumer")
-    removal = foresee(before, [before.members[0]], {"t": 2})
+    removal = predict(before, [before.members[0]], {"t": 2})
     assert not removal.stops
     assert moves(removal) == {("t", 0): "b"}
 
 
 def test_a_group_without_remaining_members_does_not_rebalance() -> None:
     before = group(member("a", 0), member("b", 1))
-    removal = foresee(before, before.members, {"t": 2})
+    removal = predict(before, before.members, {"t": 2})
     assert not removal.rebalances
     assert not removal.stops
     assert moves(removal) == {("t", 0): None, ("t", 1): None}
@@ -85,4 +85,4 @@ def test_a_group_without_remaining_members_does_not_rebalance() -> None:
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance"])
 def test_moves_of_a_rebalancing_group_are_not_predicted(state: str) -> None:
     before = group(member("a"), member("b"), member("c"), state=state)
-    assert moves(foresee(before, [before.members[0]], {"t": 3})) == {}
+    assert moves(predict(before, [before.members[0]], {"t": 3})) == {}

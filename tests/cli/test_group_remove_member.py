@@ -44,7 +44,7 @@ def test_a_dry_run_of_a_removal_shows_its_effect_and_changes_nothing(admin: Admi
         assert lines[0] == "leaving group dry (state Stable):"
         assert lines[2].split() == ["b", members.ids["b"], "b", "127.0.0.1", "removed", "2,3"]
         assert lines[3:] == [
-            "a rebalance follows: the 1 member that stays will stop reading until it is over (range reassigns everything)",
+            "a rebalance follows: the 1 member that stays will stop reading until it ends (range reassigns everything)",
             "2 partitions will move:",
             "  removed 2,3: from b to a",
             "a static member whose process still runs joins again with its instance id: stop it first",
@@ -100,14 +100,14 @@ def test_remove_member_requires_a_selection_of_members(tenure: Tenure, words: tu
 
 def test_removal_from_a_missing_group_is_refused(ask: Tenure) -> None:
     done = ask("group", "remove-member", "nope", "--all")
-    assert (done.code, done.err) == (66, "tenure: there is no group nope (tenure group list shows what there is)\n")
+    assert (done.code, done.err) == (66, "tenure: there is no group nope (tenure group list lists all groups)\n")
 
 
 def test_a_running_dynamic_member_is_expected_to_rejoin(admin: Admin, bootstrap: str, ask: Tenure) -> None:
     with group_members(bootstrap, "dynamic", ["removed"], protocol="cooperative-sticky") as members:
         members.settle({"a": {"removed": [0]}, "b": {"removed": [1]}, "c": {"removed": [2, 3]}})
         done = ask("group", "remove-member", "dynamic", "--member", members.ids["c"], "--dry-run")
-    assert "a rebalance follows: the 2 members that stay will keep all partitions and read on meanwhile (cooperative-sticky)" in done.out
+    assert "a rebalance follows: the 2 members that stay will keep their partitions and continue reading (cooperative-sticky)" in done.out
     assert "removed 2,3: from c" in done.out
     assert "to others, as the group's leader decides" in done.out
     assert "a process that still runs joins again at once" in done.out
@@ -157,15 +157,15 @@ def test_no_group_is_deleted_if_any_named_group_cannot_be(admin: Admin, ask: Ten
     admin.commit("gone-2", {("removed", 0): 1})
     done = ask("group", "delete", "gone-1", "nope", "gone-2")
     assert (done.code, done.out) == (66, "nothing was deleted\n")
-    assert done.err == "tenure: there is no group nope (tenure group list shows what there is)\n"
+    assert done.err == "tenure: there is no group nope (tenure group list lists all groups)\n"
     assert admin.committed("gone-1") == {("removed", 0): 1}
     result = ask("group", "delete", "gone-1", "nope", "gone-2", "--dry-run")
     assert (result.code, result.out) == (66, "dry run: nothing would be deleted\n")
     result = ask("group", "delete", "gone-1", "nope", "--json")
     error = {
         "code": "unknown-group",
-        "message": "there is no group nope (tenure group list shows what there is)",
-        "hint": "tenure group list shows what there is",
+        "message": "there is no group nope (tenure group list lists all groups)",
+        "hint": "tenure group list lists all groups",
     }
     offset = {"topic": "removed", "partition": 0, "committed_offset": 1}
     assert json.loads(result.out) == {
@@ -203,7 +203,7 @@ def test_removing_the_old_id_of_a_restarted_member_keeps_its_seat(admin: Admin, 
         members.restart("b")
         errors = remove(cluster, "raced", [seen], {seen.member_id}, "gone")
         assert errors == {seen.member_id: FENCED}
-        assert refusal(seen, FENCED).line == f"member {seen.member_id} is gone; another process has joined as instance b since and keeps the seat"
+        assert refusal(seen, FENCED).line == f"member {seen.member_id} does not exist any more; another process has joined as instance b and keeps the seat"
         assert members.heartbeat("b") == 0
         assert remove(cluster, "raced", [seen], set(), "gone") == {}  # by instance id: whichever member has it
         assert members.heartbeat("b") == UNKNOWN
@@ -219,7 +219,7 @@ def test_a_removal_reports_the_state_after_it(admin: Admin, bootstrap: str, ask:
 
         monkeypatch.setattr(Screen, "confirm", confirm)
         done = ask("group", "remove-member", "late", "--all")
-        assert done.out.splitlines()[-1] == "removed a from group late: it rebalances now, with c, who joined meanwhile"
+        assert done.out.splitlines()[-1] == "removed a from group late: it rebalances now, with c, which joined meanwhile"
         monkeypatch.undo()
         done = ask("group", "remove-member", "late", "--all", "--json")
         result = json.loads(done.out)

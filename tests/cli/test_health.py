@@ -149,20 +149,20 @@ def test_a_port_without_a_listener_is_exit_code_1(health: Tenure) -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (hang, "takes connections, but does not answer within 0.2 s"),
-        (drip, "takes connections, but does not answer within 0.2 s"),
+        (hang, "accepts connections, but does not answer within 0.2 s"),
+        (drip, "accepts connections, but does not answer within 0.2 s"),
         (close, "does not answer"),
         (reset, "does not answer"),
         (speak(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "is a web server (HTTP), not a Kafka broker"),
         (speak(b"\x15\x03\x03\0\x02\x02\x0a\0"), "wants TLS, which this command does not speak: name a PLAINTEXT listener"),
-        (speak(b"SSH-2.0-nobody\r\n"), "is not a Kafka broker: it says 'SSH-2.0-nobody'"),
+        (speak(b"SSH-2.0-nobody\r\n"), "is not a Kafka broker: it sends 'SSH-2.0-nobody'"),
         (speak(b"\0\0"), "does not answer as Kafka: it closed the connection"),
         (speak(struct.pack(">iihi", 10, 1, 35, 0)), "does not answer as Kafka: ApiVersions is answered with error 35"),
         (speak(struct.pack(">iihi", 10, 1, 0, 2**31 - 1)), "does not answer as Kafka: its ApiVersions reply is too short"),
         (speak(struct.pack(">iihi", 10, 1, 0, -1)), "does not answer as Kafka: its ApiVersions reply is too short"),
         (speak(struct.pack(">iih", 6, 1, 0)), "does not answer as Kafka: its ApiVersions reply is too short"),
         (speak(struct.pack(">ii", 2**31 - 1, 1)), "does not answer as Kafka: a reply of 2147483643 bytes"),
-        (speak(struct.pack(">ii", -1, 1)), "is not a Kafka broker: its answer makes no sense"),
+        (speak(struct.pack(">ii", -1, 1)), "is not a Kafka broker: its answer is not in Kafka's protocol"),
     ],
 )
 def test_another_program_on_the_port_is_exit_code_1_within_the_timeout(
@@ -181,7 +181,7 @@ def test_a_host_name_without_an_address_is_exit_code_1(monkeypatch: pytest.Monke
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    assert health("kafka.example:9092")[:2] == (1, "kafka.example:9092 does not answer: this name is not known here (Name or service not known)\n")
+    assert health("kafka.example:9092")[:2] == (1, "kafka.example:9092 does not answer: unknown host name (Name or service not known)\n")
 
 
 def test_name_resolution_is_limited_by_the_timeout(monkeypatch: pytest.MonkeyPatch, health: Tenure) -> None:
@@ -267,7 +267,7 @@ def test_a_configured_port_of_0_is_a_usage_error(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("TENURE_PROFILE", "test")
     result = health()
     assert result.code == 64
-    assert "takes a free port at each start" in result.err
+    assert "gets a free port at each start" in result.err
 
 
 # Several brokers, and for programs
@@ -298,7 +298,7 @@ def test_an_environment_that_names_no_broker_is_a_usage_error(monkeypatch: pytes
     monkeypatch.setenv("TENURE_BOOTSTRAP", "kafka:0")
     result = health()
     assert result.code == 64
-    assert result.err.startswith("tenure: TENURE_BOOTSTRAP=kafka:0: 'kafka:0': nobody listens on port 0")
+    assert result.err.startswith("tenure: TENURE_BOOTSTRAP=kafka:0: 'kafka:0': port 0 is never listened on")
 
 
 @pytest.mark.parametrize(("errors", "code"), [((0, 14), 2), ((0, 0), 0)])
@@ -328,4 +328,4 @@ def test_a_web_server_that_waits_for_more_is_named(serving: Serving, health: Ten
 
 def test_the_health_timeout_is_an_option(serving: Serving, health: Tenure) -> None:
     endpoint = serving(hang)
-    assert health(endpoint, "--timeout", "0.1")[:2] == (1, f"{endpoint} takes connections, but does not answer within 0.1 s\n")
+    assert health(endpoint, "--timeout", "0.1")[:2] == (1, f"{endpoint} accepts connections, but does not answer within 0.1 s\n")

@@ -138,7 +138,7 @@ def test_an_unknown_group_or_topic_is_a_json_error(ask: Tenure, name: str) -> No
         return
     error = error_of(result, 66)
     assert error["code"] == UNKNOWN[name.split()[0]]
-    assert "list shows what there is" in error["hint"]
+    assert "list lists all " in error["hint"]
 
 
 @pytest.mark.parametrize("name", ["group describe", "group offsets show", "topic describe"])

@@ -190,7 +190,7 @@ def test_records_after_damage_are_printed(folder: Folder, command: Command) -> N
     records = command.records(folder.path, "--kind", "records", code=65)
     assert [record["offset"] for record in records] == [0, 1, *range(4, 120)]
     assert command.errors == [
-        f"tenure: {segment} is damaged at byte {size}: a batch's checksum is wrong; {size} bytes left out, what follows them is sound"
+        f"tenure: {segment} is damaged at byte {size}: a batch's checksum is wrong; {size} bytes are skipped, sound batches follow"
     ]
 
 
@@ -248,9 +248,9 @@ def no_logs(path: Path) -> Path:
     [
         (nothing, "{} does not exist"),
         (empty, "{} is empty"),
-        (other, "{} is neither a data directory nor a log: it has no folder NAME-PARTITION and no segment in it"),
+        (other, "{} is neither a data directory nor a log: it contains no folder NAME-PARTITION and no segment"),
         (no_segment, "{} is no segment: it does not begin with a record batch"),
-        (an_index, "{} is an index: give the .log beside it, and tenure log verify for both"),
+        (an_index, "{} is an index: name its .log file, or run tenure log verify on the folder"),
         (a_pipe, "{} is neither a file nor a folder"),
         (no_logs, "{} has no logs yet"),
     ],
@@ -307,6 +307,6 @@ def test_a_usage_error_is_one_line_and_exit_code_64(arguments: list[str], comman
 
 
 def test_a_filter_without_matches_is_reported(folder: Folder, command: Command) -> None:
-    assert (command.lines(folder.path, "--group", "nobody"), command.errors) == ([], ["tenure: no record there is about that"])
+    assert (command.lines(folder.path, "--group", "nobody"), command.errors) == ([], ["tenure: no record matches"])
     assert command.lines(folder.path, "--group", folder.group, "--limit", "1")
     assert command.errors == []

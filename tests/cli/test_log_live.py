@@ -39,7 +39,7 @@ def test_verify_works_beside_a_broker_and_after_its_kill(tmp_path: Path) -> None
         assert (code, problems) == (0, [])
         assert summary["in_use_by"].startswith(f"process {serving.pid} since ")
         lines = process("verify", data).stdout.splitlines()
-        assert lines[0] == f"{data} is in use by {summary['in_use_by']}: the ends of its logs are still being written and are not judged"
+        assert lines[0] == f"{data} is in use by {summary['in_use_by']}: the ends of its logs are still being written and are not checked"
         shown = process("dump", data, "--kind", "topics", "--json")
         assert (shown.returncode, shown.stderr) == (0, "")
         assert {json.loads(line)["key"]["name"] for line in shown.stdout.splitlines()} >= {"orders", "payments"}
@@ -54,7 +54,7 @@ def test_verify_works_beside_a_broker_and_after_its_kill(tmp_path: Path) -> None
             [("being-written", "warning", size)],
         )
         shown = process("dump", data, "--kind", "topics")
-        assert (shown.returncode, shown.stderr) == (0, f"tenure: {segment}: from byte {size} on the broker is writing; read again for what comes\n")
+        assert (shown.returncode, shown.stderr) == (0, f"tenure: {segment}: from byte {size} on the broker is writing; run it again for newer records\n")
         serving.kill()
     code, problems, summary = verify(data)
     assert (code, [problem["problem"] for problem in problems]) == (65, ["torn-end"])
@@ -75,7 +75,7 @@ def test_a_broker_can_start_while_its_logs_are_read(tmp_path: Path) -> None:
     ended = threading.Event()
 
     def look() -> None:
-        code = "import sys\nfrom cli.logs.files import holder\nprint(flush=True)\nwhile True: holder(sys.argv[1])"
+        code = "import sys\nfrom cli.logs.files import lock_holder\nprint(flush=True)\nwhile True: lock_holder(sys.argv[1])"
         command = [sys.executable, "-P", "-c", code, str(data)]
         with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE) as process:
             assert process.stdout is not None

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from cli.logs.files import holder
+from cli.logs.files import lock_holder
 from protocol.batch import build_facts
 from tests.cli.log_folders import (
     OFFSETS,
@@ -100,7 +100,7 @@ def test_log_commands_take_no_lock(folder: Folder, command: Command, monkeypatch
 
     monkeypatch.setattr("fcntl.flock", taken)
     monkeypatch.setattr("fcntl.lockf", taken)
-    assert holder(str(folder.path)) is None
+    assert lock_holder(str(folder.path)) is None
     command.lines(folder.path)
     command.problems(folder.path)
 

@@ -163,7 +163,7 @@ def test_unknown_enumeration_values_stay_numbers(folder: Folder, command: Comman
     assert (unknown["value"]["kind"], unknown["value"]["body"], unknown["remark"]) == (
         77,
         {"hex": "090301f400000000000000000000"},
-        "a note of kind 77, which this Tenure does not know",
+        "a note of kind 77, which this version of Tenure does not know",
     )
 
 
@@ -171,12 +171,12 @@ def test_unknown_enumeration_values_stay_numbers(folder: Folder, command: Comman
     ("log", "key", "value", "kind", "remark", "code"),
     [
         (OFFSETS, "0007ff", "00", "other", "a key of version 7, a kind of record that Tenure does not know and skips", 0),
-        (OFFSETS, OFFSET_KEY, "0005ff", "offset", "a value of version 5, newer than version 4, the last that this Tenure reads", 0),
-        (OFFSETS, GROUP_KEY, "0005ff", "group", "a value of version 5, newer than version 4, the last that this Tenure reads", 0),
+        (OFFSETS, OFFSET_KEY, "0005ff", "offset", "a value of version 5; this version of Tenure reads up to version 4", 0),
+        (OFFSETS, GROUP_KEY, "0005ff", "group", "a value of version 5; this version of Tenure reads up to version 4", 0),
         (TOPICS, "00000001", "0000", "other", "cannot be read: TopicKey v0 is cut short", 65),
-        (TOPICS, "0003000161", "0000", "other", "a key of version 3, newer than version 2, the last that this Tenure reads", 0),
+        (TOPICS, "0003000161", "0000", "other", "a key of version 3; this version of Tenure reads up to version 2", 0),
         (TOPICS, "ffff", "00", "other", "cannot be read: a key of version -1", 65),
-        (NOTES, "0001000161", "0000", "other", "a key of version 1, newer than version 0, the last that this Tenure reads", 0),
+        (NOTES, "0001000161", "0000", "other", "a key of version 1; this version of Tenure reads up to version 0", 0),
         (OFFSETS, OFFSET_KEY, "00030000", "other", "cannot be read: OffsetCommitValue v3 is cut short", 65),
         (OFFSETS, "ffff", "00", "other", "cannot be read: a key of version -1", 65),
         (OFFSETS, "00", "00", "other", "cannot be read: no room for a version", 65),
@@ -262,6 +262,6 @@ def test_deleted_topics_and_producer_ids_of_the_registry_are_decoded(folder: Fol
     assert deleted["value"] == {"version": 0, "name": "orders", "partitions": 3, "deleted_ms": 1_700_000_000_000}
     assert gone["value"] is None
     lines = command.lines(folder.path / f"{TOPICS}-0")[-3:]
-    assert "producer ids below 3000 are given out" in lines[0]
+    assert "producer ids below 3000 are allocated" in lines[0]
     assert "deleted topic of id AAECAwQFBgcICQoLDA0ODw: orders, 3 partitions, deleted 2023-11-14" in lines[1]
     assert "its folders are renamed" in lines[2]

@@ -13,7 +13,7 @@ import pytest
 from cli.logs import check
 from cli.logs.check import Expected, LogCheck
 from cli.logs.files import SegmentFile, log_folder, segments_of
-from cli.logs.problems import GO_ON, SHOWN_MAX, WARNINGS
+from cli.logs.problems import REMEDIES, SHOWN_MAX, WARNINGS
 from protocol.batch import Record, build, build_facts, iterate
 from tests.cli.log_folders import NOTES, OFFSETS, PARTITIONS, TOPICS, Command, Folder, change, groups_of, image, member, offset
 from tests.cli.planted import (
@@ -82,10 +82,10 @@ def test_every_planted_problem_is_found(kind: str, name: str, plant: Plant, what
 
 def test_every_kind_of_problem_is_planted_and_explained() -> None:
     planted = {one.kind for one in PLANTED}
-    assert planted == set(GO_ON) - {"being-written"}  # which needs a broker: test_log_live.py
+    assert planted == set(REMEDIES) - {"being-written"}  # which needs a broker: test_log_live.py
     page = (ROOT / "docs/logs.md").read_text().partition("## What did verify find")[2]
     rows = re.findall(r"^\| `([a-z-]+)`( \(a warning\))? \|", page, re.MULTILINE)
-    assert {kind for kind, _ in rows} == set(GO_ON)
+    assert {kind for kind, _ in rows} == set(REMEDIES)
     assert {kind for kind, warning in rows if warning} == WARNINGS
 
 
@@ -140,8 +140,8 @@ def test_a_compacted_log_may_have_holes(folder: Folder, command: Command) -> Non
     segments = sorted((folder.path / f"{OFFSETS}-1").glob("*.log"))
     for segment in (*segments[1:3], segments[5]):
         segment.write_bytes(b"")
-    kept = build([Record(7, 1, *offset(groups[3], 0, 2))], base_offset=6)
-    segments[3].write_bytes(kept)
+    shown = build([Record(7, 1, *offset(groups[3], 0, 2))], base_offset=6)
+    segments[3].write_bytes(shown)
     empty = bytearray(build([Record(9, 1, b"", b"")], base_offset=8)[:61])
     empty[8:12] = (49).to_bytes(4, "big")
     empty[57:61] = bytes(4)
@@ -159,7 +159,7 @@ def test_an_index_may_be_ahead_of_a_segment_that_grows(in_use: bool, folder: Fol
     with index.open("ab") as file:
         file.write(b"\0\0\7\0\0\1\0\0")
     found = LogCheck(log_folder(str(folder.path / "orders-0")), Expected(in_use=in_use)).run()
-    assert [problem.kind for problem in found.problems.kept] == ([] if in_use else ["index-wrong"])
+    assert [problem.kind for problem in found.problems.shown] == ([] if in_use else ["index-wrong"])
 
 
 @pytest.mark.parametrize("in_use", [False, True])
@@ -173,7 +173,7 @@ def test_a_segment_may_be_removed_while_a_log_in_use_is_read(in_use: bool, folde
 
     monkeypatch.setattr(check, "segments_of", listed_before_one_went)
     found = LogCheck(log_folder(str(folder.path / "orders-0")), Expected(in_use=in_use)).run()
-    kinds = {problem.kind for problem in found.problems.kept} - {"unknown-name"}
+    kinds = {problem.kind for problem in found.problems.shown} - {"unknown-name"}
     assert kinds == (set() if in_use else {"read-failed"})
 
 
@@ -229,7 +229,7 @@ def test_notes_are_looked_for_in_the_partition_of_their_group(folder: Folder, co
     [
         (lambda path: None, "does not exist"),
         (lambda path: path.mkdir(), "is empty"),
-        (lambda path: path.write_text("x"), "is a file; verify takes a data directory or the folder of one log"),
+        (lambda path: path.write_text("x"), "is a file; verify accepts a data directory or the folder of one log"),
         (lambda path: (path / "other").mkdir(parents=True), "is neither a data directory nor a log"),
     ],
 )

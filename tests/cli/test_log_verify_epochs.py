@@ -70,7 +70,7 @@ def test_kafka_raises_the_first_entry_into_a_batch_that_holds_the_log_start(tmp_
     epochs(tmp_path, "0 13", "1 14")
     code, (problem,), _ = command.problems(tmp_path)
     assert (code, problem["problem"]) == (65, "epochs-wrong")
-    assert problem["what"] == "offsets 10 to 18 are of epoch 1, and it says epoch 0 there"
+    assert problem["what"] == "offsets 10 to 18 have epoch 1, but it has epoch 0 for them"
 
 
 def test_readable_records_without_an_epoch_entry_are_a_harmless_gap(tmp_path: Path, command: Command) -> None:
@@ -80,7 +80,7 @@ def test_readable_records_without_an_epoch_entry_are_a_harmless_gap(tmp_path: Pa
     epochs(tmp_path, "1 10")
     code, (problem,), _ = command.problems(tmp_path)
     assert (code, problem["problem"], problem["level"]) == (0, "epochs-behind", "warning")
-    assert problem["what"] == "it begins at offset 10, and offsets 0 to 9 of epoch 0 are before that"
+    assert problem["what"] == "it begins at offset 10, after offsets 0 to 9 of epoch 0"
 
 
 def test_an_epoch_entry_contradicting_a_batch_after_the_log_start_is_found(tmp_path: Path, command: Command) -> None:

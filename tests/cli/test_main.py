@@ -67,7 +67,7 @@ def test_the_help_lists_every_exit_code() -> None:
 
 def test_the_light_commands_import_nothing_heavy() -> None:
     code = (
-        "import sys; import cli; sys.argv = ['tenure']; import cli.health; cli.health.named('h:1');"
+        "import sys; import cli; sys.argv = ['tenure']; import cli.health; cli.health.parsed_address('h:1');"
         "heavy = {'asyncio', 'uvloop', 'dataclasses', 'tomllib', 'logging', 'broker.config', 'protocol'};"
         "print(sorted(heavy & set(sys.modules)))"
     )

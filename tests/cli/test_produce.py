@@ -18,9 +18,9 @@ from cli.arguments import addresses
 from cli.client import Cluster, Failure
 from cli.client.connection import Broken
 from cli.records.drafts import Draft
-from cli.records.lines import groups
+from cli.records.lines import line_groups
 from cli.records.partitioning import STICK_BYTES, Partitioner, murmur2, partition_of_key
-from cli.records.sending import Sender, Stopped, cut
+from cli.records.sending import Sender, Stopped, batches_of
 from protocol.batch import Compression
 from tests.cli.conftest import Tenure
 from tests.running import ROOT, environment, wait_until
@@ -69,7 +69,7 @@ def test_keyed_records_stay_in_a_partition_and_others_are_spread_in_runs() -> No
 
 def test_batches_are_cut_by_bytes_and_keep_their_order() -> None:
     drafts = [(at % 2, Draft(at, None, b"x" * 60_000)) for at in range(12)]
-    batches = cut(drafts)
+    batches = batches_of(drafts)
     assert [len(some) for _, some in batches] == [4, 4, 2, 2]
     for partition in (0, 1):
         assert [draft.line for number, some in batches for draft in some if number == partition] == list(range(partition, 12, 2))
@@ -78,7 +78,7 @@ def test_batches_are_cut_by_bytes_and_keep_their_order() -> None:
 def test_lines_are_read_as_typed_and_the_last_needs_no_line_feed() -> None:
     reading, writing = os.pipe()
     os.write(writing, b"one\ntwo\nthr")
-    seen = groups(reading)
+    seen = line_groups(reading)
     assert next(seen) == [b"one", b"two"]
     os.write(writing, b"ee\n\n\xff")
     os.close(writing)
@@ -89,7 +89,7 @@ def test_lines_are_read_as_typed_and_the_last_needs_no_line_feed() -> None:
 def test_end_of_file_on_a_terminal_is_not_missed() -> None:
     ours, theirs = pty.openpty()
     os.write(ours, b"one\ntwo\n\x04")
-    assert [line for lines in groups(theirs) for line in lines] == [b"one", b"two"]
+    assert [line for lines in line_groups(theirs) for line in lines] == [b"one", b"two"]
     os.close(ours)
     os.close(theirs)
 
@@ -164,7 +164,7 @@ def test_records_of_every_codec_are_consumed(produce: Tenure, stored: Stored, co
 def test_weaker_acks_are_mentioned_in_the_output(produce: Tenure, stored: Stored, acks: str) -> None:
     result = produce("--acks", acks, "--partition", "0", "--value", "x")
     assert result.code == 0
-    assert ("nobody says" in result.out) == (acks == "0")
+    assert ("without acknowledgement" in result.out) == (acks == "0")
     wait_until(stored)
 
 
@@ -181,7 +181,7 @@ def test_a_dry_run_reads_everything_and_sends_nothing(produce: Tenure, stored: S
     [
         (("--key-separator", ":"), "a:1\nb\nc:1\n", 65, "line 2 has no ':' between key and value (--key-separator); 1 record was written before", 1),
         (("--json",), '{"value": 1}\n[]\n', 65, 'line 2 is not a JSON object like {"key": "k", "value": "v"}; 1 record was written before', 1),
-        (("--json",), '{"key": "k"}\n', 65, 'line 1 has no "value" (a tombstone says "value": null); nothing was written', 0),
+        (("--json",), '{"key": "k"}\n', 65, 'line 1 has no "value" (a tombstone has "value": null); nothing was written', 0),
         (("--json",), '{"value": "v", "Key": "k"}\n', 65, "line 1 has a field 'Key'; there are key, value,", 0),
         (("--json",), '{"value_base64": "?"}\n', 65, "line 1 has a value_base64 that is not base64", 0),
         (("--json",), '{"value": "v", "partition": 2}\n', 66, "line 1: topic {topic} has partitions 0 to 1, not 2 (--partition any", 0),
@@ -189,7 +189,7 @@ def test_a_dry_run_reads_everything_and_sends_nothing(produce: Tenure, stored: S
         (("--value", "x", "--file", "y"), "", 64, "--value and --file exclude each other", 0),
         (("--file", "/nowhere/at/all"), "", 66, "/nowhere/at/all: no such file or directory; nothing was written", 0),
         (("--header", "=v", "--value", "x"), "", 64, "--header '=v' is not NAME=VALUE", 0),
-        (("--key-separator", ":", "--json"), "", 64, "lines of JSON say themselves", 0),
+        (("--key-separator", ":", "--json"), "", 64, "lines of JSON have their own key", 0),
         (("--compression", "rar", "--value", "x"), "", 64, "--compression cannot be 'rar'", 0),
     ],
 )
@@ -208,7 +208,7 @@ def test_an_unknown_topic_is_named_with_the_command_to_create_it(ask: Tenure, to
     assert result.code == 66
     assert result.err == (
         f"tenure: topic {topic}s does not exist; is it {topic}? "
-        "(tenure topic list shows what there is; --create makes it: unasked it is not made, for the name may be mistyped)\n"
+        "(tenure topic list lists all topics; --create creates it)\n"
     )
 
 
@@ -230,7 +230,7 @@ def test_batches_too_large_for_the_topic_are_split(produce: Tenure, stored: Stor
     assert [int(record["value"]) for record in stored()] == list(range(50))
     refused = produce("--partition", "0", stdin="short\n" + "x" * 600 + "\nnever\n")
     assert refused.code == 1
-    assert refused.err.startswith(f"tenure: line 2: 600 bytes are more than topic {topic} takes in one record")
+    assert refused.err.startswith(f"tenure: line 2: 600 bytes are more than topic {topic} accepts in one record")
     assert refused.err.endswith("; 1 record was written before; lines 2-3 were not\n")
     assert [record["value"] for record in stored()][50:] == ["short"]
 
@@ -299,7 +299,7 @@ def test_typed_lines_are_sent_at_once(topic: str, bootstrap: str, stored: Stored
 def test_a_missing_topic_is_created_on_request(ask: Tenure, topic: str) -> None:
     new = f"{topic}-new"
     summary = ask("produce", new, "--create", "--dry-run", "--value", "x")
-    assert (summary.code, summary.err) == (66, f"tenure: topic {new} does not exist yet: --create would make it\n")
+    assert (summary.code, summary.err) == (66, f"tenure: topic {new} does not exist yet: --create would create it\n")
     made = ask("produce", new, "--create", "--value", "x")
     assert (made.code, made.out) == (0, f"{new} created\n1 record written to {new}: partition 0, offset 0\n")
     again = ask("produce", new, "--create", "--value", "y", "--json")

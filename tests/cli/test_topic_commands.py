@@ -26,7 +26,7 @@ def test_a_topic_is_made_listed_described_changed_and_deleted(ask: Tenure, name:
     after = json.loads(ask("topic", "describe", name, "--json").out)["topics"][0]
     assert [partition["partition"] for partition in after["partitions"]] == [0, 1, 2, 3, 4]
     assert [(one["name"], one["value"], one["source"], one["without_it"]) for one in after["settings"]] == [("cleanup.policy", "compact", "topic", "delete")]
-    assert ask("topic", "alter", name, "--partitions", "5", "--set", "cleanup.policy=compact").out == f"{name}: everything is as wished already\n"
+    assert ask("topic", "alter", name, "--partitions", "5", "--set", "cleanup.policy=compact").out == f"{name} has these values already\n"
     gone = ask("topic", "delete", name)
     assert (gone.code, gone.out) == (0, f"{name} deleted: 5 partitions, 0 records (0 B)\n")
     assert ask("topic", "describe", name).code == 66
@@ -60,21 +60,21 @@ def test_of_several_topics_the_valid_ones_are_created_and_each_refusal_is_report
     assert result.code == 1
     assert result.out == f"{name}-2 created: 1 partition, replication factor 1\n"
     refusals = result.err.splitlines()
-    assert refusals[0] == f"tenure: topic {name} exists already (tenure topic describe {name}; --if-not-exists leaves it as it is)"
+    assert refusals[0] == f"tenure: topic {name} exists already (tenure topic describe {name}; --if-not-exists keeps it unchanged)"
     assert refusals[1].startswith("tenure: topic no/slash: a topic's name has 1 to 249 letters")
     again = ask("topic", "create", name, "--if-not-exists")
-    assert again == (0, f"{name} exists already; it was left as it is\n", "")
+    assert again == (0, f"{name} exists already; it was not changed\n", "")
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "part"),
     [
-        (("alter", "{name}", "--partitions", "1"), 1, "has 2 partitions; Kafka cannot take any away"),
+        (("alter", "{name}", "--partitions", "1"), 1, "has 2 partitions; their number cannot be reduced"),
         (("alter", "{name}", "--set", "nonsense=1"), 1, "Unknown topic config name: nonsense"),
         (("alter", "{name}", "--set", "retention.mss=1"), 1, "Unknown topic config name: retention.mss; did you mean retention.ms?"),
         (("create", "{name}.misset", "--set", "retention.mss=1"), 1, "Unknown topic config name: retention.mss; did you mean retention.ms?"),
         (("alter", "{name}", "--set", "retention.ms=soon", "--partitions", "3"), 1, "Invalid value soon"),
-        (("alter", "{name}"), 64, "say what shall change"),
+        (("alter", "{name}"), 64, "name a change"),
         (("alter", "{name}", "--set", "a=1", "--unset", "a"), 64, "--set and --unset both name a"),
         (("alter", "{name}", "--partitions", "0"), 64, "'0' is not a number of at least 1"),
         (("create", "{name}-x", "--replication-factor", "3"), 1, "too few brokers"),
@@ -102,8 +102,8 @@ def test_existing_topics_are_described_beside_missing_ones(ask: Tenure, name: st
     result = ask("topic", "describe", name, f"{name}x")
     assert result.code == 66
     assert result.out.startswith(f"{name}: 1 partition")
-    assert result.err == f"tenure: topic {name}x does not exist; is it {name}? (tenure topic list shows what there is)\n"
-    assert ask("topic", "delete", f"{name}x", "--if-exists") == (0, f"{name}x is not there\n", "")
+    assert result.err == f"tenure: topic {name}x does not exist; is it {name}? (tenure topic list lists all topics)\n"
+    assert ask("topic", "delete", f"{name}x", "--if-exists") == (0, f"{name}x does not exist\n", "")
 
 
 def test_internal_topics_are_shown_on_request(ask: Tenure, name: str) -> None:
@@ -148,6 +148,6 @@ def test_topic_changes_are_confirmed_on_a_terminal(
 def test_internal_topics_are_deleted_only_with_yes(ask: Tenure, name: str) -> None:
     done = ask("topic", "delete", "__consumer_offsets")
     assert done.code == 1
-    assert done.err.startswith("tenure: __consumer_offsets: the cluster keeps its own state there")
-    assert done.err.endswith("--yes deletes it all the same; nothing was changed\n")
+    assert done.err.startswith("tenure: __consumer_offsets: the cluster keeps its state there")
+    assert done.err.endswith("--yes deletes it nevertheless; nothing was changed\n")
     assert ask("topic", "delete", "__consumer_offsets", "--dry-run").code == 0

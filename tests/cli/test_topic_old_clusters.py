@@ -15,7 +15,7 @@ from cli.arguments import addresses
 from cli.client import Cluster
 from cli.records.drafts import Draft
 from cli.records.fetching import Fetcher
-from cli.records.positions import begin_of, begin_offsets
+from cli.records.positions import begin_offsets, parse_begin
 from cli.records.sending import Sender, Stopped
 from cli.topics.log_offsets import EARLIEST, LATEST
 from protocol.batch import Record, build, read_header
@@ -176,7 +176,7 @@ def test_a_single_record_is_not_waited_for_longer_than_one_timeout(pair: Pair) -
     pair.brokers[0].close()
     with Cluster(addresses(pair.brokers[1].address), 0.4) as cluster:
         began = time.monotonic()
-        with pytest.raises(Stopped, match="broker 0 cannot be reached as it is advertised"):
+        with pytest.raises(Stopped, match="broker 0 cannot be reached at its advertised address"):
             Sender(cluster, "t").send([(0, Draft(1, None, b"a"))])
         assert time.monotonic() - began < 1
 
@@ -216,5 +216,5 @@ def test_read_committed_stops_before_open_transactions(pair: Pair) -> None:
     pair.brokers[1].answers[ListOffsetsRequest.API_KEY] = answer
     with Cluster(addresses(pair.brokers[1].address), 5) as cluster:
         for begin, offsets in (("latest", (7, 4)), ("-3", (4, 1)), ("1h", (7, 4)), ("6", (6, 6)), ("earliest", (0, 0))):
-            found = [begin_offsets(cluster, [("t", 1)], begin_of(begin), print, committed=committed)["t", 1] for committed in (False, True)]
+            found = [begin_offsets(cluster, [("t", 1)], parse_begin(begin), print, committed=committed)["t", 1] for committed in (False, True)]
             assert tuple(found) == offsets, begin

@@ -72,7 +72,7 @@ def test_a_too_large_batch_is_split_until_the_too_large_record(ask: Tenure) -> N
     ask("topic", "create", "narrow", "--set", "max.message.bytes=500")
     assert ask("produce", "narrow", stdin="".join(f"{n:0100}\n" for n in range(50))).out == "50 records written to narrow: partition 0, offsets 0 to 49\n"
     refused = ask("produce", "narrow", stdin="short\n" + "x" * 600 + "\n")
-    assert refused.err.startswith("tenure: line 2: 600 bytes are more than topic narrow takes in one record")
+    assert refused.err.startswith("tenure: line 2: 600 bytes are more than topic narrow accepts in one record")
     assert refused.err.endswith("1 record was written before; line 2 was not\n")
 
 

@@ -72,7 +72,7 @@ def test_a_dry_run_moves_nothing(ask: Tenure, nodes: Nodes) -> None:
 def test_the_last_node_is_not_drained(ask: Tenure, nodes: Nodes) -> None:
     assert [ask("node", "drain", str(id)).code for id in (1, 2)] == [EXIT.DONE, EXIT.DONE]
     result = ask("node", "drain", "3")
-    assert (result.code, result.err) == (EXIT.REFUSED, "tenure: node 3 is the only one that is not drained: nothing would be served\n")
+    assert (result.code, result.err) == (EXIT.REFUSED, "tenure: node 3 is the only node that is not drained: no node would own the logs\n")
     assert [ask("node", "undrain", str(id)).code for id in (1, 2)] == [EXIT.DONE, EXIT.DONE]
     nodes.await_settled()
 

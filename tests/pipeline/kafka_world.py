@@ -30,7 +30,7 @@ from tests.oracle import run_java
 TOPIC = "orders"
 PARTITIONS = 6
 LOGS = 3
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 HOSTILE = "</script><b onclick=x>\x1b[31m\u202e'\"&{{7*7}}"
 CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 VERIFIABLE = "org.apache.kafka.tools.VerifiableConsumer"
@@ -98,7 +98,7 @@ def kafka_at_work(target: Path) -> Iterator[Work]:
 
 def copy(data: Path, target: Path) -> None:
     """Copy from a running broker: again, if a file was swapped in between."""
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + TIMEOUT_S
     while True:
         try:
             shutil.copytree(data, target, ignore=shutil.ignore_patterns("*.tmp", "*.cleaned", "*.swap", "*.deleted", "__cluster_metadata-*"))
@@ -110,7 +110,7 @@ def copy(data: Path, target: Path) -> None:
 
 def await_cleaned(data: Path) -> None:
     """Until the cleaner has been over each log that has anything, and has taken something away."""
-    until = time.monotonic() + 2 * PATIENCE_S
+    until = time.monotonic() + 2 * TIMEOUT_S
     before = size(data)
     while size(data) >= before or (data / "cleaner-offset-checkpoint").read_text().count("__consumer_offsets") < LOGS:
         assert time.monotonic() < until, (data / "cleaner-offset-checkpoint").read_text()
@@ -123,11 +123,11 @@ def size(data: Path) -> int:
 
 def happen(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(PATIENCE_S)
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(TIMEOUT_S)
     produce(bootstrap, 600)
     for group in ("retired", "expiring", HOSTILE):
         once(bootstrap, group)
-    admin.delete_consumer_groups(["retired"])["retired"].result(PATIENCE_S)
+    admin.delete_consumer_groups(["retired"])["retired"].result(TIMEOUT_S)
     rolling(bootstrap, "dynamic", static=False)
     rolling(bootstrap, "static", static=True)
     crash(bootstrap)
@@ -143,7 +143,7 @@ def produce(bootstrap: str, count: int) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
     for number in range(count):
         producer.produce(TOPIC, b"order", partition=number % PARTITIONS)
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(TIMEOUT_S) == 0
 
 
 def consumer(bootstrap: str, group: str, **settings: Any) -> Any:
@@ -157,7 +157,7 @@ def consumer(bootstrap: str, group: str, **settings: Any) -> Any:
 
 def poll(members: list[Any], count: int) -> None:
     """Until so many messages more are read and committed, or everything is assigned and there are none."""
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + TIMEOUT_S
     read = idle = 0
     while read < count and idle < 10:
         assert time.monotonic() < until, f"{read} of {count} messages were read"
@@ -207,7 +207,7 @@ def rolling(bootstrap: str, group: str, static: bool) -> None:
 
 def settle(members: list[Any]) -> None:
     """Wait until each has its share. Records read in the meantime are committed."""
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + TIMEOUT_S
     while {len(member.assignment()) for member in members} != {PARTITIONS // len(members)}:
         assert time.monotonic() < until, [member.assignment() for member in members]
         for member in members:
@@ -221,7 +221,7 @@ def crash(bootstrap: str) -> None:
     stays = consumer(bootstrap, "crashing", client_id="pod-a", session_timeout_ms=2_000, heartbeat_interval_ms=500)
     killed = subprocess.Popen([sys.executable, "-c", CRASHING, bootstrap], stdout=subprocess.PIPE)
     try:
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + TIMEOUT_S
         while not 0 < len(stays.assignment()) < PARTITIONS:  # both have some
             stays.poll(0.1)
             assert time.monotonic() < until
@@ -230,7 +230,7 @@ def crash(bootstrap: str) -> None:
         assert killed.stdout.readline() == b"read\n"
     finally:
         killed.send_signal(signal.SIGKILL)
-        killed.communicate(timeout=PATIENCE_S)
+        killed.communicate(timeout=TIMEOUT_S)
     while len(stays.assignment()) < PARTITIONS:
         stays.poll(0.1)
         assert time.monotonic() < until
@@ -239,7 +239,7 @@ def crash(bootstrap: str) -> None:
 
 
 def poll_few(member: Any, count: int) -> None:
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + TIMEOUT_S
     while count:
         message = member.poll(0.1)
         if message is not None and message.error() is None:
@@ -249,7 +249,7 @@ def poll_few(member: Any, count: int) -> None:
 
 
 def python(bootstrap: str) -> None:
-    subprocess.run([sys.executable, "-W", "ignore", "-c", KAFKA_PYTHON, bootstrap], check=True, timeout=2 * PATIENCE_S)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", KAFKA_PYTHON, bootstrap], check=True, timeout=2 * TIMEOUT_S)
 
 
 def java(bootstrap: str) -> None:
@@ -263,10 +263,10 @@ def transact(bootstrap: str, commits: bool) -> None:
     group = "paid" if commits else "unpaid"
     member = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": group})
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(TIMEOUT_S)
     producer.begin_transaction()
-    producer.send_offsets_to_transaction([confluent_kafka.TopicPartition(TOPIC, 0, 7)], member.consumer_group_metadata(), PATIENCE_S)
-    (producer.commit_transaction if commits else producer.abort_transaction)(PATIENCE_S)
+    producer.send_offsets_to_transaction([confluent_kafka.TopicPartition(TOPIC, 0, 7)], member.consumer_group_metadata(), TIMEOUT_S)
+    (producer.commit_transaction if commits else producer.abort_transaction)(TIMEOUT_S)
     member.close()
 
 

@@ -13,7 +13,7 @@ from pipeline.build import build
 from pipeline.inputs import Inputs
 from pipeline.progress import Progress
 from pipeline.runner import OnSpark
-from pipeline.samples import note_directories
+from pipeline.samples import record_directories
 from pipeline.session import session
 from pipeline.warehouse import Warehouse
 
@@ -44,7 +44,7 @@ def main() -> None:
         warehouse, runner = Warehouse(out), OnSpark(spark, quiet)
         inputs = Inputs.of([str(data)])
         ingesting.ingest(warehouse, runner, inputs, quiet)
-        note_directories(warehouse, inputs)
+        record_directories(warehouse, inputs)
         build(warehouse, runner)
 
 

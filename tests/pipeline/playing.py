@@ -8,7 +8,7 @@ from statistics import median
 
 from history import GroupRecord, NoteRecord
 from pipeline.episodes import fold_group
-from pipeline.events import Events, Noted
+from pipeline.events import Events, NoteAt
 from pipeline.rows import Coverage, Edge, GroupTables
 from protocol.messages.consumer_offsets import OffsetCommitKey
 from protocol.records import read_offsets_key
@@ -19,8 +19,8 @@ LATER_MS = 3_600_000
 NONE = -1
 
 
-def noted(note_records: Sequence[NoteRecord]) -> list[Noted]:
-    return [Noted(0, number, note_record) for number, note_record in enumerate(note_records)]
+def noted(note_records: Sequence[NoteRecord]) -> list[NoteAt]:
+    return [NoteAt(0, number, note_record) for number, note_record in enumerate(note_records)]
 
 
 def fold(

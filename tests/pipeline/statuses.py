@@ -11,7 +11,7 @@ from pipeline.commits import BEGINNING
 from pipeline.rows import EndOffset, Generation, Member, Status
 from pipeline.schema import in_order, joined, rows_of, schema_of, table_of
 from pipeline.series import connect, views_of
-from pipeline.status import QUIET_BACK_MS, begin, stretches
+from pipeline.status import QUIET_BACK_MS, recompute_since, status_rows
 from tests.pipeline.logs import DecodedRecord, commits_of, ends_table
 
 Ranges = Mapping[str, Sequence[tuple[int, int]]]
@@ -37,10 +37,10 @@ def stretched(
     commits: pa.Table, ends: pa.Table, generations: pa.Table, members: pa.Table, graces: Ranges, previous: pa.Table, since_ms: int, now_ms: int
 ) -> pa.Table:
     """The unchanged part of earlier rows, and the new rows."""
-    since_ms = begin(previous, since_ms)
+    since_ms = recompute_since(previous, since_ms)
     until = previous["to_ms"].to_numpy()
     reaching = previous.filter(pa.array((until >= since_ms) & (previous["from_ms"].to_numpy() < since_ms)))
     views = views_of(*connect(commits, ends), since_ms - QUIET_BACK_MS)
-    new = pa.concat_tables(stretches(view, generations, members, graces, reaching, since_ms, now_ms) for view in views)
+    new = pa.concat_tables(status_rows(view, generations, members, graces, reaching, since_ms, now_ms) for view in views)
     assert in_order("status", new).equals(new.cast(schema_of("status")))
     return in_order("status", joined("status", [previous.filter(pa.array(until < since_ms)), new.cast(schema_of("status"))]))

@@ -46,7 +46,7 @@ def test_a_second_run_finds_nothing_new(world: Path, tmp_path: Path) -> None:
     assert before.of("rebalances")
     with warehouse.locked():
         ingest(warehouse, RUNNER, Inputs.of([str(world)]), QUIET)
-        assert build(warehouse, RUNNER) == {"built": "nothing is new"}
+        assert build(warehouse, RUNNER) == {"built": "no new records"}
     assert warehouse.current() == before
 
 

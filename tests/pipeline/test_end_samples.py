@@ -6,7 +6,7 @@ from struct import pack
 
 import pytest
 
-from pipeline.end_samples import SAMPLE_MS, answered, from_directory
+from pipeline.end_samples import SAMPLE_MS, from_directory, from_list_offsets
 from pipeline.rows import EndOffset
 from protocol.batch import Record, build
 from storage.checkpoints import LOG_STARTS, write_offsets
@@ -82,4 +82,4 @@ def test_missing_and_malformed_files_give_no_samples(tmp_path: Path) -> None:
 
 
 def test_end_samples_of_broker_replies() -> None:
-    assert answered("c", T0, {("orders", 0): (None, 9)}) == [sample(T0, 9, None, "live")]
+    assert from_list_offsets("c", T0, {("orders", 0): (None, 9)}) == [sample(T0, 9, None, "live")]

@@ -20,7 +20,7 @@ from pipeline.progress import Progress
 from pipeline.rows import TABLES
 from pipeline.rows import Record as Row
 from pipeline.runner import OnSpark, Runner, Sequential, SparkFailed
-from pipeline.samples import note_directories
+from pipeline.samples import record_directories
 from pipeline.schema import rows_of
 from pipeline.session import session
 from pipeline.warehouse import Warehouse
@@ -49,7 +49,7 @@ def analyzed(out: Path, world: Path, runner: Runner, cuts: Sequence[float] = ())
         with warehouse.locked():
             inputs = Inputs.of([str(world)], until=until)
             ingest(warehouse, runner, inputs, QUIET)
-            note_directories(warehouse, inputs)
+            record_directories(warehouse, inputs)
             build(warehouse, runner)
     return warehouse
 

@@ -96,7 +96,7 @@ def test_kept_seats_are_right_with_and_without_notes(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_arrivals_and_departures_lie_within_the_spell_intervals(seed: int) -> None:
     life = lived(seed)
-    changes = life.world.partition(GROUP).watched(GROUP).changes
+    changes = life.world.partition(GROUP).history(GROUP).changes
     came = {change.member_id: change.at_ms for change in reversed(changes) if change.what in ("joined", "replaced")}
     # A member that left while a coordinator died is in the group again, for the next one.
     went = [(change.member_id, change.at_ms) for change in changes if change.what not in ("joined", "replaced")]

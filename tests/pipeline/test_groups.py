@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from pipeline.groups import groups
+from pipeline.groups import group_rows
 from pipeline.rows import Generation, Group
 from pipeline.standing import STANDING
 
@@ -26,7 +26,7 @@ def partition(number: int, last_commit_ms: int, lag: int) -> dict[str, object]:
 
 
 def group(generations: list[Generation], *partitions: dict[str, object]) -> Group:
-    (found,) = groups("c", generations, [], {}, set(), pa.Table.from_pylist(list(partitions), schema=STANDING), [])
+    (found,) = group_rows("c", generations, [], {}, set(), pa.Table.from_pylist(list(partitions), schema=STANDING), [])
     return found
 
 

@@ -141,16 +141,16 @@ def a_name_that_is_no_offset(path: Path) -> None:
     ("make", "said"),
     [
         (lambda path: None, r"source: No such file or directory$"),
-        (Path.mkdir, r"source: is empty; give the data directory of a broker"),
+        (Path.mkdir, r"source: is empty; name the data directory of a broker"),
         (a_file, r"source: Not a directory$"),
-        (other_topics, r"source: has no folder __consumer_offsets-N or __coordinator_notes-N; give"),
+        (other_topics, r"source: contains no folder __consumer_offsets-N or __coordinator_notes-N; name"),
         (a_link_that_leads_to_itself, r"source/__consumer_offsets-0: Too many levels of symbolic links$"),
-        (a_link_that_leads_nowhere, r"source/__consumer_offsets-1: is no folder, and the name is that of a log$"),
-        (a_pipe_for_a_log, r"source/__consumer_offsets-1: is no folder, and the name is that of a log$"),
-        (a_pipe_for_a_segment, r"source/__consumer_offsets-0/0*999\.log: is no ordinary file$"),
-        (a_folder_for_a_segment, r"source/__consumer_offsets-0/0*\.log: is no ordinary file$"),
+        (a_link_that_leads_nowhere, r"source/__consumer_offsets-1: has the name of a log, but is not a folder$"),
+        (a_pipe_for_a_log, r"source/__consumer_offsets-1: has the name of a log, but is not a folder$"),
+        (a_pipe_for_a_segment, r"source/__consumer_offsets-0/0*999\.log: is not a regular file$"),
+        (a_folder_for_a_segment, r"source/__consumer_offsets-0/0*\.log: is not a regular file$"),
         (a_link_for_a_segment, r"source/__consumer_offsets-0/0*\.log: Too many levels of symbolic links$"),
-        (a_name_that_is_no_offset, r"source/__consumer_offsets-0/9*\.log: its name is no offset$"),
+        (a_name_that_is_no_offset, r"source/__consumer_offsets-0/9*\.log: its name is not an offset$"),
     ],
 )
 def test_a_path_that_is_no_data_directory_is_one_line(command: Command, tmp_path: Path, make: Callable[[Path], None], said: str) -> None:
@@ -159,7 +159,7 @@ def test_a_path_that_is_no_data_directory_is_one_line(command: Command, tmp_path
 
 
 def test_input_errors_are_reported_before_spark_starts(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.analyze.run.running", lambda *_: pytest.fail("Spark is started"))
+    monkeypatch.setattr("cli.analyze.run.open_runner", lambda *_: pytest.fail("Spark is started"))
     ended = command("run", "--offsets", tmp_path / "gone", "--master", "local[2]")
     assert (ended.code, ended.complained) == (EXIT.DAMAGED, f"tenure: {tmp_path}/gone: No such file or directory\n")
 
@@ -227,10 +227,10 @@ def test_an_output_folder_with_foreign_files_is_refused(command: Command, data: 
     for name, text in precious.items():
         (command.out / name).parent.mkdir(parents=True, exist_ok=True)
         (command.out / name).write_text(text)
-    assert "not a folder of analyses, and not empty" in command.refused(data)
+    assert "not the folder of an analysis, and not empty" in command.refused(data)
     assert {str(path.relative_to(command.out)): path.read_text() for path in command.out.rglob("*") if path.is_file()} == precious
     command.out = data
-    assert "not a folder of analyses" in command.refused(data)
+    assert "not the folder of an analysis" in command.refused(data)
 
 
 def test_only_files_of_an_interrupted_run_are_removed(command: Command, data: Path) -> None:
@@ -356,7 +356,7 @@ def test_records_of_open_transactions_are_counted_and_read_after_their_end(comma
     path = write_segment(tmp_path / "data" / LOG, batches[:3])
     ended = command.run(tmp_path / "data")
     assert (ended.numbers["records"], ended.numbers["undecided"]) == (7, 1)
-    assert "1 records wait for the end of a transaction" in ended.complained
+    assert "1 records are part of an open transaction" in ended.complained
     path.write_bytes(b"".join([*batches[:3], end, *batches[3:]]))
     ended = command.run(tmp_path / "data")
     assert (ended.numbers["records"], ended.numbers["undecided"]) == (4, 0)
@@ -371,7 +371,7 @@ def test_a_batch_length_past_the_end_of_file_is_a_torn_end(command: Command, tmp
 
 
 def test_a_time_beyond_the_calendar_is_shown_as_a_number() -> None:
-    assert "1001000016576000000 ms" in str(charts.Axis(0, 1_144_000_000_000_000_000).drawn(0, 10))
+    assert "1001000016576000000 ms" in str(charts.Axis(0, 1_144_000_000_000_000_000).to_svg(0, 10))
 
 
 # Names

@@ -89,7 +89,7 @@ def test_idle_members_and_unassigned_partitions_are_reported() -> None:
         ("idle_member", None, "b has no partition: 4 members for 1 partitions"),
         ("idle_member", None, "x at /h has no partition: 4 members for 1 partitions"),
         ("unowned_partition", "other", "no member subscribes to its topic any more"),
-        ("unowned_partition", "t", "no member has it"),
+        ("unowned_partition", "t", "no member is assigned to it"),
     ]
     assert found(said, [generation(9, NOW, 4, "connect")], members) == []
 
@@ -106,7 +106,7 @@ def test_an_instance_id_of_two_processes_is_reported() -> None:
     members = [member(offset, "moves", "t-0", host=f"/{offset}") for offset in range(5)]
     members += [member(offset, "both", "t-1", host=host) for offset, host in enumerate(hosts)]
     (row,) = found([], generations, members)
-    assert (row.kind, row.detail, row.at_ms) == ("host_shared_instance", "both is on /1, /2, /3 in turn", NOW + 4)
+    assert (row.kind, row.detail, row.at_ms) == ("host_shared_instance", "both is on /1, /2, /3 alternately", NOW + 4)
     times = [0, 20 * MINUTE, 25 * MINUTE, 29 * MINUTE]
     replaced = [Replaced("c", "g", "i", "o", "n", NOW + at, 1, False, None, None, None, None, "saved", 2, 2, "exact") for at in times]
     (row,) = found([], generations[:1], members[:1], replaced)

@@ -86,7 +86,7 @@ def test_slices_and_kills_at_any_step_give_the_result_of_one_run(tmp_path: Path,
         for number in range(0, at, 30):
             write_segment(folder, batches[number : min(number + 30, at)])
         died = False
-        for step in rng.sample(["survey_all", "write_rows", "_with_losses", "_facts", "publish"], 2):
+        for step in rng.sample(["survey_all", "write_rows", "_with_losses", "_write_by_bucket", "publish"], 2):
             with monkeypatch.context() as patch:
                 target: Any = Warehouse if step == "publish" else ingesting
                 real = getattr(target, step)
@@ -122,7 +122,7 @@ def test_unreadable_batches_are_counted_and_break_the_stretch(tmp_path: Path) ->
     assert (segment.batches, segment.records, segment.damaged_batches) == (2, 2, 1)
     stretches = [(row.from_offset, row.to_offset, row.why) for row in merged(table(out, "coverage", Coverage))]
     assert stretches == [(0, 0, ""), (1, 2, "damaged"), (3, 3, "")]
-    with pytest.raises(BadInput, match="offset 1: a batch that cannot be read"):
+    with pytest.raises(BadInput, match="offset 1: unreadable batch"):
         run(tmp_path / "other", data, on_corrupt="fail")
     assert not Warehouse.open(tmp_path / "other").current().files
 

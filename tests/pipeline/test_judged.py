@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.avoidable import NO, UNKNOWN, YES, judged
+from pipeline.avoidable import NO, UNKNOWN, YES, with_verdicts
 from pipeline.restarts import STATIC_REPLACEMENT, Restarts
 from pipeline.rows import Episode
 from pipeline.virtual import World
-from pipeline.whatif import FOREVER_MS, confirmed
+from pipeline.whatif import FOREVER_MS, confirmed_avoidable
 from tests.pipeline.advising import MINUTE_MS, advised, counted, folded, played, script_of
 from tests.pipeline.scenarios import play, pod, pods
 
@@ -23,7 +23,7 @@ def verdicts(world: World, changed: dict[int, dict[str, Any]], *, notes: bool = 
     tables = folded(world, notes=notes)
     episodes: Sequence[Episode] = [episode._replace(**changed.get(episode.episode, {})) for episode in tables.episodes]
     restarts = Restarts(tables._replace(episodes=list(episodes)), world.now)
-    return [one.avoidable for one in judged(list(episodes), restarts)]
+    return [one.avoidable for one in with_verdicts(list(episodes), restarts)]
 
 
 def test_a_changed_protocol_makes_a_rebalance_necessary() -> None:
@@ -97,10 +97,10 @@ def test_seats_that_a_shorter_session_loses_are_subtracted() -> None:
             client.restart(away_ms)
             world.run(5 * MINUTE_MS)
 
-    _, judged, episodes = script_of(played(script))
+    _, with_verdicts, episodes = script_of(played(script))
     assert counted(episodes, YES) == 4
-    assert confirmed(judged, episodes, 120_000) == 4
-    assert confirmed(judged, episodes, 30_000) == 4 - 2
+    assert confirmed_avoidable(with_verdicts, episodes, 120_000) == 4
+    assert confirmed_avoidable(with_verdicts, episodes, 30_000) == 4 - 2
 
 
 def test_a_member_that_the_coordinator_forgot_is_not_replayed() -> None:
@@ -108,9 +108,9 @@ def test_a_member_that_the_coordinator_forgot_is_not_replayed() -> None:
         pods(world, 3)[1].restart(20_000)
         world.at(world.now + 20_300, world.kill_coordinator, 4_000)
 
-    restarts, judged, _ = script_of(played(script))
-    assert len(restarts.undone) == 1
-    assert judged.as_static(FOREVER_MS).rebalances == 1
+    restarts, with_verdicts, _ = script_of(played(script))
+    assert len(restarts.never_stored) == 1
+    assert with_verdicts.as_static(FOREVER_MS).rebalances == 1
 
 
 def test_a_session_renewed_by_a_new_coordinator_is_no_heartbeat() -> None:
@@ -172,5 +172,5 @@ def test_a_new_member_is_no_certain_cause_beside_a_second_step(after_ms: int, co
         world.run(after_ms)
         pod(world, 7, assignors=("cooperative-sticky",))
 
-    judged = [episode for episode in folded(played(script), notes=False).episodes if len(episode.joined) == 1]
-    assert [(one.cause, one.confidence) for one in judged] == [("new_member", "strong"), ("new_member", confidence)]
+    with_verdicts = [episode for episode in folded(played(script), notes=False).episodes if len(episode.joined) == 1]
+    assert [(one.cause, one.confidence) for one in with_verdicts] == [("new_member", "strong"), ("new_member", confidence)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.moments import APART_MS, SHOWN_MAX, worst_moments
+from pipeline.report.moments import PAUSE_MS_MAX, SHOWN_MAX, worst_moments
 from pipeline.rows import Deploy, Episode
 from tests.pipeline.report_rows import BEGAN, HOUR, MINUTE, episode
 
@@ -24,7 +24,7 @@ def moments(*episodes: Episode, deploys: tuple[Deploy, ...] = ()) -> list[dict[s
 
 def test_successive_rebalances_are_one_moment_with_the_most_frequent_trigger() -> None:
     bad = [episode("g", at, BEGAN + at * MINUTE, "member_left", trigger_member=f"m{at % 3 // 2}", trigger_client=f"app-{at % 3 // 2}") for at in range(6)]
-    later = episode("g", 6, BEGAN + 5 * MINUTE + 3_000 + APART_MS + 1, "new_member", partition_seconds_lost=1.0)
+    later = episode("g", 6, BEGAN + 5 * MINUTE + 3_000 + PAUSE_MS_MAX + 1, "new_member", partition_seconds_lost=1.0)
     first, second = moments(*bad, later)
     assert (first["from_ms"], first["to_ms"], first["rebalances"], first["partition_seconds_lost"]) == (BEGAN, BEGAN + 5 * MINUTE + 3_000, 6, 216.0)
     assert (first["who"], first["who_rebalances"], first["others"], first["causes"]) == ("app-0", 4, 1, {"member_left": 6})

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.once  # no dependence on the Python version
 STEPS = (Cause.EVERYONE_JOINED, Cause.ASSIGNED)
 
 
-def judged(play: NotedPlay) -> list[Episode]:
+def with_verdicts(play: NotedPlay) -> list[Episode]:
     return advise(CLUSTER, GROUP, with_notes(play), play.wall + 24 * LATER_MS).episodes
 
 
@@ -26,7 +26,7 @@ def rebalanced(play: NotedPlay, *members: str) -> Episode:
     for name in members:
         play.join(name)
     play.sync("a", {name: at for at, name in enumerate(members, 1)})
-    return judged(play)[-1]
+    return with_verdicts(play)[-1]
 
 
 def test_every_cause_has_a_colour_of_the_report() -> None:
@@ -51,7 +51,7 @@ def test_an_absent_static_member_that_returns_shows_the_needed_timeout(play: Not
     play.alive("a").at(40_000)
     play.join("b'", instance="ib")
     rebalanced(play, "a", "b'")
-    went, came = judged(play)[-2:]
+    went, came = with_verdicts(play)[-2:]
     assert (went.cause, came.cause) == ("absences_ended", "new_member")
     assert (went.avoidable, came.avoidable) == (YES, YES)
     assert went.avoidable_by_ms == came.avoidable_by_ms == 46_000  # it may have been gone since it joined, 6 s before the play
@@ -103,8 +103,8 @@ def test_a_seat_that_moves_to_a_standby_is_no_rebalance(play: NotedPlay) -> None
     play.alive("a", "b")
     play.join("x", instance="ix")
     play.sync("x", generation=1)
-    before = len(judged(play))
+    before = len(with_verdicts(play))
     play.alive("x").silent("b").at(12_000)
     play.join("x").expect(generation=1)
     play.sync("x", generation=1).expect(assignment=2)
-    assert len(judged(play)) == before
+    assert len(with_verdicts(play)) == before

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.report import json_schema, write_report
 from pipeline.report.first import recommendations
-from pipeline.report.stretches import highest, stretches
+from pipeline.report.stretches import highest, merged_intervals
 from pipeline.report.words import brief, day, interval, plain, ranges, short_time
 from pipeline.rows import Hygiene, LagMinute, Status
 from pipeline.schema import rows_of, table_of
@@ -170,11 +170,11 @@ def test_findings_of_many_partitions_are_one_line(tmp_path: Path) -> None:
 
     tables = Tables(filled(tmp_path / "out"))
     tables.hygiene["c", "quiet-1"] = [
-        Hygiene("c", "quiet-1", "orders", partition, "offsets_about_to_expire", "in 2 hours, unless somebody joins or commits", NOW) for partition in (0, 1, 2, 3, 7)
+        Hygiene("c", "quiet-1", "orders", partition, "offsets_about_to_expire", "in 2 hours, unless a member joins or an offset is committed", NOW) for partition in (0, 1, 2, 3, 7)
     ]
     shown = page(document(tables, version="9.9"))
     assert "<td>0-3, 7</td>" in shown
-    assert shown.count("in 2 hours, unless somebody") == 3  # the change, its group, the findings
+    assert shown.count("in 2 hours, unless a member") == 3  # the change, its group, the findings
     assert "committed offsets of 5 partitions are about to expire" in shown
 
 
@@ -184,12 +184,12 @@ def test_adjacent_equal_intervals_are_merged() -> None:
 
     rows = [row("t", 0, "OK", "a"), row("t", 1, "OK", "b", 7), row("t", 2, "STOP", "a"), row("t", 3, "STOP", "b"), row("t", 4, "STOP", "b"), row("t", 5, "OK", "b")]
     other = [row("u", 6, "OK", "b"), row("u", 7, "UNKNOWN", "b")]
-    found = rows_of(Status, stretches(table_of("status", rows + other)))
+    found = rows_of(Status, merged_intervals(table_of("status", rows + other)))
     assert [(one.topic, one.from_ms, one.to_ms, one.status, one.rule) for one in found] == [
         ("t", 0, 2, "OK", "b"), ("t", 2, 3, "STOP", "a"), ("t", 3, 5, "STOP", "b"), ("t", 5, 6, "OK", "b"), ("u", 6, 7, "OK", "b"), ("u", 7, 8, "UNKNOWN", "b")
     ]  # fmt: skip
     assert found[0] == rows[1]._replace(from_ms=0)
-    assert stretches(table_of("status", [])).num_rows == 0
+    assert merged_intervals(table_of("status", [])).num_rows == 0
 
 
 def test_an_unhealthy_partition_is_shown_among_many_healthy_ones(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_settings_in_a_sentence_are_highlighted_and_text_is_escaped() -> None:
 def test_the_json_report_matches_its_schema(written: Path) -> None:
     import fastjsonschema
 
-    assert json_schema.FILE.read_text() == json_schema.text(), "python -m pipeline.report.json_schema"
+    assert json_schema.FILE.read_text() == json_schema.schema_text(), "python -m pipeline.report.json_schema"
     schema = json.loads(json_schema.FILE.read_text())
     document = json.loads((written / "report.json").read_text())
     validate: Any = fastjsonschema.compile(schema)
@@ -247,7 +247,7 @@ def test_numbers_of_the_page_are_those_of_the_tables(warehouse: Warehouse, writt
 
 def test_without_any_group_there_is_still_a_page(tmp_path: Path) -> None:
     (page,) = write_report(Warehouse.open(tmp_path / "out", create=True), tmp_path / "empty.html", version="9.9")
-    assert "No consumer group is in these logs." in page.read_text()
+    assert "These logs contain no consumer group." in page.read_text()
 
 
 @pytest.mark.parametrize(

@@ -96,5 +96,5 @@ def test_a_live_log_is_streamed_from_its_checkpoint_on(spark: Any, tmp_path: Pat
 
 
 def test_a_missing_directory_is_named_in_the_error(spark: Any, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="is empty; give the data directory of a broker"):
+    with pytest.raises(Exception, match="is empty; name the data directory of a broker"):
         spark.read.format("koffsets").load(str(tmp_path)).count()

@@ -109,7 +109,7 @@ def test_a_torn_end_of_a_segment_that_is_not_the_last_is_quarantined(folder: Pat
 
 def test_damage_is_refused_on_request(folder: Path) -> None:
     path = write_segment(folder, batch_of(0, one()) + b"rubbish" * 20 + batch_of(1, one()))
-    with pytest.raises(BadInput, match=rf"{path}: byte \d+: .*; --on-corrupt=quarantine leaves it out and counts it"):
+    with pytest.raises(BadInput, match=rf"{path}: byte \d+: .*; --on-corrupt=quarantine skips and counts it"):
         planned(folder, on_corrupt="fail")
     write_segment(folder, batch_of(0, one()) + batch_of(1, one())[:-3])
     assert offsets(planned(folder, on_corrupt="fail")) == [0]
@@ -122,7 +122,7 @@ def test_a_missing_directory_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is empty"):
         planned(tmp_path)
     (tmp_path / "other").mkdir()
-    with pytest.raises(BadInput, match="has no folder __consumer_offsets-N"):
+    with pytest.raises(BadInput, match="contains no folder __consumer_offsets-N"):
         planned(tmp_path)
     with pytest.raises(BadInput, match="No such file"):
         planned(tmp_path / "nowhere")
@@ -183,7 +183,7 @@ def test_notes_may_be_in_another_directory(tmp_path: Path) -> None:
     write_segment(tmp_path / "b" / "__coordinator_notes-0", batch_of(5, note("g")))
     write_segment(tmp_path / "b" / "__consumer_offsets-0", batch_of(7, one()))
     assert [(row.log, row.offset) for row in read(planned(tmp_path / "a", notes=[str(tmp_path / "b")]))] == [("notes", 5), ("offsets", 0)]
-    with pytest.raises(BadInput, match="has no folder __coordinator_notes-N"):
+    with pytest.raises(BadInput, match="contains no folder __coordinator_notes-N"):
         planned(tmp_path / "a", notes=[str(tmp_path / "a")])
 
 
@@ -344,7 +344,7 @@ def test_a_different_log_of_the_same_name_is_refused(folder: Path) -> None:
     later = [batch_of(at, one(), at_ms=EPOCH_MS + 1_000) for at in range(30)]
     for batches in (later[:5], later):
         write_segment(folder, batches)
-        with pytest.raises(BadInput, match="deleted and made anew"):
+        with pytest.raises(BadInput, match="deleted and created again"):
             planned(folder, cursors=first.cursors)
 
 

@@ -14,7 +14,7 @@ from pipeline.grace import clock_of, excused
 from pipeline.rows import TABLES, EndOffset, Generation, Member, Status
 from pipeline.schema import joined, schema_of, table_of
 from pipeline.series import LOOKBACK_MS, affected_since
-from pipeline.status import begin
+from pipeline.status import recompute_since
 from tests.pipeline.ends import Part, ends_of
 from tests.pipeline.logs import DecodedRecord, anything, commits_of, cuts, ends_table, records, spread
 from tests.pipeline.plain_status import Stored, View, burrow, tenure, window_of
@@ -159,11 +159,11 @@ def test_excused_time_does_not_count() -> None:
     for group, ranges in enumerate([[(10, 30), (40, 50)], [], [(5, 6)]]):
         for _ in range(100):
             at = draw.randrange(60)
-            counted = at - sum(max(0, min(at, until) - since) for since, until in ranges)
+            clock_time = at - sum(max(0, min(at, until) - since) for since, until in ranges)
             place, moment = places(group), places(at)
-            assert clock.counted(place, moment)[0] == counted
-            first = next(t for t in range(200) if t - sum(max(0, min(t, until) - since) for since, until in ranges) == counted)
-            assert clock.shows(place, places(counted))[0] == first
+            assert clock.clock_time(place, moment)[0] == clock_time
+            first = next(t for t in range(200) if t - sum(max(0, min(t, until) - since) for since, until in ranges) == clock_time)
+            assert clock.first_moment(place, places(clock_time))[0] == first
 
 
 def places(*values: int) -> Ints:
@@ -258,7 +258,7 @@ def test_any_slicing_gives_the_same_result(seed: int, monkeypatch: pytest.Monkey
     none = no_rows("generations"), no_rows("members")
     now = max(line.at for line in said)
     whole = stretched(commits_of(said), ends_table(ends), *none, {}, no_rows("status"), BEGINNING, now)
-    monkeypatch.setattr("pipeline.series.MOMENTS_TOGETHER", 100)
+    monkeypatch.setattr("pipeline.series.MOMENTS_PER_VIEW", 100)
     state, commits, rows, known = State.new(), joined("commits", []), no_rows("status"), 0
     for (low, high), (_, until) in zip(cuts(seed, len(said), 6), spread(seed, len(ends), 6), strict=False):
         high, until = (len(said), len(ends)) if until is None else (high, until)
@@ -268,7 +268,7 @@ def test_any_slicing_gives_the_same_result(seed: int, monkeypatch: pytest.Monkey
         since = affected_since(done.commits, new, old)
         known, state = until, done.state
         now_so_far = max((line.at for line in said[:high]), default=0)
-        since = begin(rows, since if since is not None else now_so_far)
+        since = recompute_since(rows, since if since is not None else now_so_far)
         enough = since - LOOKBACK_MS >= state.kept_from_ms
         rows = stretched(state.tails if enough else commits, joined("end_offsets", [old, new]), *none, {}, rows, since, now_so_far)
         state = state.trimmed(now_so_far)

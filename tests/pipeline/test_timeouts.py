@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.advice import said
+from pipeline.advice import duration_text
 from pipeline.gaps import DEATH, HEARTBEAT_GAP
-from pipeline.report.first import wanted
+from pipeline.report.first import advice_title
 from pipeline.restarts import DYNAMIC_PAIR
 from pipeline.rows import CurvePoint, Episode, Gap
-from pipeline.timeouts import Chosen, Death, Options, choose, curve, rounded_up
+from pipeline.timeouts import Death, Options, TimeoutChoice, choose, curve, rounded_up
 from pipeline.virtual import World
 from tests.pipeline.advising import MINUTE_MS, advised, by_chance, played
 from tests.pipeline.scenarios import play, pods
@@ -34,7 +34,7 @@ def points(gaps: list[Gap], by: Sequence[int | None] = (), deaths: list[Death] =
     return curve("c", "g", gaps, [episode(one) for one in by], deaths, options)
 
 
-def chosen(gaps: list[Gap], by: Sequence[int | None] = (), deaths: list[Death] = [], options: Options = Options()) -> Chosen:  # noqa: B006, B008
+def chosen(gaps: list[Gap], by: Sequence[int | None] = (), deaths: list[Death] = [], options: Options = Options()) -> TimeoutChoice:  # noqa: B006, B008
     return choose(gaps, points(gaps, by, deaths, options), options)
 
 
@@ -74,7 +74,7 @@ def test_more_time_bridges_and_costs_more(seed: int) -> None:
 
 
 def test_few_samples_are_all_bridged() -> None:
-    assert chosen([gap(ms) for ms in (10_000, 20_000, 40_000)]) == Chosen(55_000, 40_000, 3, None, "longest")  # 40 x 1.2 + 3 = 51
+    assert chosen([gap(ms) for ms in (10_000, 20_000, 40_000)]) == TimeoutChoice(55_000, 40_000, 3, None, "longest")  # 40 x 1.2 + 3 = 51
 
 
 def test_of_many_samples_a_few_may_be_longer() -> None:
@@ -107,15 +107,15 @@ def test_a_slightly_longer_timeout_is_chosen_for_a_tenth_more_bridged_restarts()
 
 def test_where_restarts_take_longer_than_any_sane_timeout_there_is_no_advice() -> None:
     both = [gap(20_000)] * 15 + [gap(900_000)] * 15
-    assert chosen(both) == Chosen(None, 900_000, 30, None, "too_long")
+    assert chosen(both) == TimeoutChoice(None, 900_000, 30, None, "too_long")
     assert chosen([gap(20_000)] * 99 + [gap(900_000)]).timeout_ms == 30_000
 
 
 def test_advice_is_more_than_three_times_the_longest_heartbeat_gap() -> None:
     late = gap(15_000, source=HEARTBEAT_GAP)
-    assert chosen([gap(10_000), late]) == Chosen(50_000, 10_000, 1, 45_000, "floor")
+    assert chosen([gap(10_000), late]) == TimeoutChoice(50_000, 10_000, 1, 45_000, "floor")
     assert chosen([gap(40_000), late]).timeout_ms == 55_000
-    assert chosen([late]) == Chosen(None, None, 0, 45_000, "no_samples")
+    assert chosen([late]) == TimeoutChoice(None, None, 0, 45_000, "no_samples")
 
 
 def test_a_crash_without_return_is_no_sample() -> None:
@@ -126,9 +126,9 @@ def test_the_advice_is_a_sentence_with_its_numbers() -> None:
     (advice,) = advised(play("rolling restart of dynamic members").world).advice
     assert advice.text == (
         "g: 6 of 7 rebalances in 12 min 23 s came from restarts of at most 20 s; `group.instance.id` plus `session.timeout.ms=30000` would "
-        "have left 1. Price: up to 20 s later detection of a member that does not come back (none happened)."
+        "have left 1. Cost: up to 20 s later detection of a member that does not come back (none occurred)."
     )
-    assert advice.setting == "group.instance.id=<a name that each process keeps over its restarts>\nsession.timeout.ms=30000"
+    assert advice.setting == "group.instance.id=<a name that each process keeps after restarts>\nsession.timeout.ms=30000"
     assert (advice.avoided, advice.of_rebalances, advice.samples, advice.confidence, advice.static_share) == (6, 7, 3, "weak", 0.0)
 
 
@@ -154,11 +154,11 @@ def test_a_shorter_timeout_loses_seats_that_were_kept() -> None:
 def test_nothing_is_advised_without_restarts() -> None:
     (advice,) = advised(play("formation").world).advice
     assert (advice.recommended_ms, advice.confidence, advice.setting) == (None, "none", "")
-    assert advice.text == "g: no member was seen to restart, so there is nothing to choose a session timeout by."
+    assert advice.text == "g: no restart of a member was found, so there is no basis for a session timeout."
 
 
 def test_durations_are_formatted_for_readers() -> None:
-    assert [said(ms) for ms in (500, 25_000, 25_500, 90_000)] == ["500 ms", "25 s", "25.5 s", "1 min 30 s"]
+    assert [duration_text(ms) for ms in (500, 25_000, 25_500, 90_000)] == ["500 ms", "25 s", "25.5 s", "1 min 30 s"]
 
 
 @pytest.mark.parametrize(
@@ -172,4 +172,4 @@ def test_durations_are_formatted_for_readers() -> None:
 )
 def test_the_advice_is_summarized_in_a_few_words(share: float, longest_ms: int, words: str) -> None:
     (advice,) = advised(play("restarts longer than the session of static members").world).advice
-    assert wanted(advice._replace(static_share=share, current_max_ms=longest_ms, recommended_ms=60_000)) == words
+    assert advice_title(advice._replace(static_share=share, current_max_ms=longest_ms, recommended_ms=60_000)) == words

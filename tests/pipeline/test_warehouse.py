@@ -84,7 +84,7 @@ def test_two_runs_at_once_are_refused_and_a_killed_one_leaves_no_lock(warehouse:
     other = subprocess.Popen([sys.executable, "-c", script, warehouse.folder], stdout=subprocess.PIPE, cwd=ROOT)
     assert other.stdout is not None
     other.stdout.readline()
-    with pytest.raises(WarehouseError, match=f"another run is at work in it .process {other.pid}"), warehouse.locked():
+    with pytest.raises(WarehouseError, match=f"another run uses it .process {other.pid}"), warehouse.locked():
         pass
     other.kill()
     other.wait()
@@ -98,7 +98,7 @@ def test_two_runs_at_once_are_refused_and_a_killed_one_leaves_no_lock(warehouse:
     [
         (lambda folder: None, "there is no such folder"),
         (lambda folder: folder.mkdir(), "empty; `tenure analyze run`"),
-        (lambda folder: (folder.mkdir(), (folder / "a.txt").touch()), "not a folder of analyses, and not empty"),
+        (lambda folder: (folder.mkdir(), (folder / "a.txt").touch()), "not the folder of an analysis, and not empty"),
         (lambda folder: (folder.mkdir(), (folder / "FORMAT").write_text("0\n")), "written by another version of Tenure"),
         (lambda folder: (folder.mkdir(), (folder / "FORMAT").write_bytes(b"\xff")), "written by another version of Tenure"),
         (lambda folder: folder.write_text("a file"), ": Not a directory"),

@@ -15,7 +15,7 @@ from pipeline.build import build
 from pipeline.coverage import merged
 from pipeline.ingest import BadInput, Inputs, ingest
 from pipeline.inputs import LogId, NoAnswer
-from pipeline.live_ends import note_ends
+from pipeline.live_ends import store_live_ends
 from pipeline.progress import Progress
 from pipeline.resuming import Cursor
 from pipeline.rows import Coverage, EndOffset, Segment
@@ -37,8 +37,8 @@ pytestmark = pytest.mark.once
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire_reading, "PATIENCE_S", 10)
-    monkeypatch.setattr(live_ends, "PATIENCE_S", 2)
+    monkeypatch.setattr(wire_reading, "TIMEOUT_S", 10)
+    monkeypatch.setattr(live_ends, "TIMEOUT_S", 2)
 
 
 @pytest.fixture
@@ -231,14 +231,14 @@ def test_end_offsets_are_requested_in_each_turn(tmp_path: Path) -> None:
         for _ in range(2):
             with warehouse.locked():
                 ingest(warehouse, Sequential(quiet), inputs, quiet)
-                note_ends(warehouse, inputs, quiet)
+                store_live_ends(warehouse, inputs, quiet)
                 build(warehouse, Sequential(quiet))
     first = live_rows(warehouse)
     assert [row[:3] for row in first] == [("ours", "orders", number) for number in range(20)]
     assert {(row.log_start, row.end_offset, row.origin) for row in first} == {(0, 0, "live")}
     assert all(before_ms <= row.at_ms <= time.time_ns() // 1_000_000 for row in first)
     with warehouse.locked():
-        note_ends(warehouse, inputs, quiet)  # without an answer there is a warning, and no failure
+        store_live_ends(warehouse, inputs, quiet)  # without an answer there is a warning, and no failure
         build(warehouse, Sequential(quiet), full=True)
     assert live_rows(warehouse) == first
     lags = warehouse.read("groups", columns=["group", "lag"]).to_pylist()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ import pytest
 from pipeline.build import build
 from pipeline.coverage import merged
 from pipeline.ingest import Inputs, ingest
-from pipeline.live_ends import note_ends
+from pipeline.live_ends import store_live_ends
 from pipeline.progress import Progress
 from pipeline.rows import Commit, Coverage, Group, Segment
 from pipeline.rows import Record as Row
@@ -27,7 +26,7 @@ from pipeline.warehouse import Warehouse
 from tests.cli.kafka_dump import KAFKA_WRITTEN
 from tests.kafka_process import kafka_folder, running_kafka
 from tests.oracle import run_java
-from tests.pipeline.kafka_world import compare
+from tests.pipeline.kafka_world import compare, copy
 
 pytestmark = pytest.mark.kafka
 
@@ -141,7 +140,7 @@ def test_kafka_read_live_and_from_its_directory_equals_its_formatters_output(kaf
     folder, port = kafka
     theirs = settled(port)
     live = read(tmp_path / "live", f"kafka://127.0.0.1:{port}")
-    shutil.copytree(folder / "data", tmp_path / "copy")
+    copy(folder / "data", tmp_path / "copy")
     here = read(tmp_path / "here", tmp_path / "copy")
     for rows in (live, here):
         ours = [row for row in rows if row.kind == "offset" and not row.tombstone]
@@ -170,7 +169,7 @@ def test_a_kafka_read_live_has_the_lag_of_its_groups(kafka: tuple[Path, int], tm
     warehouse = Warehouse.open(tmp_path / "out", create=True)
     with warehouse.locked():
         ingest(warehouse, Sequential(QUIET), inputs, QUIET)
-        note_ends(warehouse, inputs, QUIET)
+        store_live_ends(warehouse, inputs, QUIET)
         build(warehouse, Sequential(QUIET))
     committed = {row.group: row.committed for row in rows_of(Commit, warehouse.read("commits")) if row.topic == "orders"}
     lags = {row.group: row.lag for row in rows_of(Group, warehouse.read("groups"))}
