@@ -50,12 +50,20 @@ def add_import(actions: Any) -> None:
         examples=(
             "tenure store import --from ./backup --to nats://10.0.0.1,10.0.0.2,10.0.0.3 --cluster east",
             "tenure store import --from ./data --to nats://127.0.0.1 --cluster trial --set store.replicas=1 --dry-run",
+            "tenure store import --from ./backup --to nats://10.0.0.1 --cluster east --only __consumer_offsets-7",
         ),
         notes="Nodes can start on the cluster when the import has finished. An import that was interrupted goes on where it was when the same command is "
         "run again.",
     )
     parser.add_argument("--from", metavar="DIR", required=True, dest="source", help="the data directory")
     parser.add_argument("--to", metavar="nats://HOST:PORT[,...]", required=True, dest="target", help="the servers of JetStream")
+    parser.add_argument(
+        "--only",
+        metavar="LOG",
+        action="append",
+        default=[],
+        help="replace this damaged log of an existing cluster, whose nodes are stopped: __consumer_offsets-7, orders-3; may be repeated",
+    )
     add_more(parser)
 
 

@@ -17,6 +17,7 @@ from broker.settings.config import Config
 from broker.stores.jetstream.store import notes_stream
 from broker.stores.jetstream.stream_copy import HEADER_BYTES_MAX, StreamCopy
 from broker.stores.jetstream.visitor import Visitor
+from broker.topics.registry import Topics
 from cli.failure import EXIT, Failure
 from cli.store.directory import DirectorySource
 from cli.store.journal import JOURNAL, Done, Journal, Sum, done
@@ -24,7 +25,7 @@ from cli.store.logs import REGISTRY, CopiedLog, logs_of_groups, logs_of_topics, 
 from cli.store.progress import Progress
 from cli.store.streams import reach
 from storage import DamagedLog
-from storage.log_copy import LogEnd
+from storage.log_copy import LogEnd, LogState
 
 TOGETHER: Final = 8  # logs that are written at the same time
 PROBLEMS_SHOWN_MAX: Final = 20
@@ -43,6 +44,26 @@ class Import:
         self._notes: Mapping[str, Any] = {}
 
     async def run(self, dry_run: bool) -> dict[str, Any]:
+        topics, visitor = await self.prepare()
+        try:
+            exists = await reach(visitor)
+            groups, others = logs_of_groups(topics), logs_of_topics(topics)
+            await self.check([*groups, *others, REGISTRY], visitor.connection.payload_max)
+            import_id = self.import_id
+            if dry_run:
+                await visitor.check_empty(import_id)
+            else:
+                await visitor.begin_import(self._source.cluster_id, import_id)
+                await self.write(visitor, "groups", groups, import_id)
+                await self.write(visitor, "topics", others, import_id)
+                await self.write(visitor, "registry", [REGISTRY], import_id)
+                await visitor.finish_import()
+            return self.document(str(visitor), exists)
+        finally:
+            visitor.close()
+
+    async def prepare(self) -> tuple[Topics, Visitor]:
+        """The topics of the directory, and who reaches the cluster. Raises Failure if a broker uses the directory."""
         if self._source.used_by is not None:
             raise Failure(
                 EXIT.REFUSED,
@@ -51,25 +72,9 @@ class Import:
         topics = await topics_of(self._source)
         config = self._config_for(topics.by_name[CONSUMER_OFFSETS].partitions)
         self._notes = notes_stream(config)
-        visitor = Visitor(config)
-        try:
-            exists = await reach(visitor)
-            groups, others = logs_of_groups(topics), logs_of_topics(topics)
-            await self._check([*groups, *others, REGISTRY], visitor.connection.payload_max)
-            import_id = self._import_id()
-            if dry_run:
-                await visitor.check_empty(import_id)
-            else:
-                await visitor.begin_import(self._source.cluster_id, import_id)
-                await self._write(visitor, "groups", groups, import_id)
-                await self._write(visitor, "topics", others, import_id)
-                await self._write(visitor, "registry", [REGISTRY], import_id)
-                await visitor.finish_import()
-            return self._document(str(visitor), exists)
-        finally:
-            visitor.close()
+        return topics, Visitor(config)
 
-    async def _check(self, logs: list[CopiedLog], payload_max: int) -> None:
+    async def check(self, logs: list[CopiedLog], payload_max: int) -> None:
         """Read and verify all of it. Raises Failure with what cannot be imported."""
         problems: list[str] = []
         self._progress.begin("verified", len(logs), sum([await self._source.size_of(log) for log in logs]))
@@ -113,19 +118,20 @@ class Import:
         self._checked[str(log)] = found
         self._progress.add_log()
 
-    def _import_id(self) -> str:
+    @property
+    def import_id(self) -> str:
         """Of exactly this content."""
         text = "\n".join(map(str, [self._source.cluster_id, *sorted(self._checked.values())]))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
-    async def _write(self, visitor: Visitor, stage: str, logs: list[CopiedLog], import_id: str) -> None:
+    async def write(self, visitor: Visitor, stage: str, logs: list[CopiedLog], import_id: str) -> None:
         found = [log for log in logs if str(log) in self._checked]
         self._progress.begin(stage, len(found), sum(self._checked[str(log)].bytes for log in found))
         room = asyncio.Semaphore(TOGETHER)
 
         async def write(log: CopiedLog) -> None:
             async with room:
-                await self._write_log(visitor, log, import_id)
+                await self.write_log(visitor, log, import_id)
                 self._progress.add_log()
 
         async with asyncio.TaskGroup() as together:
@@ -133,7 +139,8 @@ class Import:
                 together.create_task(write(log))
         self._progress.end()
 
-    async def _write_log(self, visitor: Visitor, log: CopiedLog, import_id: str) -> None:
+    async def write_log(self, visitor: Visitor, log: CopiedLog, import_id: str) -> None:
+        """Write one log, and tell the nodes that it is there."""
         place = visitor.place(log.id, None if log.internal else log.topic_id)
         reading = await self._source.read(log, self._ends[str(log)])
         try:
@@ -142,12 +149,16 @@ class Import:
             async for base, header, batch in reading.batches():
                 await copy.append(base, header, batch)
                 self._progress.add_bytes(header.size)
+            await self.complete(log, reading.state, copy)
             seq = await copy.finish(reading.state, not log.internal)
             await visitor.tell_end(log.id, place, seq, copy.epoch, time.time_ns() // 1_000_000)
         finally:
             reading.close()
 
-    def _document(self, target: str, again: bool) -> dict[str, Any]:
+    async def complete(self, log: CopiedLog, state: LogState, copy: StreamCopy) -> None:
+        """What has to follow the batches of the log."""
+
+    def document(self, target: str, again: bool) -> dict[str, Any]:
         checked = self._checked.values()
         return {
             "source": str(self._source),

@@ -16,6 +16,7 @@ from cli.store.export import Export, Target
 from cli.store.importing import Import
 from cli.store.logs import Source, logs_of_groups, logs_of_topics, topics_of
 from cli.store.progress import Progress, sized
+from cli.store.restoring import Restore
 from cli.store.streams import StreamSource, config_of
 from storage import DamagedLog
 
@@ -88,7 +89,10 @@ async def work(options: argparse.Namespace, screen: Screen) -> dict[str, Any]:
     if options.action == "import":
         directory = DirectorySource(options.source)
         try:
-            return await Import(directory, partial(config_of, "--to", options.target, options.cluster, options.settings), progress, screen.warn).run(options.dry_run)
+            config_for = partial(config_of, "--to", options.target, options.cluster, options.settings)
+            if not options.only:
+                return await Import(directory, config_for, progress, screen.warn).run(options.dry_run)
+            return await Restore(directory, config_for, progress, screen.warn, options.only).run(options.dry_run)
         finally:
             directory.close()
     source = await source_of(options)

@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.jetstream, pytest.mark.once]
 NUMBERS = count()
 LOG = LogId("__consumer_offsets", 0)
 BATCHES = 1_500
+END = 3 * BATCHES - 2  # behind the last batch
 
 
 def visitor_of(url: str, cluster: str) -> Visitor:
@@ -44,13 +45,13 @@ async def copy(visitor: Visitor, place: Place, id: str, written: list[bytes], up
     for batch in written[:upto]:
         await stream.append(0, read_header(batch, 0), batch)
     if upto == BATCHES:
-        await stream.finish(LogState(0, 3 * BATCHES, 7), False)
+        await stream.finish(LogState(0, END, 7), False)
 
 
 async def copied(visitor: Visitor, place: Place) -> list[bytes]:
     end = await visitor.end_of(LOG, place)
     assert end is not None
-    assert (end.next_offset, end.epoch, end.seq) == (3 * BATCHES, 7, BATCHES + 1)
+    assert (end.next_offset, end.epoch, end.seq) == (END, 7, BATCHES + 1)
     return [batch async for _, _, batch in visitor.read(place, end).batches()]
 
 

@@ -121,7 +121,7 @@ class EntryReader:
 class DamagedStream(DamagedLog):
     """Entries are missing from a stream, or are not what was written."""
 
-    GO_ON = "restore the stream from a backup of the engine; until then no node serves this log"
+    GO_ON = "replace it from an export (tenure store import --only), or restore the stream; until then no node serves this log"
 
 
 def damaged(place: Place, seq: int, reason: str) -> DamagedStream:

@@ -21,7 +21,8 @@ from broker.stores.jetstream.place import Place
 from broker.stores.jetstream.topic_state import Part, TopicState, encode_state
 from broker.stores.jetstream.visitor import PATIENCE_SECONDS, PAUSE_SECONDS, StoreProblem, Visitor
 from broker.stores.jetstream.wire import Message
-from protocol.batch import BatchHeader
+from protocol.batch import NO_TIMESTAMP, BatchHeader, assemble, read_header
+from storage.index import RELATIVE_OFFSET_MAX
 from storage.log_copy import LogState
 
 WINDOW_ENTRIES: Final = 128  # without an answer
@@ -47,6 +48,7 @@ class StreamCopy:
     def __init__(self, visitor: Visitor, place: Place, import_id: str, settings: Mapping[str, Any]) -> None:
         """`settings`: of the stream."""
         self.epoch = 0  # of the newest entry
+        self.segment_base = -1  # of the newest batch
         self._visitor = visitor
         self._connection = visitor.connection
         self._place = place
@@ -56,7 +58,6 @@ class StreamCopy:
         self._there = 0  # entries that were there before
         self._next_offset = -1
         self._parts: list[Part] = []
-        self._segment_base = -1
         self._pending: deque[_Sent] = deque()
         self._bytes = 0
         self._trouble = ""
@@ -85,8 +86,8 @@ class StreamCopy:
     async def append(self, segment_base: int, header: BatchHeader, batch: bytes) -> None:
         """The entry takes the offsets before the batch too, if there are none of other batches: a compaction has left a gap."""
         self.epoch = max(self.epoch, header.leader_epoch)
-        if segment_base != self._segment_base:
-            self._segment_base = segment_base
+        if segment_base != self.segment_base:
+            self.segment_base = segment_base
             self._parts.append(Part(self._seq + 1, self._next_offset))
         part = self._parts[-1]
         part.bytes += header.size
@@ -95,6 +96,8 @@ class StreamCopy:
 
     async def finish(self, state: LogState, topic: bool) -> int:
         """Every batch is there: write what the log is besides; the sequence of the last entry."""
+        if self._next_offset < state.next_offset and state.start_offset < state.next_offset:
+            await self._pass_offsets(state.next_offset)
         self.epoch = max(self.epoch, state.epoch)
         missing = max(state.next_offset - self._next_offset, 0)
         state_seq = 0
@@ -108,6 +111,14 @@ class StreamCopy:
         if await self._stored() != self._seq:
             raise StoreProblem(f"stream {self._place.stream} has entries behind those of this import")
         return self._seq
+
+    async def _pass_offsets(self, end: int) -> None:
+        """Batches without records, which lead readers past the offsets of what is not there; a compaction leaves such ones too."""
+        while self._next_offset < end:
+            base = self._next_offset
+            delta = min(end - base, RELATIVE_OFFSET_MAX) - 1
+            batch = assemble(b"", 0, 0, (delta, NO_TIMESTAMP, NO_TIMESTAMP), (-1, -1, -1), base, self.epoch)
+            await self.append(max(self.segment_base, 0), read_header(batch, 0), batch)
 
     async def _put(self, kind: str, payload: bytes, records: int, state_seq: int) -> None:
         self._seq += 1

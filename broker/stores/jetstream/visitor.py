@@ -21,7 +21,7 @@ from broker.stores.jetstream.reading import EntryReader, ReadEntry, damaged
 from broker.stores.jetstream.store import META, with_its_offsets
 from broker.stores.jetstream.topic_state import TopicState, decode_state
 from protocol.batch import BatchHeader, CorruptBatch, validate
-from storage import LogId
+from storage import DamagedLog, LogId
 from storage.epochs import with_epoch
 from storage.log_copy import LogEnd, LogState
 
@@ -74,6 +74,7 @@ class Visitor:
         self.view = View(with_its_offsets)
         self.meta = Meta(self.engine, self.names, self.view, NO_NODE, incarnation, config.store_lease_ms / 1000, lambda: 0, seconds)
         self.replicas = config.store_replicas
+        self._lease_seconds = config.store_lease_ms / 1000
         self._seconds = seconds
         self._began = seconds()
 
@@ -219,6 +220,60 @@ class Visitor:
         others = [] if isinstance(names, Refused) else [name for name in names if name != self.names.meta_stream]
         if others:
             raise NotEmpty(f"cluster {self} is not empty: there is stream {others[0]}; import under another name (--cluster NAME)")
+
+    async def begin_restore(self, import_id: str, ends: Mapping[str, tuple[int, int]]) -> None:
+        """Keep nodes away until damaged logs are replaced. `ends`: the offset and the epoch at which each of them ended."""
+        await self._put_format({"layout": IMPORTING, "cluster_id": self.cluster_id, "import": import_id, "ends": ends})
+        self._check_import(import_id)
+
+    def begun_restore(self, import_id: str) -> dict[str, tuple[int, int]] | None:
+        """The ends with which this restore began before; None: nothing has begun. Raises NotEmpty for anything else that has."""
+        if self.meta.format.get("layout") == LAYOUT:
+            return None
+        self._check_import(import_id)
+        return {name: (offset, epoch) for name, (offset, epoch) in self.meta.format.get("ends", {}).items()}
+
+    async def live_nodes(self) -> list[int]:
+        """Nodes that have told that they live within the time of a lease."""
+        await self.refresh()
+        before = {node: (seen.incarnation, seen.wall_ms) for node, seen in self.view.live.items()}
+        if before:
+            await asyncio.sleep(self._lease_seconds)
+            await self.refresh()
+        return sorted(node for node, seen in self.view.live.items() if before.get(node) != (seen.incarnation, seen.wall_ms))
+
+    async def damage_of(self, id: LogId, place: Place) -> str:
+        """What is wrong with the log; "": nothing."""
+        try:
+            end = await self.end_of(id, place)
+            if end is not None:
+                async for _ in self.read(place, end).batches():
+                    pass
+        except DamagedLog as error:
+            return error.reason
+        return ""
+
+    async def last_of(self, id: LogId, place: Place) -> tuple[int, int, bool]:
+        """Offset and epoch at which a damaged log ended, and whether that is certain."""
+        known = self.view.owners.get(id)
+        epoch = known.epoch if known is not None else 0
+        state: StreamState | Refused = await self._answer(partial(self.engine.info, place.stream))
+        if isinstance(state, Refused) or not state.last_seq:
+            return 0, epoch, False
+        last = await self.entry_at(place, state.last_seq)
+        if last is None:
+            return 0, epoch, False
+        whole = known is None or (known.created == state.created and known.seq <= state.last_seq)
+        return last.next_offset, max(epoch, last.epoch), whole
+
+    async def drop_unless_of(self, place: Place, import_id: str) -> None:
+        """Delete the stream, if it is not what this import has begun to write."""
+        state: StreamState | Refused = await self._answer(partial(self.engine.info, place.stream))
+        if isinstance(state, Refused):
+            return
+        last = await self.entry_at(place, state.last_seq) if state.last_seq else None
+        if last is None or last.incarnation != import_id:
+            await self._until(partial(self.engine.delete, place.stream))
 
     async def finish_import(self) -> None:
         """From now on nodes may begin."""

@@ -1,0 +1,117 @@
+"""`tenure store import --only`: replace damaged logs of a cluster in JetStream by those of an older export of it, while its nodes are stopped.
+
+Groups go back to the offsets of the export, which lie before the ends of their topics, so their consumers read again. A topic goes on at
+the offset at which the damaged log ended: what came since the export is missing, and no offset is used twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from broker.internal_topics import CONSUMER_OFFSETS, REGISTRY_LOG
+from broker.settings.config import Config
+from broker.stores.jetstream.stream_copy import StreamCopy
+from broker.stores.jetstream.visitor import Visitor
+from broker.topics.registry import Topics
+from cli.failure import EXIT, Failure
+from cli.store.directory import DirectorySource
+from cli.store.importing import Import
+from cli.store.logs import CopiedLog, logs_of_groups, logs_of_topics, topics_of
+from cli.store.progress import Progress
+from cli.store.streams import StreamSource, reach
+from protocol.batch import Fact, build_facts, facts_of, read_header, stamp
+from protocol.messages.consumer_offsets import OffsetCommitKey
+from protocol.records import read_offsets_key
+from storage.log_copy import LogState
+
+
+class Restore(Import):
+    def __init__(
+        self, source: DirectorySource, config_for: Callable[[int], Config], progress: Progress, warn: Callable[[str], None], names: Sequence[str]
+    ) -> None:
+        """`names`: of the logs to replace."""
+        super().__init__(source, config_for, progress, warn)
+        self._names = names
+        self._lost: dict[str, tuple[int, int]] = {}  # offset and epoch at which each of them ended
+        self._gone: set[str] = set()  # topics of the export that were deleted since
+
+    async def run(self, dry_run: bool) -> dict[str, Any]:
+        topics, visitor = await self.prepare()
+        try:
+            wanted = self._wanted(topics)
+            if not await reach(visitor) or not visitor.cluster_id:
+                raise Failure(EXIT.MISSING, f"there is no cluster {visitor}; name it with --cluster NAME")
+            if visitor.cluster_id != self._source.cluster_id:
+                raise Failure(EXIT.REFUSED, f"--from {self._source} is of cluster {self._source.cluster_id}, and {visitor} is {visitor.cluster_id}")
+            await self.check(wanted, visitor.connection.payload_max)
+            begun = visitor.begun_restore(self.import_id)
+            now = await topics_of(StreamSource(visitor))
+            self._gone = {name for name, topic in topics.by_name.items() if topic.id not in now.by_id}
+            self._lost = begun if begun is not None else await self._lost_ends(visitor, wanted)
+            if not dry_run:
+                if begun is None:
+                    await visitor.begin_restore(self.import_id, self._lost)
+                for log in wanted:
+                    await visitor.drop_unless_of(visitor.place(log.id, None if log.internal else log.topic_id), self.import_id)
+                await self.write(visitor, "restored", wanted, self.import_id)
+                await visitor.finish_import()
+            return self.document(str(visitor), begun is not None)
+        finally:
+            visitor.close()
+
+    def _wanted(self, topics: Topics) -> list[CopiedLog]:
+        known = {str(log): log for log in (*logs_of_groups(topics), *logs_of_topics(topics))}
+        for name in self._names:
+            if name.rpartition("-")[0] == REGISTRY_LOG:
+                raise Failure(EXIT.REFUSED, f"--only {name}: topics and producer ids must not go back alone; import the whole export as another cluster")
+            if name not in known:
+                raise Failure(EXIT.MISSING, f"--only {name}: there is no such log in {self._source}; a log is named TOPIC-PARTITION")
+        return [known[name] for name in dict.fromkeys(self._names)]
+
+    async def _lost_ends(self, visitor: Visitor, wanted: list[CopiedLog]) -> dict[str, tuple[int, int]]:
+        """Where the damaged logs ended. Raises Failure where one must not be replaced."""
+        if nodes := await visitor.live_nodes():
+            raise Failure(EXIT.REFUSED, f"cluster {visitor}: node {', '.join(map(str, nodes))} runs; stop all nodes first")
+        lost: dict[str, tuple[int, int]] = {}
+        for log in wanted:
+            place = visitor.place(log.id, None if log.internal else log.topic_id)
+            if log.id.name in self._gone:
+                raise Failure(EXIT.REFUSED, f"--only {log}: its topic was deleted since the export")
+            if not await visitor.damage_of(log.id, place):
+                raise Failure(EXIT.REFUSED, f"--only {log}: nothing is wrong with it in {visitor}")
+            offset, epoch, certain = await visitor.last_of(log.id, place)
+            if not certain and not log.internal:
+                raise Failure(
+                    EXIT.REFUSED,
+                    f"--only {log}: its end is lost, so new records could get offsets that consumers have passed; import the whole export as another cluster",
+                )
+            lost[str(log)] = offset, epoch
+        return lost
+
+    async def complete(self, log: CopiedLog, state: LogState, copy: StreamCopy) -> None:
+        offset, epoch = self._lost[str(log)]
+        state.epoch = max(state.epoch, epoch + 1)
+        if not log.internal:
+            state.next_offset = max(state.next_offset, offset)
+            state.producers.clear()  # they have gone on since: any sequence is accepted, as after an expiration
+        elif log.id.name == CONSUMER_OFFSETS and (stale := await self._stale_offsets(log)):
+            batch = bytearray(build_facts(stale, 0))
+            stamp(batch, 0, state.next_offset, state.epoch)
+            header = read_header(batch, 0)
+            await copy.append(max(copy.segment_base, 0), header, bytes(batch))
+            state.next_offset = header.next_offset
+
+    async def _stale_offsets(self, log: CopiedLog) -> list[Fact]:
+        """Tombstones for offsets of topics that were deleted since: a new topic of such a name begins anew."""
+        keys: dict[bytes, None] = {}
+        reading = await self._source.read(log, self._ends[str(log)])
+        try:
+            async for _, _, batch in reading.batches():
+                for key, _ in facts_of(batch):
+                    match read_offsets_key(key):
+                        case OffsetCommitKey(topic=topic) if topic in self._gone:
+                            keys[key] = None
+        finally:
+            reading.close()
+        return [(key, None) for key in keys]

@@ -1,0 +1,38 @@
+"""`tenure store` as a process, and clusters of an engine to which it moves something."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from itertools import count
+from typing import Any
+
+from tests.running import environment
+from tests.support.nats_engine import NatsEngine
+
+NUMBERS = count()
+
+
+def command(action: str, *arguments: object) -> list[str]:
+    return [sys.executable, "-P", "-m", "tenure", "store", action, *map(str, arguments)]
+
+
+def store(action: str, *arguments: object, code: int = 0) -> Any:
+    """What the command prints as JSON; what it complains of where it has to fail."""
+    ended = subprocess.run([*command(action, *arguments), "--json"], env=environment(), capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == code, (ended.returncode, ended.stdout, ended.stderr)
+    return json.loads(ended.stdout) if not code else ended.stderr
+
+
+class Engine:
+    """A cluster of its own in a started engine."""
+
+    def __init__(self, engine: NatsEngine) -> None:
+        self.url = engine.url
+        self.name = f"moved{next(NUMBERS)}"
+        self.replicas = len(engine.members)
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        return self.url, "--cluster", self.name, "--set", f"store.replicas={self.replicas}"

@@ -1,0 +1,171 @@
+"""`tenure store import --only`: damaged logs of a cluster are replaced by those of an export."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from broker.settings.config import load_config
+from broker.stores.jetstream.engine import reply_of
+from broker.stores.jetstream.entry import DATA, RELEASE, Entry
+from broker.stores.jetstream.stream_copy import StreamCopy
+from broker.stores.jetstream.topic_logs import StreamTopicLog
+from broker.stores.jetstream.visitor import Visitor, asked
+from protocol.batch import build_facts, facts_of, read_header
+from protocol.messages.consumer_offsets import OffsetCommitKey
+from protocol.records import read_offsets_key
+from storage import LogId
+from tests.cli.cluster_folders import IDS, ClusterFolder, contents, topic_key
+from tests.cli.log_folders import run as tenure
+from tests.jetstream.moving import Engine, store
+from tests.stores.jetstream_nodes import NodesOverJetStream
+from tests.support.nats_engine import NatsEngine
+
+pytestmark = [pytest.mark.jetstream, pytest.mark.once]
+GROUPS = LogId("__consumer_offsets", 0)
+ORDERS = LogId("orders", 1)
+
+
+@pytest.fixture
+def backup(tmp_path: Path) -> ClusterFolder:
+    return ClusterFolder(tmp_path / "backup", 3)
+
+
+@pytest.fixture
+def engine(one_server: NatsEngine, backup: ClusterFolder) -> Engine:
+    engine = Engine(one_server)
+    store("import", "--from", backup.path, "--to", *engine.place)
+    return engine
+
+
+@pytest.fixture
+def nodes(one_server: NatsEngine, engine: Engine) -> Iterator[NodesOverJetStream]:
+    loop = asyncio.new_event_loop()
+    nodes = NodesOverJetStream(one_server, engine.name, loop)
+    yield nodes
+    nodes.close()
+    loop.close()
+
+
+def damage(engine: Engine, id: LogId, records: int = 0) -> None:
+    """Behind what is there, an entry with so many records whose checksum is wrong, and then a good one; without records the stream goes."""
+
+    async def append(visitor: Visitor) -> None:
+        await visitor.open()
+        place = visitor.place(id, IDS[id.name] if id == ORDERS else None)
+        if not records:
+            await asked(partial(visitor.engine.delete, place.stream))
+            await visitor.make_stream(place, {})
+            return
+        state = await visitor.stream_state(place)
+        last = await visitor.entry_at(place, state.last_seq)
+        assert last is not None
+        batch = bytearray(build_facts([(b"k", b"v")] * records, 1))
+        batch[-1] ^= 1
+        for number, (kind, payload, count) in enumerate(((DATA, bytes(batch), records), (RELEASE, b"", 0))):
+            entry = Entry(kind, last.epoch + 1, 0, "broken", number, last.next_offset + records * number, count, last.state_seq)
+            headers = entry.headers(state.last_seq + number)
+            message = await asked(lambda done, at=(place.subject, payload, headers): visitor.connection.request(at[0], at[1], done, at[2]))  # type: ignore[misc]
+            assert isinstance(reply_of(message), dict)
+
+    async def run() -> None:
+        settings = [f"store={engine.url}", f"cluster.name={engine.name}", "node.id=1", "store.replicas=1"]
+        visitor = Visitor(load_config(settings=settings, environ={}))
+        try:
+            await append(visitor)
+        finally:
+            visitor.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("records", [0, 2])
+def test_a_damaged_log_of_groups_is_replaced(records: int, backup: ClusterFolder, engine: Engine, nodes: NodesOverJetStream, tmp_path: Path) -> None:
+    damage(engine, GROUPS, records)
+    assert "is damaged at" in store("export", "--from", *engine.place, "--to", tmp_path / "damaged", code=65)
+    for more in (("--dry-run",), ()):
+        restored = store("import", "--from", backup.path, "--to", *engine.place, "--only", str(GROUPS), *more)
+        assert (restored["logs"], restored["dry_run"]) == (1, bool(more))
+    before = contents(backup.path)
+    node = nodes.start(1)
+    assert node.keys(node.own(GROUPS)) == [key for key, _ in facts_of(before[str(GROUPS)].batches)]
+    node.stop()
+    store("export", "--from", *engine.place, "--to", tmp_path / "back")
+    assert {name: found.batches for name, found in contents(tmp_path / "back").items()} == {name: found.batches for name, found in before.items()}
+
+
+def test_a_damaged_log_of_a_topic_goes_on_where_it_ended(backup: ClusterFolder, engine: Engine, nodes: NodesOverJetStream) -> None:
+    damage(engine, ORDERS, 5)
+    store("import", "--from", backup.path, "--to", *engine.place, "--only", str(ORDERS))
+    node = nodes.start(1)
+    log = node.own_topic(ORDERS, IDS["orders"])
+    assert isinstance(log, StreamTopicLog)
+    assert (log.records.start_offset, log.records.next_offset) == (0, 6)
+    passed = read_header(node.wait(lambda: log.records.read(3, 1_000)), 0)  # a consumer that had read so far
+    assert (passed.base_offset, passed.next_offset, passed.record_count) == (1, 6, 0)
+    results: list[object] = []
+    log.append(bytearray(build_facts([(b"k", b"v")], 1)), results.append)
+    node.wait(lambda: results)
+    assert results == [6]
+
+
+def test_a_topic_whose_end_is_lost_is_not_replaced(backup: ClusterFolder, engine: Engine) -> None:
+    damage(engine, ORDERS)
+    assert "its end is lost" in store("import", "--from", backup.path, "--to", *engine.place, "--only", str(ORDERS), code=1)
+
+
+def test_offsets_of_topics_that_were_deleted_since_do_not_come_back(backup: ClusterFolder, one_server: NatsEngine, tmp_path: Path) -> None:
+    shutil.copytree(backup.path, tmp_path / "later")
+    later = backup.path
+    backup.path = tmp_path / "later"
+    backup.append("__tenure_topics", 0, [(topic_key("late"), None)])
+    engine = Engine(one_server)
+    store("import", "--from", tmp_path / "later", "--to", *engine.place)
+    damage(engine, GROUPS)
+    store("import", "--from", later, "--to", *engine.place, "--only", str(GROUPS))
+    store("export", "--from", *engine.place, "--to", tmp_path / "back")
+    committed = {
+        found.topic: value
+        for key, value in facts_of(contents(tmp_path / "back")[str(GROUPS)].batches)
+        if isinstance(found := read_offsets_key(key), OffsetCommitKey)
+    }
+    assert (committed["orders"] is not None, committed["late"]) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "line"),
+    [
+        ("__consumer_offsets-1", 1, "nothing is wrong with it in"),
+        ("__tenure_topics-0", 1, "topics and producer ids must not go back alone"),
+        ("nosuch-0", 66, "there is no such log in"),
+    ],
+)
+def test_what_cannot_be_replaced_is_refused(name: str, code: int, line: str, backup: ClusterFolder, engine: Engine) -> None:
+    assert line in store("import", "--from", backup.path, "--to", *engine.place, "--only", name, code=code)
+
+
+def test_a_log_is_not_replaced_while_a_node_runs(backup: ClusterFolder, engine: Engine, nodes: NodesOverJetStream) -> None:
+    damage(engine, GROUPS)
+    nodes.start(1)
+    refused = partial(store, "import", "--from", backup.path, "--to", *engine.place, "--set", "store.lease.ms=2000", "--only", str(GROUPS), code=1)
+    assert "node 1 runs; stop all nodes first" in nodes.loop.run_until_complete(nodes.loop.run_in_executor(None, refused))
+
+
+def test_a_restore_that_was_interrupted_goes_on(backup: ClusterFolder, engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The damaged stream is gone by then, and where it ended is known all the same."""
+    damage(engine, ORDERS, 5)
+    arguments = ("store", "import", "--from", backup.path, "--to", *engine.place, "--only", ORDERS)
+    with monkeypatch.context() as patch:
+        patch.setattr(StreamCopy, "finish", lambda *ignored: 1 / 0)
+        assert tenure(*arguments) == 70
+    assert "has not finished" in store("export", "--from", *engine.place, "--to", tmp_path / "back", code=69)
+    other = ("import", "--from", backup.path, "--to", *engine.place, "--only", str(GROUPS))
+    assert "the unfinished import of another export" in store(*other, code=1)
+    assert tenure(*arguments) == 0
+    store("export", "--from", *engine.place, "--to", tmp_path / "back")
+    assert contents(tmp_path / "back")[str(ORDERS)].end == 6
