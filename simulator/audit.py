@@ -11,6 +11,7 @@ from coordinator.facts import read_offset
 from coordinator.notes import Cause, Removal
 from coordinator.states import State
 from simulator.expiry import Expiry
+from simulator.machine import SLOW_DISK_NS
 from simulator.policy_watch import nothing_held
 from simulator.promises import NONE
 from simulator.rebalances import Rebalances
@@ -28,6 +29,7 @@ COMPARED_BYTES: Final = 10_000  # a longer log is compared with memory less ofte
 UUID_LENGTH: Final = 37  # of a member id after its instance id: a hyphen and a UUID
 WATCHED_RETENTION_NS: Final = 3600 * SECOND  # with a longer retention no offset expires within a run
 LATE_NS: Final = 500 * MS  # a check of memory may find a session that ended this long ago
+SLOW_APPEND_NS: Final = 100 * MS  # from this on members with an ended session get another one
 PASSES_LATE: Final = 4  # of the event loop: a late timer lets input be read first
 
 
@@ -43,6 +45,7 @@ class Audit:
         self._groups: dict[int, list[GroupPlan]] = {}  # partition -> its groups
         for plan in run.plan.groups:
             self._groups.setdefault(partition_of(plan.name, run.plan.partitions), []).append(plan)
+        self._changed_at: dict[str, int] = {}  # group -> the moment of its last change of state
         self._compared: dict[int, tuple[Any, ...]] = {}  # partition -> its log and memory at the last comparison
         self._late_ms_max = TICK_MS + PASSES_LATE * run.plan.pass_ns // MS
         self.rebalances = Rebalances(int(str(run.plan.broker["group.max.size"])))
@@ -71,19 +74,26 @@ class Audit:
             del seats[body.instance_id]
 
     def check_lateness(self, group: str, body: Any) -> None:
-        """The session of a member has ended: at most a tick ago, unless the broker was disturbed. Standbys have other deadlines."""
-        found, node = self.in_memory(group), self._node
-        late_ms = body.since_heartbeat_ms - body.session_ms
+        """The session of a member has ended: at most a tick ago, unless the broker was disturbed. Standbys have other deadlines.
+
+        A session begins with a request of the member, and again when a phase of a rebalance ends.
+        """
+        found, node, world = self.in_memory(group), self._node, self._world
+        began = max(world.now - body.since_heartbeat_ms * MS, self._changed_at.get(group, 0))
+        late_ms = (world.now - began) // MS - body.session_ms
         if found is None or found.policy is not None or late_ms <= self._late_ms_max or not self._run.sessions.knows(group, body.member_id):
             return
+        if node.speed.high >= SLOW_APPEND_NS or self._run.plan.varied_sessions:  # a slow append gives members one more session
+            return
         undisturbed_since = max(node.frozen_until, node.disturbed_at, self._serving.get(partition_of(group, self._run.plan.partitions), NEVER))
-        if undisturbed_since < self._world.now - body.since_heartbeat_ms * MS - SECOND:
+        if undisturbed_since < began - SLOW_DISK_NS - SECOND:
             raise Broken("sessions", f"{body.member_id} was removed {late_ms} ms after the end of its session of {body.session_ms} ms", group)
 
     def replaced(self, group: str, body: Any) -> None:
         self._seats.setdefault(group, {})[body.instance_id] = body.new_id
 
     def changed(self, group: str, cause: Cause, body: Any) -> None:
+        self._changed_at[group] = self._world.now
         found = self.in_memory(group)
         if found is not None and body.from_state == State.PREPARING:
             self.rebalances.ended(found, cause)

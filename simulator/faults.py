@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from simulator.administrator import Administrator
 from simulator.audit import Audit
 from simulator.consumer import Consumer
+from simulator.machine import SLOW_DISK_NS
 from simulator.node import Node
 from simulator.plan import FAULT_SECONDS, Plan
 from simulator.rot import Rot
 from simulator.styles import STYLES
 from simulator.world import MS, SECOND, World
-
-SLOW_DISK_NS: Final = 5 * SECOND
 
 
 class Faults:

@@ -24,6 +24,7 @@ from simulator.world import MS, SECOND, World
 from storage import DamagedLog
 from storage.cleaner import Report, job_of, report_line
 
+SLOW_DISK_NS = 5 * SECOND  # the most that a job takes while the disk is slow
 SLICE_READ_NS = 200_000  # the duration of a step between two readings of the clock that bounds slices
 
 

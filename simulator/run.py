@@ -18,7 +18,8 @@ from simulator.administrator import Administrator
 from simulator.audit import Audit
 from simulator.client import Request, Wire
 from simulator.consumer import Consumer
-from simulator.faults import SLOW_DISK_NS, Faults
+from simulator.faults import Faults
+from simulator.machine import SLOW_DISK_NS
 from simulator.network import Network
 from simulator.node import Node
 from simulator.plan import FAULT_SECONDS, GroupPlan, Plan, plural
