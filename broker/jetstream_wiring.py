@@ -11,6 +11,7 @@ from broker.net.guarded_transport import GuardedTransport
 from broker.runtime.node import Address
 from broker.stores.jetstream.forward import Forward
 from broker.stores.jetstream.store import JetStreamStore
+from broker.stores.jetstream.topic_cleaning import TopicCleaning
 from broker.stores.jetstream.topic_logs import StreamTopicStore
 from broker.stores.port import BrokerStore
 from storage import NodeInfo, TopicStore
@@ -51,8 +52,9 @@ class JetStreamBroker(ClusterBroker):
             "status.store.connected": str(store.connection.connected).lower(),
             "status.store.engine": str(store.connection.info.get("version", "")),
             "status.store.lease.left.ms": str(max(round(store.meta.lease_left * 1000), 0)),
-            "status.store.appends": str(sum(len(chain.pending) for chain in chains)),
+            "status.store.appends": str(sum(chain.unanswered for chain in chains)),
             "status.store.oldest.append.ms": str(round(max((chain.oldest_seconds for chain in chains), default=0.0) * 1000)),
+            "status.store.quarantined": "\n".join(f"{id}: {reason}" for id, reason in sorted(store.quarantined.items())),
         }
 
     def _health(self) -> str:
@@ -60,7 +62,9 @@ class JetStreamBroker(ClusterBroker):
         if self._store.meta.lease_lost or not self._store.connection.connected:
             no_answer = "the engine does not answer"
             problem = no_answer if problem == "NONE" else f"{problem}; {no_answer}"
-        return f"{problem}; {SYNC_UNKNOWN}"
+        status = self._store_status()
+        figures = " ".join(f"{name}={status[f'status.store.{name}']}" for name in ("lease.left.ms", "appends", "oldest.append.ms"))
+        return f"{problem}; {SYNC_UNKNOWN}; store: {figures} quarantined={len(self._store.quarantined)}"
 
     def _drop_unsent(self) -> None:
         """Close connections with unsent replies: the lease of this node has ended since."""
@@ -91,9 +95,20 @@ class JetStreamBroker(ClusterBroker):
 
     def _start_upkeep(self, store: BrokerStore) -> None:
         streams = self._streams(store)
+        config = self.config
         self.forward = Forward(streams.engine, lambda: streams.logs, lambda: self.clock.wall, self._machine.monotonic)
+        self.topic_cleaning = TopicCleaning(
+            streams.engine,
+            lambda: self.partitions if config.log_cleaner_enable else (),
+            streams.topic_log,
+            self.clock.deletion_ms,
+            self._machine.monotonic,
+            config.log_cleaner_backoff_ms / 1000,
+            config.log_cleaner_dedupe_buffer_size,
+        )
 
     def _stop_upkeep(self) -> None:
         self.forward.stop()
+        self.topic_cleaning.stop()
 
     async def stop_cleaning(self) -> None: ...

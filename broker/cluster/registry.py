@@ -42,6 +42,7 @@ class Registry:
         self._changed = changed
         self._log: ServedLog | None = None  # while leading
         self._hold: object = None  # of the topics when `_replays` was counted
+        self._start = 0  # of the log, likewise
         self._replays = 0
         self._version = NOTHING  # of the records read so far, while following
         self._offset = 0  # of the next record
@@ -75,10 +76,14 @@ class Registry:
 
     @property
     def version(self) -> int:
-        """Differs after every change of controller and every replay at the controller."""
+        """Differs after every change of controller and every replay at the controller, and when the log was shortened.
+
+        A follower may not have read a deletion that the log has no more.
+        """
         assert self._log is not None
-        if self._hold is not self.topics.hold:
-            self._hold = self.topics.hold
+        start = self._log.records.start_offset
+        if self._hold is not self.topics.hold or self._start != start:
+            self._hold, self._start = self.topics.hold, start
             self._replays += 1
         return (self._log.epoch << 24) + (self._replays & 0xFFFFFF)
 

@@ -48,7 +48,7 @@ class ConfigError(Exception):
 
 
 # Default of partitions.max over JetStream, where each partition is a stream with three replicas, and a Raft group of the engine.
-STREAM_PARTITIONS_MAX = 200
+STREAM_PARTITIONS_MAX = 500
 CLUSTER_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 

@@ -149,7 +149,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "partitions.max", "int", 20_000,
         "Partitions of all topics together. Creating a topic beyond it is refused, so that a client inventing names cannot fill the disk. With "
-        "`store` the default is 200.",
+        "`store` the default is 500.",
         low=1, unit="partitions",
     ),
     Setting(

@@ -48,6 +48,7 @@ _LENGTH_AND_MAGIC: Final = Struct(">8xi4xb").unpack_from
 _MAX_TIMESTAMP_AT: Final = 35
 _ATTRIBUTES: Final = Struct(">h")
 _TIMESTAMP: Final = Struct(">q")
+_PRODUCER_ID: Final = Struct(">43xq").unpack_from
 _CRC_AT: Final = 17
 _CRC: Final = Struct(">I")
 _crc32c: Final = google_crc32c.value
@@ -132,6 +133,12 @@ def batch_size(data: bytes, at: int) -> int:
 def is_transactional(data: bytes, size: int) -> bool:
     """Whether the first batch, of `size` bytes, is transactional."""
     return size > 0 and data[MAGIC_BYTES - 1] == MAGIC and bool(data[ATTRIBUTES_AT + 1] & TRANSACTIONAL)
+
+
+def producer_id_of(data: bytes) -> int:
+    """Of the first batch, which may be cut short; below 0: none."""
+    id: int = _PRODUCER_ID(data)[0] if len(data) >= HEADER_BYTES else -1
+    return id
 
 
 def check_single_batch(data: bytes, size: int, version: int) -> None:

@@ -1,8 +1,8 @@
 """Batches that are not appended at once: too much work for the event loop, or queued after such a batch of their partition.
 
-Each partition keeps them in order. The first is checked, in a child process if necessary, and appended; until it is answered, nothing
-else is appended to the partition. In a log that does not assign offsets at once, every batch is late. Sequence numbers of idempotent
-producers are checked with the append, in the same order.
+Each partition keeps them in order. The first is checked, in a child process if necessary, and appended; then the next one is. In a
+log that does not assign offsets at once, every batch is late, and several may be appended without an answer. Sequence numbers of
+idempotent producers are checked with the append against what the log has answered, so the next batch of a producer waits for that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from broker.runtime.turn import TurnEnd
 from broker.topics.appender import Appender, failed, refused
 from broker.topics.batch_checker import Job
 from broker.topics.batch_checker_process import Outcome
-from broker.topics.batch_checks import Checked, Refusal, TooMuchWork
+from broker.topics.batch_checks import Checked, Refusal, TooMuchWork, producer_id_of
 from broker.topics.partitions import Partition
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceResponse
@@ -32,7 +32,7 @@ WAITING_BATCH_BYTES: Final = 256  # the overhead of one batch
 class LateBatch:
     """A batch for a partition, from the current request of `connection`."""
 
-    __slots__ = ("connection", "data", "done", "is_needed", "size")
+    __slots__ = ("answered", "connection", "data", "done", "is_needed", "producer", "size")
 
     def __init__(
         self,
@@ -47,6 +47,8 @@ class LateBatch:
         self.connection = connection
         self.is_needed = is_needed  # False: the connection is closed
         self.done = done
+        self.producer = producer_id_of(data)
+        self.answered = False
 
 
 class JobQueue(Protocol):
@@ -69,6 +71,8 @@ class LateBatches:
         self._clock = clock
         self._waiting: dict[Partition, None] = {}  # partitions with late batches
         self._ready: dict[Partition, None] = {}  # partitions whose first batch can be appended
+        self._appended: dict[LateBatch, Partition] = {}  # without an answer of the log
+        self._producers: set[tuple[Partition, int]] = set()  # of these
         self._bytes = 0
         self._stopped = False
 
@@ -90,7 +94,7 @@ class LateBatches:
         else:
             partition.late = deque([batch])
             self._waiting[partition] = None
-            if too_much_work:
+            if too_much_work and not self._waits(partition, batch):
                 self._check_in_child(partition, batch)
             else:
                 self._make_ready(partition)
@@ -116,10 +120,16 @@ class LateBatches:
         if partition.error:
             self._settle(partition, batch, failed(partition.index, partition.error))
             return
+        if self._waits(partition, batch):
+            return
         try:
             self._append_first(partition, batch, None)
         except TooMuchWork:
             self._check_in_child(partition, batch)
+
+    def _waits(self, partition: Partition, batch: LateBatch) -> bool:
+        """Whether a batch of the same producer has no answer yet."""
+        return (partition, batch.producer) in self._producers
 
     def _append_first(self, partition: Partition, batch: LateBatch, checked: Checked | None) -> None:
         """Append the first batch. Raises TooMuchWork for an unchecked one."""
@@ -129,6 +139,22 @@ class LateBatches:
             raise
         except Exception as error:
             self._settle(partition, batch, _defect(partition, error))
+        if not batch.answered:
+            self._appended[batch] = partition
+            if batch.producer >= 0:
+                self._producers.add((partition, batch.producer))
+            self._next(partition)
+
+    def _next(self, partition: Partition) -> None:
+        """Go on with the batch behind the first one."""
+        assert partition.late
+        partition.late.popleft()
+        if partition.late:
+            self._make_ready(partition)
+        else:
+            del self._waiting[partition]
+            if partition.immediate:
+                partition.late = None
 
     def _check_in_child(self, partition: Partition, batch: LateBatch) -> None:
         done = partial(self._checked, partition, batch)
@@ -136,7 +162,7 @@ class LateBatches:
         self._checker.submit(job)
 
     def _checked(self, partition: Partition, batch: LateBatch, outcome: Outcome) -> None:
-        if not _is_first(partition, batch):
+        if batch.answered:
             return  # it was answered when the broker stopped
         if partition.error:  # its topic was deleted, or its log failed
             self._settle(partition, batch, failed(partition.index, partition.error))
@@ -148,18 +174,18 @@ class LateBatches:
             self._settle(partition, batch, failed(partition.index, ErrorCode.REQUEST_TIMED_OUT, str(outcome)))
 
     def _settle(self, partition: Partition, batch: LateBatch, answer: PartitionProduceResponse) -> None:
-        """Answer the first batch of the partition, unless a stop or a defect answered it before."""
-        if not _is_first(partition, batch):
+        """Answer a batch that was appended, or the first one, unless a stop or a defect has answered it before."""
+        if batch.answered:
             return
-        assert partition.late
-        partition.late.popleft()
+        batch.answered = True
         self._bytes -= batch.size + WAITING_BATCH_BYTES
-        if partition.late:
-            self._make_ready(partition)
+        if batch not in self._appended:
+            self._next(partition)
         else:
-            del self._waiting[partition]
-            if partition.immediate:
-                partition.late = None
+            del self._appended[batch]
+            self._producers.discard((partition, batch.producer))
+            if partition.late and partition.late[0].producer == batch.producer >= 0:
+                self._make_ready(partition)
         try:
             batch.done(partition, answer)
         except Exception as error:
@@ -168,15 +194,12 @@ class LateBatches:
     def stop(self) -> None:
         """Answer all waiting batches with a retriable error: the broker stops."""
         self._stopped = True
+        for batch, partition in list(self._appended.items()):
+            self._settle(partition, batch, failed(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         for partition in list(self._waiting):
             while partition.late:
                 self._settle(partition, partition.late[0], failed(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         self._ready.clear()
-
-
-def _is_first(partition: Partition, batch: LateBatch) -> bool:
-    late = partition.late
-    return late is not None and len(late) > 0 and late[0] is batch
 
 
 def _defect(partition: Partition, error: Exception) -> PartitionProduceResponse:

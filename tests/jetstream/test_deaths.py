@@ -16,10 +16,12 @@ import pytest
 from broker.stores.jetstream.connection import Connection
 from broker.stores.jetstream.forward import Forward
 from broker.stores.jetstream.logs import GroupLog
+from broker.stores.jetstream.topic_logs import StreamTopicLog
 from protocol.batch import build_facts
-from storage import NOT_YET, LogId
+from storage import NOT_YET, LogId, Producers, TopicInfo
 from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream, over_jetstream
-from tests.stores.nodes import append
+from tests.stores.nodes import TOPIC_ID, append
+from tests.stores.stream_topics import Written, begin_cleaning, clean
 from tests.support.nats_engine import NatsEngine
 
 pytestmark = pytest.mark.jetstream
@@ -134,6 +136,70 @@ def last_values(node: JetStreamNode, log: GroupLog) -> dict[bytes, int]:
             assert value is not None
             found[key] = int(value)
     return found
+
+
+class TopicStory:
+    """The same with the log of a compacted topic: it takes the log, fills some segments, cleans them, appends and hands the log over."""
+
+    def __init__(self, node: JetStreamNode, id: LogId, step: int, when: str) -> None:
+        self.node = node
+        self.dying = Dying(node.store.connection, step, when)
+        self.written = Written(id, segment_bytes=600)
+
+    def tell(self) -> None:
+        node, written = self.node, self.written
+        opened: list[Any] = []
+        node.topics.open_topic_log(written.id, TopicInfo(TOPIC_ID, 600, Producers(), lambda folder: None), opened.append)
+        if not self.until(lambda: bool(opened)):
+            return
+        (log,) = opened
+        assert isinstance(log, StreamTopicLog)
+        for turn in range(5):
+            for key in range(4):
+                written.append(log, (b"key-%d" % key, b"%d" % turn * 30))
+            if not self.until(lambda: not log.chain.pending):
+                return
+        done: list[bool] = []
+        begin_cleaning(node, log, 10_000, done.append)
+        written.append(log, (b"key-1", b"meanwhile"))
+        if not self.until(lambda: bool(done) and not log.chain.pending):
+            return
+        assert done == [True]
+        written.append(log, (b"key-2", b"last"))
+        released: list[bool] = []
+        if self.until(lambda: not log.chain.pending):
+            node.store.release(written.id, lambda: released.append(True))
+            self.until(lambda: bool(released))
+
+    def until(self, condition: Callable[[], bool]) -> bool:
+        self.node.wait(lambda: condition() or self.dying.dead)
+        return not self.dying.dead
+
+
+@pytest.mark.parametrize("when", [BEFORE, UNANSWERED, UNHEARD])
+def test_an_owner_of_a_compacted_topic_that_dies_at_any_step_loses_nothing(nodes: NodesOverJetStream, when: str) -> None:
+    heir = nodes.start(2)
+    ended = False
+    step = 0
+    while not ended:
+        step += 1
+        node = nodes.start(1)
+        story = TopicStory(node, LogId("states", step), step, when)
+        story.tell()
+        ended = not story.dying.dead
+        nodes.end(node, heir)
+        written = story.written
+        taken = written.own(heir)
+        before = written.check(heir, taken, taken.clean_to)
+        del written.sent[taken.records.high_watermark :]  # what was not acknowledged, and is not there
+        written.acknowledged = len(written.sent)
+        for _ in range(12):
+            written.append(taken, (b"key-3", bytes(60)))
+        written.settle(heir)
+        until = clean(heir, taken)
+        assert set(written.check(heir, taken, until)) >= {offset for offset in before if offset >= until}, (step, when)
+        heir.release(written.id)
+    assert step > STEPS_MIN
 
 
 @pytest.mark.parametrize("when", [BEFORE, UNANSWERED, UNHEARD])

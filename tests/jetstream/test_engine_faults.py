@@ -227,6 +227,13 @@ def test_a_log_with_a_hole_is_refused(nodes: NodesOverJetStream) -> None:
     nodes.end(first, second)
     with pytest.raises(DamagedLog, match="entries 5 to 5 are missing"):
         second.keys(second.own(writer.ids[0]))
+    assert "restore the stream" in second.store.quarantined[writer.ids[0]]
+    # The way out that gives up what is before the hole.
+    second.store.engine.purge(place.stream, 6, done.append)
+    second.wait(lambda: len(done) == 3)
+    second.release(writer.ids[0])
+    assert second.keys(second.own(writer.ids[0])) == writer.acknowledged[writer.ids[0]][4:]
+    assert not second.store.quarantined
 
 
 # Limits, on one server.

@@ -19,6 +19,7 @@ from tests.support.nats_engine import NatsEngine
 pytestmark = pytest.mark.jetstream
 
 LOG = LogId("__consumer_offsets", 3)
+REGISTRY = LogId("__tenure_topics", 0)
 State = dict[bytes, bytes]
 
 
@@ -124,3 +125,26 @@ def test_a_pass_that_its_owner_did_not_end_is_made_again(nodes: NodesOverJetStre
     again.stop()
     found, records = replayed(second, taken)
     assert (found, records) == (state, 2_000)
+
+
+def test_the_registry_is_shortened_too_and_readers_in_memory_begin_behind_the_cut(nodes: NodesOverJetStream) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    log = first.own(REGISTRY)
+    assert isinstance(log, GroupLog)
+    state: State = {}
+    for turn in range(40):
+        write(log, state, [(b"topic-%d" % number, b"%d" % turn * 100) for number in range(20)])
+        first.wait(lambda: not log.chain.pending)
+    write(log, state, [(b"topic-%d" % number, None) for number in range(5)])
+    first.wait(lambda: not log.chain.pending)
+    before = log.records.start_offset
+    forward = Forward(first.store.engine, lambda: first.store.logs, lambda: 1, time.monotonic, {REGISTRY.name: 20_000})
+    first.wait(lambda: log.live_bytes > 0)
+    forward.stop()
+    assert log.records.start_offset > before
+    assert len(log.records.read(log.records.start_offset, 1 << 20)) < 5_000
+    assert replayed(first, log)[0] == state
+    nodes.kill(first)
+    taken = second.own(REGISTRY)
+    found, records = replayed(second, taken)
+    assert (found, records) == (state, 15)

@@ -5,8 +5,8 @@ write again. An append has one of three outcomes: it is in the log; it is refuse
 comes. Then the same bytes are sent again, as long as the node's lease lasts: at most one copy can take the place. If the place is taken
 when they are sent again, the entry there says whose it is.
 
-One append is under way at a time. The engine compares sequences and not entries: of several under way, the second would take the place
-behind a claim that took the place of the first.
+One entry is under way at a time. The engine compares sequences and not entries: of several under way, the second would take the place
+behind a claim that took the place of the first. Batches that are appended meanwhile share the next entry.
 """
 
 from __future__ import annotations
@@ -27,24 +27,43 @@ from storage import AppendFailed, Fenced, Undecided
 
 RESEND_SECONDS: Final = 1.0  # without an answer to the oldest append until all are sent again
 PAUSE_SECONDS: Final = 0.1  # after an answer that says to try again
+SHARED_BYTES_MAX: Final = 512 << 10  # of an entry with several batches
+HEADERS_BYTES: Final = 512  # at most, of an entry's headers
 
 Done = Callable[[int | AppendFailed], None]
 
 
 class Pending:
-    """One append without an answer."""
+    """One entry without an answer."""
 
-    __slots__ = ("began", "committed", "done", "entry", "payload", "refused", "sent", "seq")
+    __slots__ = ("began", "committed", "done", "entry", "payload", "payloads", "refused", "sent", "seq", "size")
 
     def __init__(self, seq: int, entry: Entry, payload: bytes | bytearray, began: float, done: Done) -> None:
         self.seq = seq  # of its place
         self.entry = entry
-        self.payload = payload
+        self.payloads = [payload]  # of one append each
+        self.payload: bytes | bytearray = b""  # all of them, once it was sent
+        self.size = len(payload)
         self.began = began
-        self.done = done
+        self.done = [done]  # of each append
         self.sent = 0  # how many copies
         self.committed = False
-        self.refused = False  # something stands in its place: this append, or that of another node
+        self.refused = False  # something stands in its place: this entry, or that of another node
+
+    def has_room(self, kind: str, size: int, size_max: int) -> bool:
+        """Whether one more batch may share the entry."""
+        return not self.sent and self.entry.kind == kind == DATA and self.size + size <= size_max
+
+    def add(self, payload: bytes | bytearray, records: int, done: Done) -> None:
+        self.payloads.append(payload)
+        self.size += len(payload)
+        self.entry = self.entry._replace(records=self.entry.records + records)
+        self.done.append(done)
+
+    def complete(self, state_seq: int) -> None:
+        """It is about to be sent: from now on its bytes never change."""
+        self.payload = self.payloads[0] if len(self.payloads) == 1 else b"".join(self.payloads)
+        self.entry = self.entry._replace(state_seq=state_seq)
 
 
 class Chain:
@@ -81,17 +100,31 @@ class Chain:
         return self._tail + 1
 
     @property
+    def unanswered(self) -> int:
+        """Appends without an answer."""
+        return sum(len(one.done) for one in self.pending)
+
+    @property
     def oldest_seconds(self) -> float:
         """The age of the oldest append without an answer."""
         return self._loop.time() - self.pending[0].began if self.pending else 0.0
+
+    @property
+    def payload_max(self) -> int:
+        """Bytes of the largest entry."""
+        return self._connection.payload_max - HEADERS_BYTES
 
     def append(self, payload: bytes | bytearray, records: int, done: Done, kind: str = DATA) -> None:
         """`done` hears the sequence of the entry, in the order of the calls."""
         if self.failure is not None:
             done(self.failure)
             return
-        if len(payload) + 512 > self._connection.payload_max:
+        if len(payload) > self.payload_max:
             done(AppendFailed(f"a batch of {len(payload)} bytes is larger than max_payload of the engine"))
+            return
+        if self.pending and self.pending[-1].has_room(kind, len(payload), min(SHARED_BYTES_MAX, self.payload_max)):
+            self.pending[-1].add(payload, records, done)
+            self.next_offset += records
             return
         claim = self._claim
         entry = Entry(kind, claim.epoch, claim.node, claim.incarnation, self._new_number(), self.next_offset, records, self.state_seq)
@@ -105,6 +138,8 @@ class Chain:
             self._resend_in(RESEND_SECONDS)
 
     def _send(self, pending: Pending) -> None:
+        if not pending.sent:
+            pending.complete(self.state_seq)
         pending.sent += 1
         self._sent_at = self._loop.time()
         self._connection.append(self.place.subject, pending.payload, pending.entry.headers(pending.seq - 1), partial(self._answered, pending))
@@ -207,7 +242,8 @@ class Chain:
             first = self.pending.popleft()
             self.committed_seq = first.seq
             self.committed_offset = first.entry.next_offset
-            run(first.done, first.seq)
+            for done in first.done:
+                run(done, first.seq)
             if self.failure is not None:
                 return
         if self.pending and not self.pending[0].sent:
@@ -220,5 +256,7 @@ class Chain:
         self.failure = failure
         pending, self.pending = list(self.pending), deque()
         for one in pending:
-            run(one.done, failure if isinstance(failure, Fenced) and one.sent <= 1 else Undecided(str(failure)))
+            outcome = failure if isinstance(failure, Fenced) and one.sent <= 1 else Undecided(str(failure))
+            for done in one.done:
+                run(done, outcome)
         run(self._failed, failure)

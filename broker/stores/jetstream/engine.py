@@ -6,7 +6,9 @@ Reads come from any replica. A replica has a prefix of what is committed, so wha
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from broker.runtime.contain import Contained
@@ -22,6 +24,7 @@ TOO_LARGE: Final = (10054, 10122)
 STREAM_FULL: Final = 10077
 
 CREATE_SECONDS: Final = 6.0
+CREATIONS_MAX: Final = 4  # at a time: asked for hundreds at once, the engine answers to none in time
 BATCH_MESSAGES: Final = 512
 BATCH_BYTES: Final = 4 << 20
 STALL_SECONDS: Final = 1.5  # without a message of a batch until it is asked for again
@@ -89,6 +92,8 @@ class Engine:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self._creating = 0
+        self._to_create: deque[Callable[[], None]] = deque()
 
     def call(self, what: str, body: dict[str, Any], done: Callable[[dict[str, Any] | Refused], None], seconds: float = 2.0) -> None:
         self.connection.request(f"{API}.{what}", json.dumps(body).encode() if body else b"", lambda message: done(reply_of(message)), seconds=seconds)
@@ -102,9 +107,17 @@ class Engine:
         }
 
         def created(body: dict[str, Any] | Refused) -> None:
+            self._creating -= 1
+            self._create_next()
             done(body if isinstance(body, Refused) and body.code != STREAM_EXISTS else None)
 
-        self.call(f"STREAM.CREATE.{name}", config, created, CREATE_SECONDS)
+        self._to_create.append(partial(self.call, f"STREAM.CREATE.{name}", config, created, CREATE_SECONDS))
+        self._create_next()
+
+    def _create_next(self) -> None:
+        if self._to_create and self._creating < CREATIONS_MAX:
+            self._creating += 1
+            self._to_create.popleft()()
 
     def info(self, name: str, done: Callable[[StreamState | Refused], None]) -> None:
         def told(body: dict[str, Any] | Refused) -> None:

@@ -1,4 +1,4 @@
-"""Keep logs of groups short: copy what is live forward, then cut the head.
+"""Keep logs of groups, and that of the registry, short: copy what is live forward, then cut the head.
 
 Behind a `live-begin` entry every live record is appended once more, between the appends that go on meanwhile; behind a `live-end` entry the
 engine drops everything before `live-begin`. No moment has to be agreed on: a replay keeps the last record of each key, and a record
@@ -7,11 +7,11 @@ that was written since `live-begin` is not copied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from broker.internal_topics import CONSUMER_OFFSETS
+from broker.internal_topics import CONSUMER_OFFSETS, REGISTRY_LOG
 from broker.logging.logs import log
 from broker.runtime.contain import Contained
 from broker.stores.jetstream.engine import Engine, Refused
@@ -22,7 +22,8 @@ from protocol.batch import CorruptBatch, Fact, build_facts, facts_of
 from storage import NOT_YET, AppendFailed, DamagedLog
 
 CHECK_SECONDS: Final = 1.0
-BYTES_MIN: Final = 16 << 20  # replayed in a few tenths of a second
+# A shorter log is not worth it: it is replayed in a few tenths of a second, or all of it is in memory and read by each node.
+BYTES_MIN: Final = {CONSUMER_OFFSETS: 16 << 20, REGISTRY_LOG: 1 << 20}
 SLICE_SECONDS: Final = 0.004
 NOT_YET_SECONDS: Final = 0.002
 COPY_RECORDS: Final = 1_000
@@ -144,14 +145,14 @@ class Pass:
     def _end(self, problem: str) -> None:
         self._owned.appended = None
         if problem:
-            log.warning("log of groups could not be shortened", log=str(self._owned.id), reason=problem)
+            log.warning("log could not be shortened", log=str(self._owned.id), reason=problem)
         else:
-            log.info("log of groups shortened", log=str(self._owned.id), records=self.copied)
+            log.info("log shortened", log=str(self._owned.id), records=self.copied)
         self._done(not problem)
 
 
 class Forward:
-    """Shortens the logs of groups of one store, one after the other."""
+    """Shortens the logs of groups and the registry of one store, one after the other."""
 
     def __init__(
         self,
@@ -159,7 +160,7 @@ class Forward:
         logs: Callable[[], Collection[StreamLog]],
         wall_ms: Callable[[], int],
         monotonic: Callable[[], float],
-        bytes_min: int = BYTES_MIN,
+        bytes_min: Mapping[str, int] = BYTES_MIN,
     ) -> None:
         self._engine = engine
         self._logs = logs
@@ -179,8 +180,9 @@ class Forward:
             return
         now = self._monotonic()
         for owned in list(self._logs()):
-            if isinstance(owned, GroupLog) and owned.id.name == CONSUMER_OFFSETS and owned.usable():
-                due = owned.bytes > max(self._bytes_min, 2 * owned.live_bytes)
+            bytes_min = self._bytes_min.get(owned.id.name)
+            if isinstance(owned, GroupLog) and bytes_min is not None and owned.usable():
+                due = owned.bytes > max(bytes_min, 2 * owned.live_bytes)
                 if due and self._not_before.get(owned.id, 0.0) <= now:
                     self.shorten(owned)
                     return

@@ -13,10 +13,10 @@ from broker.stores.jetstream.claim import Claimed
 from broker.stores.jetstream.engine import Engine
 from broker.stores.jetstream.entry import DATA, Entry
 from broker.stores.jetstream.place import Place
-from broker.stores.jetstream.reading import ReadEntry, facts_in, read_all
+from broker.stores.jetstream.reading import ReadEntry, batches_in, damaged, facts_in, read_all
 from broker.stores.jetstream.records import NEVER_FULL, TAIL_BYTES, Records
-from protocol.batch import Fact, facts_of, stamp_whole
-from storage import AppendFailed, Fenced, HeldBy, LogId, Unreadable
+from protocol.batch import CorruptBatch, Fact, facts_of, stamp_whole
+from storage import AppendFailed, DamagedLog, Fenced, HeldBy, LogId, Unreadable
 from storage.epochs import Epochs, with_epoch
 
 RELEASED: Final = "this log was handed over"
@@ -33,6 +33,10 @@ class Claimer(Protocol):
     def claim_again(self, log: StreamLog, done: Callable[[Claimed | HeldBy | Unreadable], None]) -> None: ...
 
     def new_chain(self, log: StreamLog, claimed: Claimed) -> Chain: ...
+
+    def quarantine(self, id: LogId, reason: str) -> None: ...
+
+    def is_sound(self, id: LogId) -> None: ...
 
 
 class StreamLog:
@@ -161,11 +165,16 @@ class GroupLog(StreamLog):
             return
         start = result[0].entry.base_offset if result else claimed.entry.base_offset
         records = Records(self._store.engine, self.place, self.epoch, start, claimed.first_seq, start, claimed.first_seq, self.tail_bytes)
-        for seq, entry, payload in result:
-            if not records.epochs or records.epochs[-1][0] != entry.epoch:
-                records.new_epoch(entry.epoch, entry.base_offset)
-            if entry.kind == DATA:
-                records.add(seq, entry.base_offset, entry.next_offset, payload)
+        try:
+            for seq, entry, payload in result:
+                if not records.epochs or records.epochs[-1][0] != entry.epoch:
+                    records.new_epoch(entry.epoch, entry.base_offset)
+                if entry.kind == DATA:
+                    for header, batch in batches_in(payload):
+                        records.add(seq, header.base_offset, header.next_offset, batch)
+        except CorruptBatch as error:
+            done(damaged(self.place, seq, str(error)))
+            return
         self._use(records)
         done(None)
 
@@ -180,7 +189,16 @@ class GroupLog(StreamLog):
             if not epochs or epochs[-1][0] != entry.epoch:
                 epochs[:] = with_epoch(epochs, entry.epoch, entry.base_offset)
 
-        return facts_in(self._store.engine, self.place, self.first_seq, self.chain.committed_seq, passed)
+        return self._watched(facts_in(self._store.engine, self.place, self.first_seq, self.chain.committed_seq, passed))
+
+    def _watched(self, replay: Iterator[list[Fact]]) -> Iterator[list[Fact]]:
+        """Tell the store whether the log is damaged."""
+        try:
+            yield from replay
+        except DamagedLog as error:
+            self._store.quarantine(self.id, str(error))
+            raise
+        self._store.is_sound(self.id)
 
     def append(self, batch: bytes | bytearray, records: int, done: Callable[[int | AppendFailed], None]) -> None:
         own = batch if isinstance(batch, bytearray) else bytearray(batch)

@@ -11,7 +11,7 @@ from broker.runtime.contain import Contained, run
 from broker.stores.jetstream.engine import Engine, Refused, Stored
 from broker.stores.jetstream.entry import DATA, HEADER, Entry, parse_entry
 from broker.stores.jetstream.place import Place
-from protocol.batch import CorruptBatch, Fact, put_facts, validate
+from protocol.batch import DECOMPRESSED_BYTES_MAX, BatchHeader, CorruptBatch, Fact, iterate, put_facts, validate
 from protocol.fact_layouts import FactLayouts
 from storage import NOT_YET, DamagedLog
 
@@ -156,11 +156,27 @@ def facts_in(engine: Engine, place: Place, first_seq: int, last_seq: int, passed
 def put_facts_of(place: Place, read: ReadEntry, facts: list[Fact], layouts: FactLayouts) -> None:
     if read.entry.kind != DATA:
         return
+    payload = read.payload
     try:
-        header = validate(read.payload, 0, len(read.payload))
-        put_facts(read.payload, 0, header, facts, layouts, 100 << 20)
+        for at, header in batches_at(payload):
+            validate(payload, at, len(payload))
+            put_facts(payload, at, header, facts, layouts, DECOMPRESSED_BYTES_MAX)
     except CorruptBatch as error:
         raise damaged(place, read.seq, str(error)) from error
+
+
+def batches_at(payload: bytes) -> Iterator[tuple[int, BatchHeader]]:
+    """Where each batch of an entry begins. Raises CorruptBatch; checksums are not verified."""
+    at = 0
+    for header in iterate(payload, 0, len(payload)):
+        yield at, header
+        at += header.size
+
+
+def batches_in(payload: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
+    """Each batch of an entry, likewise."""
+    for at, header in batches_at(payload):
+        yield header, payload[at : at + header.size]
 
 
 def read_all(engine: Engine, place: Place, first_seq: int, last_seq: int, done: Callable[[list[ReadEntry] | Exception], None]) -> None:

@@ -17,6 +17,7 @@ from broker.runtime.contain import Contained, run
 from broker.stores.jetstream.engine import Engine, Refused, Stored
 from broker.stores.jetstream.entry import DATA, HEADER, Entry, parse_entry
 from broker.stores.jetstream.place import Place
+from broker.stores.jetstream.reading import batches_in
 from protocol.batch import CorruptBatch, read_header
 from protocol.batch_times import record_times
 from storage import DamagedLog, Extent, Found
@@ -33,6 +34,7 @@ AGAIN_SECONDS: Final = 0.2
 class Part(NamedTuple):
     """One batch."""
 
+    seq: int  # of its entry
     base: int
     next: int
     max_timestamp: int
@@ -60,32 +62,40 @@ class Span:
 
 
 class Run:
-    """Consecutive batches in memory."""
+    """The batches of some offsets, in memory."""
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, base: int, bytes_max: int = NEVER_FULL) -> None:
         self.parts: list[Part] = []
+        self.base = base
+        self.end = base
         self.bytes = 0
         self._bytes_max = bytes_max
 
-    @property
-    def base(self) -> int:
-        return self.parts[0].base if self.parts else -1
-
     def add(self, part: Part) -> None:
         self.parts.append(part)
+        self.base = min(self.base, part.base)
+        self.end = part.next
         self.bytes += len(part.data)
         if self.bytes > self._bytes_max and len(self.parts) > 1:
             gone = 0
-            while self.bytes > self._bytes_max * 3 // 4 and gone < len(self.parts) - 1:
-                self.bytes -= len(self.parts[gone].data)
+            left = self.bytes
+            while left > self._bytes_max * 3 // 4 and gone < len(self.parts) - 1:
+                left -= len(self.parts[gone].data)
                 gone += 1
-            del self.parts[:gone]
+            self.drop(self.parts[gone].base)
+
+    def drop(self, offset: int) -> None:
+        """Keep the batches from this offset on."""
+        gone = self.index(offset)
+        self.bytes -= sum(len(part.data) for part in self.parts[:gone])
+        del self.parts[:gone]
+        self.base = max(self.base, min(offset, self.end))
 
     def has(self, offset: int) -> bool:
-        return bool(self.parts) and self.parts[0].base <= offset < self.parts[-1].next
+        return self.base <= offset < self.end
 
     def index(self, offset: int) -> int:
-        """Of the batch that holds the offset, or ends behind it."""
+        """Of the batch that holds the offset, or is the first one behind it."""
         return bisect_right(self.parts, offset, key=_next_of)
 
     def find(self, offset: int, bytes_max: int, end: int, one_at_least: bool) -> tuple[list[Part], int, int]:
@@ -107,6 +117,17 @@ def _next_of(part: Part) -> int:
     return part.next
 
 
+class Cleaned(NamedTuple):
+    """An entry of a cleaner: the records that it has left from this offset on, up to the next such entry."""
+
+    seq: int
+    base: int
+
+
+def _base_of(cleaned: Cleaned) -> int:
+    return cleaned.base
+
+
 class Records:
     """`Readable` of one log."""
 
@@ -122,11 +143,13 @@ class Records:
         self._engine = engine
         self._place = place
         self._high_watermark = next_offset
-        self._tail = Run(tail_bytes)
+        self._tail = Run(next_offset, tail_bytes)
         self._cold: OrderedDict[int, Run] = OrderedDict()
         self._loading: set[int] = set()  # offsets
         # Sequences of some entries, by the offset at which they begin; ascending.
         self._anchors: list[tuple[int, int]] = [(start_offset, start_seq), (next_offset, next_seq)]
+        self._cleaned: list[Cleaned] = []  # entries with the records before `_cleaned_end`
+        self._cleaned_end = 0
 
     @property
     def next_offset(self) -> int:
@@ -141,9 +164,7 @@ class Records:
 
     def add(self, seq: int, base: int, next: int, data: bytes | bytearray) -> None:
         """A batch that is committed."""
-        if not self._tail.parts:
-            self.anchor(base, seq)
-        self._tail.add(Part(base, next, read_header(data, 0).max_timestamp, data))
+        self._tail.add(Part(seq, base, next, read_header(data, 0).max_timestamp, data))
         self.size += len(data)
         self._high_watermark = next
 
@@ -156,6 +177,14 @@ class Records:
     def cut(self, offset: int, seq: int) -> None:
         """Entries before `seq`, which begins at the offset or before it, are gone."""
         self._anchors = [(offset, seq), *(one for one in self._anchors if one[0] > offset)]
+        self._tail.drop(offset)
+        for base in [base for base in self._cold if base < offset]:
+            del self._cold[base]
+
+    def clean(self, cleaned: list[Cleaned], end: int) -> None:
+        """The records before the offset `end` are in these entries, and nowhere else."""
+        self._cleaned = cleaned
+        self._cleaned_end = end if cleaned else 0
 
     # Readable.
 
@@ -165,14 +194,16 @@ class Records:
 
     def extent(self, offset: int, bytes_max: int, end: int = -1, one_at_least: bool = True) -> Extent | None:
         stop = self._high_watermark if end < 0 else min(end, self._high_watermark)
-        if offset >= stop:
-            return None
-        run = self._run_of(offset)
-        if run is None:
-            self.load(offset)
-            return None
-        found, size, within = run.find(offset, bytes_max, stop, one_at_least)
-        return Extent(Span(self._place, found), 0, size, within, run is not self._tail) if found else None
+        while offset < stop:
+            run = self._run_of(offset)
+            if run is None:
+                self.load(offset)
+                return None
+            found, size, within = run.find(offset, bytes_max, stop, one_at_least)
+            if found or run.index(offset) < len(run.parts):
+                return Extent(Span(self._place, found), 0, size, within, run is not self._tail) if found else None
+            offset = run.end  # a cleaner has removed everything up to there
+        return None
 
     def _run_of(self, offset: int) -> Run | None:
         if self._tail.has(offset):
@@ -202,9 +233,8 @@ class Records:
             if run is None:
                 self.load(offset)
             else:
-                for part in run.parts[run.index(offset) :]:
-                    offset = part.next
-                    yield part
+                yield from run.parts[run.index(offset) :]
+                offset = run.end
             yield None
 
     def _first_in(self, part: Part, timestamp: int) -> Found | None:
@@ -241,9 +271,17 @@ class Records:
         if offset in self._loading or len(self._loading) >= 64:
             return
         self._loading.add(offset)
+        if offset < self._cleaned_end:
+            self._read_cleaned(offset)
+            return
         behind = bisect_right(self._anchors, (offset, NEVER_FULL))
         low = self._anchors[max(behind - 1, 0)][1]
-        high = self._anchors[behind][1] if behind < len(self._anchors) else low
+        if behind < len(self._anchors):
+            high = self._anchors[behind][1]
+        elif self._tail.parts:
+            high = self._tail.parts[0].seq + 1  # the entry may hold batches that are in memory no more
+        else:
+            high = low
         self._search(offset, low, high)
 
     def _search(self, offset: int, low: int, high: int) -> None:
@@ -272,21 +310,46 @@ class Records:
             return None
 
     def _read_from(self, offset: int, seq: int) -> None:
-        run = Run(NEVER_FULL)
+        run = Run(offset)
+        begins = -1  # the first entry that holds the offset, or is behind it
 
         def heard(message: Stored) -> None:
+            nonlocal begins
             entry = self._entry(message)
-            if entry is not None and entry.kind == DATA and entry.next_offset > offset and entry.next_offset <= self._high_watermark:
-                run.add(Part(entry.base_offset, entry.next_offset, read_header(message.payload, 0).max_timestamp, message.payload))
+            if entry is None or not offset < entry.next_offset <= self._high_watermark or not entry.records:
+                return
+            if begins < 0:
+                begins = entry.base_offset
+            if entry.kind == DATA:
+                _put(run, message, offset)
+            run.end = entry.next_offset  # an import writes entries that begin with a gap, or are one
 
         def ended(result: Refused | None) -> None:
-            if run.has(offset):
-                self._cold[run.base] = run
-                while sum(one.bytes for one in self._cold.values()) > COLD_BYTES and len(self._cold) > 1:
-                    self._cold.popitem(last=False)
-            self._loaded(offset, run.has(offset))
+            # What held the offset may have been cut off meanwhile.
+            self._keep(offset, run if begins <= offset else Run(offset))
 
         self._engine.read(self._place.stream, seq, heard, Contained(ended, partial(self._loaded, offset, False)), batch=RUN_MESSAGES, max_bytes=RUN_BYTES)
+
+    def _read_cleaned(self, offset: int) -> None:
+        at = bisect_right(self._cleaned, offset, key=_base_of) - 1
+        one = self._cleaned[max(at, 0)]
+        end = self._cleaned[at + 1].base if at + 1 < len(self._cleaned) else self._cleaned_end
+        run = Run(one.base if at >= 0 else 0)
+
+        def got(found: Stored | Refused) -> None:
+            if not isinstance(found, Refused):
+                _put(run, found, run.base)
+                run.end = end
+            self._keep(offset, run)
+
+        self._engine.get(self._place.stream, one.seq, Contained(got, partial(self._loaded, offset, False)))
+
+    def _keep(self, offset: int, run: Run) -> None:
+        if run.has(offset):
+            self._cold[run.base] = run
+            while sum(one.bytes for one in self._cold.values()) > COLD_BYTES and len(self._cold) > 1:
+                self._cold.popitem(last=False)
+        self._loaded(offset, run.has(offset))
 
     def _loaded(self, offset: int, found: bool) -> None:
         if not found:  # a replica lags, or the engine does not answer: the readers try again
@@ -295,3 +358,10 @@ class Records:
         self._loading.discard(offset)
         if self.grown is not None:
             run(self.grown)
+
+
+def _put(run: Run, message: Stored, offset: int) -> None:
+    """Add the batches of the entry that end behind the offset."""
+    for header, batch in batches_in(message.payload):
+        if header.next_offset > offset:
+            run.add(Part(message.seq, header.base_offset, header.next_offset, header.max_timestamp, batch))

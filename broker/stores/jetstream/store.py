@@ -29,7 +29,7 @@ from broker.stores.jetstream.meta import IMPORTING, LAYOUT, Meta, Owner, View
 from broker.stores.jetstream.place import Names, Place
 from broker.stores.jetstream.wire import NatsError
 from broker.stores.tokens import RandomBytes, fresh_cluster_id
-from storage import Acquired, AppendFailed, Fenced, HeldBy, LogId, NodeInfo, ServedLog, Undecided, Unreadable
+from storage import Acquired, AppendFailed, DamagedLog, Fenced, HeldBy, LogId, NodeInfo, ServedLog, Undecided, Unreadable
 
 START_ATTEMPTS: Final = 40
 START_PAUSE_SECONDS: Final = 0.25
@@ -88,6 +88,7 @@ class JetStreamStore:
         self.meta.lost = self._lease_over
         self.meta.regained = self._leased_again
         self.meta.deposed = self._deposed
+        self.quarantined: dict[LogId, str] = {}  # logs that this node found damaged, and why
         self._logs: dict[LogId, StreamLog] = {}
         self._number = 0
         self._notes_stream = notes_stream(config)
@@ -231,10 +232,23 @@ class JetStreamStore:
         def claimed(result: Claimed | HeldBy | Unreadable) -> None:
             if isinstance(result, Claimed):
                 owned.open(result, partial(self._opened, owned, result, done))
-            else:
-                done(result)
+                return
+            if isinstance(result, Unreadable) and result.damaged:
+                self.quarantine(owned.id, result.reason)
+            done(result)
 
         self._claim(owned.id, owned.place, claimed)
+
+    def quarantine(self, id: LogId, reason: str) -> None:
+        """The log is damaged: no node serves it, though each attempt to take it over looks again."""
+        if self.quarantined.get(id) != reason:
+            log.error("log is damaged, and no node serves it", log=str(id), reason=reason)
+        self.quarantined[id] = reason
+
+    def is_sound(self, id: LogId) -> None:
+        """All of the log that has to be read was read."""
+        if self.quarantined.pop(id, None) is not None:
+            log.info("log is damaged no more", log=str(id))
 
     def _claim(self, id: LogId, place: Place, done: Callable[[Claimed | HeldBy | Unreadable], None]) -> None:
         if self.meta.lease_lost or self.finishing:
@@ -269,9 +283,15 @@ class JetStreamStore:
 
     def _opened(self, owned: StreamLog, claimed: Claimed, done: Callable[[HeldBy | Unreadable | None], None], problem: Exception | None) -> None:
         if problem is not None:
-            log.error("log cannot be read", log=str(owned.id), reason=str(problem))
-            self._leave_log(owned, lambda: done(Unreadable(str(problem), True)))
+            damaged = isinstance(problem, DamagedLog)
+            if damaged:
+                self.quarantine(owned.id, str(problem))
+            else:
+                log.error("log cannot be read", log=str(owned.id), reason=str(problem))
+            self._leave_log(owned, lambda: done(Unreadable(str(problem), damaged)))
             return
+        if not isinstance(owned, GroupLog):  # which is read by its replay
+            self.is_sound(owned.id)
         self._logs[owned.id] = owned
         self._tell(owned, claimed, lambda: done(None))
 
@@ -334,6 +354,7 @@ class JetStreamStore:
     def drop(self, id: LogId) -> None:
         """The log is no longer of use: its topic was deleted."""
         self._logs.pop(id, None)
+        self.quarantined.pop(id, None)
 
     def add(self, owned: StreamLog) -> None:
         self._logs[owned.id] = owned

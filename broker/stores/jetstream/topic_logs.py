@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -13,12 +13,12 @@ from broker.stores.jetstream.engine import Refused, Stored
 from broker.stores.jetstream.entry import DATA, STATE
 from broker.stores.jetstream.logs import RELEASED, StreamLog
 from broker.stores.jetstream.place import Place
-from broker.stores.jetstream.reading import ReadEntry, damaged, read_all
-from broker.stores.jetstream.records import Records
+from broker.stores.jetstream.reading import ReadEntry, batches_in, damaged, read_all
+from broker.stores.jetstream.records import Cleaned, Records
 from broker.stores.jetstream.store import JetStreamStore
 from broker.stores.jetstream.topic_state import Part, TopicState, decode_state, encode_state
 from broker.stores.jetstream.wire import NOT_FOUND
-from protocol.batch import CorruptBatch, read_header
+from protocol.batch import BatchHeader, CorruptBatch, read_header
 from storage import AppendFailed, Fenced, HeldBy, Limits, LogId, ServedLog, TopicInfo, TopicLog, Unreadable
 from storage.epochs import from_offset, with_epoch
 
@@ -42,7 +42,11 @@ class StreamTopicLog(StreamLog):
         self._producers = topic.producers
         self._state = TopicState(0, 0, 0)
         self._segment_bytes = min(topic.segment_bytes, SEGMENT_BYTES_MAX)
+        self._segment_ms = 0  # no limit
+        self._seen_base = -1  # of the growing segment
+        self._seen_at = 0  # when it was seen first
         self._writing = False  # a state is on its way
+        self.cleaning = False  # its segments may not be dropped
 
     @property
     def durable_offset(self) -> int:
@@ -80,9 +84,12 @@ class StreamTopicLog(StreamLog):
         if first_seq == claimed.first_seq:
             self._begin_anew(claimed, result)
         state = self._state
-        records = Records(self._engine, self.place, self.epoch, state.start_offset, state.parts[0].seq, state.next_offset, state.seq + 1)
+        first = state.first_segment
+        records = Records(self._engine, self.place, self.epoch, state.start_offset, first.seq, state.next_offset, state.seq + 1)
         for part in state.parts:
-            records.anchor(part.base, part.seq)
+            if not part.cleaned:
+                records.anchor(part.base, part.seq)
+        records.clean(cleaned_in(state), first.base)
         try:
             for seq, entry, payload in result:
                 if seq <= state.seq:
@@ -90,11 +97,11 @@ class StreamTopicLog(StreamLog):
                 if not state.epochs or state.epochs[-1][0] != entry.epoch:
                     state.epochs = with_epoch(state.epochs, entry.epoch, entry.base_offset)
                 if entry.kind == DATA:
-                    header = read_header(payload, 0)
-                    if header.producer_id >= 0:
-                        self._producers.note(header, entry.base_offset)
-                    records.add(seq, entry.base_offset, entry.next_offset, payload)
-                    self._count(payload, header.max_timestamp)
+                    for header, batch in batches_in(payload):
+                        if header.producer_id >= 0:
+                            self._producers.note(header, header.base_offset)
+                        records.add(seq, header.base_offset, header.next_offset, batch)
+                        self._count(header)
         except CorruptBatch as error:
             done(damaged(self.place, claimed.seq, str(error)))
             return
@@ -109,7 +116,7 @@ class StreamTopicLog(StreamLog):
         self._producers.clear()
         base = entries[0].entry.base_offset if entries else claimed.entry.base_offset
         self._state = TopicState(claimed.first_seq - 1, base, base, [], [Part(claimed.first_seq, base)])
-        for seq, entry, payload in entries:
+        for seq, entry, payload in reversed(entries):
             if entry.kind == STATE:
                 try:
                     self._state = decode_state(payload, self._producers)
@@ -124,14 +131,19 @@ class StreamTopicLog(StreamLog):
         self._write(batch, done)
         return -1
 
-    def _count(self, batch: bytes | bytearray, max_timestamp: int) -> None:
-        growing = self._state.parts[-1]
-        growing.bytes += len(batch)
-        growing.max_timestamp = max(growing.max_timestamp, max_timestamp)
+    def _count(self, header: BatchHeader) -> None:
+        part = next(part for part in reversed(self._state.parts) if part.base <= header.base_offset)
+        part.bytes += header.size
+        part.max_timestamp = max(part.max_timestamp, header.max_timestamp)
+        if part.first_timestamp < 0:
+            part.first_timestamp = header.max_timestamp
 
     def _grew(self, seq: int, batch: bytearray) -> None:
-        self._count(batch, read_header(batch, 0).max_timestamp)
-        if self._state.parts[-1].bytes >= self._segment_bytes:
+        self._count(read_header(batch, 0))
+        growing = self._state.parts[-1]
+        old = self._segment_ms > 0 and 0 <= growing.first_timestamp < growing.max_timestamp - self._segment_ms
+        # A state is of whole entries.
+        if (old or growing.bytes >= self._segment_bytes) and self.records.high_watermark == self.chain.committed_offset:
             self._roll()
 
     def _roll(self) -> None:
@@ -148,14 +160,17 @@ class StreamTopicLog(StreamLog):
         state.start_offset = self.records.start_offset
         state.next_offset = chain.committed_offset
         state.epochs = self.records.epochs = from_offset(self.records.epochs, state.start_offset)
-        while len(state.parts) > 1 and state.parts[1].base <= state.start_offset:
+        while not self.cleaning and len(state.parts) > 1 and state.parts[1].base <= state.start_offset:
             del state.parts[0]
         self.records.size = sum(part.bytes for part in state.parts)
         self._writing = True
-        first = state.parts[0]
-        chain.append(encode_state(state, self._producers), 0, partial(self._state_written, state.start_offset, first.seq, first.base, done), STATE)
+        first = state.first_segment
+        written = partial(self._state_written, state.start_offset, first.seq, first.base, cleaned_in(state), done)
+        chain.append(encode_state(state, self._producers), 0, written, STATE)
 
-    def _state_written(self, start_offset: int, first_seq: int, first_base: int, done: Done, result: int | AppendFailed) -> None:
+    def _state_written(
+        self, start_offset: int, first_seq: int, first_base: int, cleaned: list[Cleaned], done: Done, result: int | AppendFailed
+    ) -> None:
         self._writing = False
         if isinstance(result, AppendFailed):
             done(result)
@@ -163,9 +178,27 @@ class StreamTopicLog(StreamLog):
         self.chain.state_seq = result
         self._topics.durable_starts[self.id] = start_offset
         if first_seq > 1:
+            self.records.clean(cleaned, first_base)
             self.records.cut(first_base, first_seq)
             self._engine.purge(self.place.stream, first_seq, _ignore_purge)
         done(None)
+
+    # Compaction.
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        return self._state.parts
+
+    @property
+    def clean_to(self) -> int:
+        return self._state.clean_to
+
+    def use_cleaned(self, cleaned: list[Part], replaced: int, clean_to: int, done: Done) -> None:
+        """Let these stand for the first segments, so many of them."""
+        self._state.parts[:replaced] = cleaned
+        self._state.clean_to = clean_to
+        self.cleaning = False
+        self.write_state(done)
 
     # Retention.
 
@@ -173,14 +206,24 @@ class StreamTopicLog(StreamLog):
 
     def set_segment_limits(self, segment_bytes: int, segment_ms: int) -> None:
         self._segment_bytes = min(segment_bytes, SEGMENT_BYTES_MAX)
+        self._segment_ms = segment_ms
+
+    def _roll_if_old(self, monotonic: int) -> None:
+        """End a segment that has been growing for long, whatever its timestamps: otherwise an idle log would never be compacted."""
+        growing = self._state.parts[-1]
+        if growing.base != self._seen_base:
+            self._seen_base, self._seen_at = growing.base, monotonic
+        elif self._segment_ms and growing.bytes and monotonic - self._seen_at > self._segment_ms and not self.chain.pending:
+            self._roll()
 
     def retain(self, now: int, monotonic: int, limits: Limits) -> int:
         """Drop whole segments, as Kafka does; the growing one only after it has ended."""
         parts = self._state.parts
-        if self._writing or self.chain.failure is not None:
+        if self._writing or self.cleaning or self.chain.failure is not None:
             return 0
+        self._roll_if_old(monotonic)
         oldest = now - limits.retention_ms if limits.retention_ms >= 0 and now >= 0 else None
-        if oldest is not None and parts[-1].bytes and 0 <= parts[-1].max_timestamp < oldest:
+        if oldest is not None and parts[-1].bytes and 0 <= parts[-1].max_timestamp < oldest and not self.chain.pending:
             parts.append(Part(self.chain.next_seq, self.chain.next_offset))
         size = sum(part.bytes for part in parts)
         dropped = 0
@@ -288,3 +331,6 @@ def _ignore(failure: Exception | None) -> None: ...
 
 def _ignore_purge(result: Refused | None) -> None: ...
 
+
+def cleaned_in(state: TopicState) -> list[Cleaned]:
+    return [Cleaned(part.seq, part.base) for part in state.parts if part.cleaned]

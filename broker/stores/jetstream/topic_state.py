@@ -1,7 +1,7 @@
 """What a node that takes a topic's log over has to know without reading all of it: a `state` entry.
 
 A log is divided into segments, as in a folder: what retention drops together. A segment begins with a `state` entry, and its owner writes
-another one when the start of the log moves.
+another one when the start of the log moves. In a log that was compacted, entries of the cleaner stand for the first segments.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from storage.epochs import Epochs
 
 @dataclass(slots=True)
 class Part:
-    """One segment: where it begins, its newest timestamp, and its bytes."""
+    """One segment: where it begins, its newest timestamp, its bytes, and the newest timestamp of its first batch."""
 
     seq: int
     base: int
     max_timestamp: int = -1
     bytes: int = 0
+    first_timestamp: int = -1
+    cleaned: bool = False  # it is one entry, which a cleaner has written
 
 
 @dataclass(slots=True)
@@ -34,6 +36,12 @@ class TopicState:
     next_offset: int
     epochs: Epochs = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)  # the last one grows
+    clean_to: int = 0  # up to this offset no key has two records
+
+    @property
+    def first_segment(self) -> Part:
+        """The first one that no cleaner has written: nothing before its entry is needed."""
+        return next(part for part in self.parts if not part.cleaned)
 
 
 def encode_state(state: TopicState, producers: Producers) -> bytes:
@@ -47,7 +55,8 @@ def encode_state(state: TopicState, producers: Producers) -> bytes:
         "start": state.start_offset,
         "next": state.next_offset,
         "epochs": state.epochs,
-        "parts": [[part.seq, part.base, part.max_timestamp, part.bytes] for part in state.parts],
+        "parts": [[part.seq, part.base, part.max_timestamp, part.bytes, part.first_timestamp, part.cleaned] for part in state.parts],
+        "clean_to": state.clean_to,
         "producers": known,
     }
     return zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)
@@ -62,6 +71,6 @@ def decode_state(payload: bytes, producers: Producers) -> TopicState:
             one.batches = [(first, last, base, timestamp) for first, last, base, timestamp in batches]
             producers.put(id, one)
         epochs = [(epoch, offset) for epoch, offset in body["epochs"]]
-        return TopicState(body["seq"], body["start"], body["next"], epochs, [Part(*part) for part in body["parts"]])
+        return TopicState(body["seq"], body["start"], body["next"], epochs, [Part(*part) for part in body["parts"]], body.get("clean_to", 0))
     except (zlib.error, KeyError, TypeError) as error:
         raise ValueError(f"a state entry is not understood: {error}") from error

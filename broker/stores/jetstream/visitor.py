@@ -17,11 +17,11 @@ from broker.stores.jetstream.engine import STREAM_NOT_FOUND, Engine, Refused, St
 from broker.stores.jetstream.entry import DATA, HEADER, STATE, Entry, parse_entry
 from broker.stores.jetstream.meta import IMPORTING, LAYOUT, Meta, Owner, View
 from broker.stores.jetstream.place import Names, Place
-from broker.stores.jetstream.reading import EntryReader, ReadEntry, damaged
+from broker.stores.jetstream.reading import EntryReader, ReadEntry, batches_in, damaged
 from broker.stores.jetstream.store import META, with_its_offsets
 from broker.stores.jetstream.topic_state import TopicState, decode_state
 from protocol.batch import BatchHeader, CorruptBatch, validate
-from storage import DamagedLog, LogId
+from storage import DamagedLog, LogId, Producers
 from storage.epochs import with_epoch
 from storage.log_copy import LogEnd, LogState
 
@@ -351,36 +351,102 @@ class StreamReading:
 
     async def batches(self) -> AsyncIterator[tuple[int, BatchHeader, bytes]]:
         """Each batch, verified, with the base offset of its segment. Raises DamagedLog, StartMoved, StoreProblem and OSError."""
-        state, end = self.state, self._end
-        if not end.seq:
+        if not self._end.seq:
             return
+        known = await self._cleaned()
+        state, end = self.state, self._end
         first_seq = await self._visitor.first_seq(self._place)
-        if first_seq > end.seq:
+        if known is not None:
+            async for base, header, batch in self._cleaned_batches(known):
+                yield base, header, batch
+            if first_seq > known.first_segment.seq:
+                raise StartMoved(self._place.name)
+            first_seq = known.first_segment.seq
+        elif first_seq > end.seq:
             raise StartMoved(self._place.name)
-        known = await self._known(first_seq)
+        else:
+            known = await self._known(first_seq)
         state.epochs = known.epochs
-        starts = [(part.seq, part.base) for part in known.parts]
+        starts = [(part.seq, part.base) for part in known.parts if not part.cleaned]
         begun = False
         base = 0
         async for seq, entry, payload in self._visitor.entries(self._place, first_seq, end.seq):
             if not begun:
                 begun = True
-                base = self.first_offset = entry.base_offset
-                state.start_offset = max(known.start_offset, base)
+                base = entry.base_offset
+                if not (known.parts and known.parts[0].cleaned):
+                    self.first_offset = base
+                state.start_offset = max(known.start_offset, self.first_offset)
             while starts and starts[0][0] <= seq:
                 base = max(starts.pop(0)[1], base)
             if seq > known.seq and (not state.epochs or state.epochs[-1][0] != entry.epoch):
                 state.epochs = with_epoch(state.epochs, entry.epoch, entry.base_offset)
             if entry.kind == DATA:
-                try:
-                    header = validate(payload, 0, len(payload))
-                    if header.size != len(payload):
-                        raise CorruptBatch("an entry has more than its batch")
-                except CorruptBatch as error:
-                    raise damaged(self._place, seq, str(error)) from error
-                if seq > known.seq and header.producer_id >= 0:
-                    state.producers.note(header, header.base_offset)
-                yield base, header, payload
+                for header, batch in self._sound(seq, payload):
+                    if seq > known.seq and header.producer_id >= 0:
+                        state.producers.note(header, header.base_offset)
+                    yield base, header, batch
+
+    def _sound(self, seq: int, payload: bytes) -> list[tuple[BatchHeader, bytes]]:
+        """The batches of an entry, verified."""
+        try:
+            return [(validate(batch, 0, len(batch)), batch) for _, batch in batches_in(payload)]
+        except CorruptBatch as error:
+            raise damaged(self._place, seq, str(error)) from error
+
+    # Logs that were compacted.
+
+    async def _cleaned(self) -> TopicState | None:
+        """What the newest state entry of all says, if a cleaner has written in the log; None: it has not.
+
+        Then the end is that of now: what a cleaner has left of older records depends on newer ones.
+        """
+        visitor = self._visitor
+        if not self._end.state_seq:
+            return None
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            last = await visitor.stream_state(self._place)
+            found: Any = await asked(partial(visitor.engine.get, self._place.stream, last.last_seq))
+            if isinstance(found, Stored):
+                newest = _end_at(self._place, found)
+                found = await asked(partial(visitor.engine.get, self._place.stream, newest.state_seq))
+                if isinstance(found, Stored):
+                    break
+            if time.monotonic() > until:
+                raise StoreProblem(f"stream {self._place.stream}: the engine does not tell where it ends")
+            await asyncio.sleep(PAUSE_SECONDS)
+        producers = Producers()
+        try:
+            known = decode_state(found.payload, producers)
+        except ValueError as error:
+            raise damaged(self._place, found.seq, str(error)) from error
+        if not known.parts[0].cleaned:
+            return None
+        self._end = newest
+        self.state = LogState(0, newest.next_offset, newest.epoch)
+        self.state.producers = producers
+        self.first_offset = known.parts[0].base
+        return known
+
+    async def _cleaned_batches(self, known: TopicState) -> AsyncIterator[tuple[int, BatchHeader, bytes]]:
+        for part in known.parts:
+            if not part.cleaned:
+                return
+            until = time.monotonic() + PATIENCE_SECONDS
+            while True:
+                found: Any = await asked(partial(self._visitor.engine.get, self._place.stream, part.seq))
+                if isinstance(found, Stored):
+                    break
+                if await self._visitor.first_seq(self._place) > part.seq:
+                    raise StartMoved(self._place.name)
+                if time.monotonic() > until:
+                    raise StoreProblem(f"stream {self._place.stream}: entry {part.seq} is not there")
+                await asyncio.sleep(PAUSE_SECONDS)
+            for header, batch in self._sound(part.seq, found.payload):
+                yield self.first_offset, header, batch
+
+    # The newest state before the end.
 
     async def _known(self, first_seq: int) -> TopicState:
         """What the log's newest state entry says."""

@@ -12,6 +12,7 @@ from broker.cluster.messages import Kind
 from broker.cluster.registry import Changes, Registry
 from broker.groups.journal import Journal
 from broker.topics.registry import Topics
+from protocol.batch import build_facts, facts_of
 from storage import AppendFailed
 
 READ_BYTES = 200
@@ -33,8 +34,6 @@ class Log:
         return True
 
     def replay(self) -> Iterator[list[Any]]:
-        from protocol.batch import facts_of
-
         for _, _, batch in self.batches:
             yield list(facts_of(batch))
 
@@ -191,6 +190,19 @@ def test_a_follower_reads_everything_again_after_the_controller_replayed_its_log
     follower.topics.by_name.pop("one")
     follower.follow(controller)
     assert list(follower.topics.by_name) == ["one"]
+
+
+def test_a_follower_that_missed_a_deletion_reads_everything_when_the_log_was_shortened(controller: Node, follower: Node, log: Log) -> None:
+    controller.create("one")
+    controller.create("two")
+    follower.follow(controller)
+    controller.delete("one")
+    live = [(key, value) for _, _, batch in log.batches for key, value in facts_of(batch) if b"two" in key]
+    log.append(bytearray(build_facts(live, 1)), len(live), lambda offset: None)
+    log.batches = log.batches[-1:]  # the topic and its deletion are gone
+    log.start_offset = log.batches[0][0]
+    follower.follow(controller)
+    assert set(follower.topics.by_name) == {"two"}
 
 
 def test_the_next_controller_has_what_the_one_before_stored(controller: Node, follower: Node, log: Log) -> None:

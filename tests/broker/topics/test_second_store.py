@@ -100,19 +100,41 @@ def test_a_batch_is_answered_after_a_slow_log_committed_it() -> None:
     assert (desk.find("t").end_offset, desk.find("t", 1).end_offset) == (2, 1)
 
 
-def test_batches_of_many_connections_reach_a_slow_log_one_after_the_other_and_in_order() -> None:
+def test_batches_of_many_connections_are_under_way_to_a_slow_log_together_and_in_order() -> None:
     desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
     callers = [desk.caller() for _ in range(4)]
     requests = [produce("t", (0, batch(*"xy"[: 1 + number % 2]))) for number in range(4)]
     for caller, request in zip(callers, requests, strict=True):
         caller.send(caller.frame(request, VERSION))
+    desk.settle()
+    assert len(desk.log("t").waiting) == 4
     replies = []
     for _ in range(4):
-        desk.settle()
-        assert len(desk.log("t").waiting) == 1
         desk.log("t").write_next()
         replies += [answers(caller, request, caller.replies()) for caller, request in zip(callers, requests, strict=True)]
     assert [reply for reply in replies if reply] == [[[(0, 0)]], [[(0, 1)]], [[(0, 3)]], [[(0, 4)]]]
+
+
+def test_the_next_batch_of_a_producer_waits_for_the_answer_to_the_one_before() -> None:
+    desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
+    callers = [desk.caller() for _ in range(4)]
+    batches = [batch("a", producer=7, sequence=0), batch("b", producer=8, sequence=0), batch("c", producer=7, sequence=1), batch("d")]
+    requests = [produce("t", (0, data)) for data in batches]
+    for caller, request in zip(callers, requests, strict=True):
+        caller.send(caller.frame(request, VERSION))
+    desk.settle()
+    log = desk.log("t")
+    assert len(log.waiting) == 2
+    log.refuses = "no quorum"
+    log.write_next()
+    log.refuses = ""
+    desk.settle()
+    while log.waiting:
+        log.write_next()
+        desk.settle()
+    told = [answers(caller, request, caller.replies()) for caller, request in zip(callers, requests, strict=True)]
+    # Producer 7 is not known, so any sequence of it is accepted.
+    assert told == [[[(ErrorCode.KAFKA_STORAGE_ERROR, -1)]], [[(0, 0)]], [[(0, 1)]], [[(0, 2)]]]
 
 
 def test_a_slow_log_that_refuses_one_batch_takes_the_next() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.stores.jetstream.chain import SHARED_BYTES_MAX
 from broker.stores.jetstream.entry import parse_entry
 from storage import AppendFailed, Fenced, Undecided
 from tests.broker.stores.jetstream.fake_engine import Written
@@ -27,6 +28,35 @@ def test_an_append_leaves_when_the_one_before_has_its_answer() -> None:
     assert log.payloads == [b"a", b"b"]
     log.connection.held[1]()
     assert log.results == [2, 3]
+
+
+def test_batches_that_wait_share_the_next_entry_up_to_its_limit() -> None:
+    log = Written()
+    log.connection.held = []
+    log.append(b"a", 1)
+    log.append(b"b", 2)
+    log.append(b"c", 3)
+    log.append(bytes(SHARED_BYTES_MAX), 1)
+    for answer in range(3):
+        log.connection.held[answer]()
+    assert log.payloads == [b"a", b"bc", bytes(SHARED_BYTES_MAX)]
+    assert log.results == [2, 3, 3, 4]
+    entries = [parse_entry(text) for text, _ in log.connection.entries[1:]]
+    assert [(one.base_offset, one.records) for one in entries] == [(0, 1), (1, 5), (6, 1)]
+
+
+def test_an_entry_that_was_sent_takes_no_more_batches() -> None:
+    """The engine may have it already."""
+    log = Written()
+    log.connection.answers = False
+    log.append(b"a")
+    log.append(b"b")
+    log.append(b"c")
+    log.connection.answers = True
+    log.seconds(1.5)
+    log.seconds(1.5)
+    assert log.results == [2, 3, 3]
+    assert log.payloads == [b"a", b"bc"]
 
 
 def test_no_append_takes_the_place_behind_a_claim() -> None:

@@ -1,0 +1,250 @@
+"""Logs of topics in streams are compacted: what stays keeps its offsets, nothing newest is lost, and the engine drops the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker.settings.config import load_config
+from broker.stores.jetstream.topic_cleaning import cleanable
+from broker.stores.jetstream.topic_logs import StreamTopicLog
+from broker.stores.jetstream.visitor import Visitor
+from protocol.batch import records
+from storage import Limits, LogId
+from storage.log_copy import LogEnd, LogState
+from tests.stores.jetstream_nodes import JetStreamNode, NodesOverJetStream, over_jetstream
+from tests.stores.stream_topics import Rules, Written, begin_cleaning, clean, first_sequence, read_log
+from tests.support.nats_engine import NatsEngine
+
+pytestmark = pytest.mark.jetstream
+
+TOPIC = LogId("states", 0)
+KEEP = Limits(-1, -1, 0)
+
+
+@pytest.fixture
+def nodes(one_server: NatsEngine) -> Iterator[NodesOverJetStream]:
+    for nodes in over_jetstream(one_server):
+        nodes.lease_ms = 60_000
+        yield nodes
+
+
+def fill(written: Written, node: JetStreamNode, log: StreamTopicLog, batches: int, keys: int = 20, seed: int = 1) -> None:
+    chance = random.Random(seed)
+    for number in range(batches):
+        written.append(log, *((b"key-%d" % chance.randrange(keys), b"%d-%d" % (number, at)) for at in range(3)))
+        if number % 10 == 0:
+            written.settle(node)
+    written.settle(node)
+
+
+def await_cut(node: JetStreamNode, log: StreamTopicLog, behind: int) -> None:
+    """The engine drops entries soon after the state that says so."""
+    for _ in range(100):
+        if first_sequence(node, log) > behind:
+            return
+        node.loop.run_until_complete(asyncio.sleep(0.05))
+    raise AssertionError
+
+
+def test_the_newest_records_stay_at_their_offsets_and_the_rest_goes(nodes: NodesOverJetStream) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    written = Written(TOPIC)
+    log = written.own(first)
+    fill(written, first, log, 300)
+    assert len(log.parts) > 4
+    count = 0
+
+    def meanwhile() -> None:
+        nonlocal count
+        count += 1
+        if count <= 30:
+            written.append(log, (b"key-%d" % count, b"meanwhile"))
+
+    until = clean(first, log, meanwhile=meanwhile)
+    written.settle(first)
+    assert log.clean_to == until
+    offsets = written.check(first, log, until)
+    assert len([offset for offset in offsets if offset < until]) <= 20
+    await_cut(first, log, 50)
+    nodes.end(first, second)
+
+    taken = written.own(second)
+    assert written.check(second, taken, until) == offsets
+    fill(written, second, taken, 200, seed=2)
+    again = clean(second, taken)
+    assert again > until
+    offsets = written.check(second, taken, again)
+    assert len([offset for offset in offsets if offset < again]) <= 20 + 30
+    await_cut(second, taken, 100)
+
+
+def test_readers_go_on_through_a_cleaning_at_any_offset(nodes: NodesOverJetStream) -> None:
+    node = nodes.start(1)
+    written = Written(TOPIC)
+    log = written.own(node)
+    fill(written, node, log, 200)
+    until = clean(node, log)
+    whole = read_log(node, log)
+    for offset in range(0, until, 7):
+        node.wait(lambda offset=offset: log.records.read(offset, 10_000))  # type: ignore[misc]
+        after = [one.offset for one in whole if one.offset >= offset]
+        extent = log.records.extent(offset, 10_000)
+        assert extent is not None
+        assert int.from_bytes(extent.read(8), "big") <= after[0]
+    times = [found for found in log.records.find_time(1_000 + until - 1) if found is not None]
+    assert times or log.records.high_watermark  # what is not in memory yet is asked for
+
+
+def test_a_tombstone_goes_after_its_time_and_a_log_may_become_empty(nodes: NodesOverJetStream) -> None:
+    node = nodes.start(1)
+    written = Written(TOPIC)
+    log = written.own(node)
+    for number in range(40):
+        written.append(log, (b"key-%d" % number, b"x" * 100))
+    written.settle(node)
+    for number in range(40):
+        written.append(log, (b"key-%d" % number, None))
+    for _ in range(40):
+        written.append(log, (b"other", b"y" * 100))
+    written.settle(node)
+    until = clean(node, log, now=10_000)
+    offsets = written.check(node, log, until)
+    assert set(range(40, 80)) <= set(offsets), "a slow reader may not have seen the tombstones"
+    for _ in range(40):
+        written.append(log, (b"other", b"z" * 100))
+    written.settle(node)
+    until = clean(node, log, now=10_000 + 2_000)
+    assert [offset for offset in written.check(node, log, until) if offset < until - 1] == []
+
+
+def test_a_pass_that_its_owner_did_not_end_changes_nothing(nodes: NodesOverJetStream) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    written = Written(TOPIC)
+    log = written.own(first)
+    fill(written, first, log, 200, keys=2_000)
+    before, start = log.chain.committed_seq, first_sequence(first, log)
+    begin_cleaning(first, log, 10_000, lambda cleaned: None)
+    first.wait(lambda: log.chain.committed_seq > before)
+    nodes.end(first, second)
+    taken = written.own(second)
+    assert taken.clean_to == 0
+    assert first_sequence(second, taken) == start
+    assert written.check(second, taken) == list(range(len(written.sent)))
+    until = clean(second, taken)
+    written.check(second, taken, until)
+
+
+def test_an_owner_that_was_fenced_cannot_end_its_pass(nodes: NodesOverJetStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Node 2 takes it for dead when all is copied."""
+    first, second = nodes.start(1), nodes.start(2)
+    written = Written(TOPIC)
+    log = written.own(first)
+    fill(written, first, log, 200, keys=2_000)
+    start = first_sequence(first, log)
+    second.store.view().is_live = lambda node, incarnation: False  # type: ignore[method-assign]
+    first.store.meta.owner_told = lambda id, owner: None  # it does not hear of it
+    done: list[bool] = []
+    held: list[Any] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(log, "use_cleaned", lambda *arguments: held.append(arguments))
+        begin_cleaning(first, log, 10_000, done.append)
+        first.wait(lambda: held)
+    taken = written.own(second)
+    log.use_cleaned(*held[0])
+    first.wait(lambda: done)
+    assert done == [False]
+    assert log.chain.failure is not None
+    assert first_sequence(second, taken) == start
+    assert written.check(second, taken) == list(range(len(written.sent)))
+
+
+def test_retention_drops_what_was_cleaned_too(nodes: NodesOverJetStream) -> None:
+    first, second = nodes.start(1), nodes.start(2)
+    written = Written(TOPIC)
+    log = written.own(first)
+    fill(written, first, log, 200)
+    until = clean(first, log)
+    newest = max(part.max_timestamp for part in log.parts if part.cleaned)
+    assert log.retain(newest + 10, 0, Limits(5, -1, 0)) > 0
+    assert log.records.start_offset >= until
+    first.wait(lambda: not log.chain.pending)
+    assert not [part for part in log.parts if part.cleaned]
+    left = [one.offset for one in read_log(first, log)]
+    nodes.end(first, second)
+    taken = written.own(second)
+    assert taken.records.start_offset == log.records.start_offset
+    assert [one.offset for one in read_log(second, taken)] == left
+
+
+def test_a_growing_segment_ends_after_its_time_so_that_it_can_be_cleaned(nodes: NodesOverJetStream) -> None:
+    node = nodes.start(1)
+    written = Written(TOPIC, segment_bytes=1 << 20)
+    log = written.own(node)
+    fill(written, node, log, 20)
+    assert cleanable(log, Rules(), 10_000) is None
+    log.set_segment_limits(1 << 20, 500)
+    for monotonic in (0, 400, 600):
+        assert len(log.parts) == 1
+        log.retain(-1, monotonic, KEEP)
+    assert len(log.parts) == 2
+    node.wait(lambda: not log.chain.pending)
+    until = clean(node, log)
+    assert until == len(written.sent)
+    written.check(node, log, until)
+
+
+@pytest.mark.parametrize(
+    ("rules", "due"),
+    [
+        (Rules(), True),
+        (Rules(min_cleanable_dirty_ratio=1.0), False),
+        (Rules(min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=10), True),
+        (Rules(min_compaction_lag_ms=1 << 40), False),
+    ],
+)
+def test_a_log_is_due_by_kafkas_rules(nodes: NodesOverJetStream, rules: Rules, due: bool) -> None:
+    node = nodes.start(1)
+    written = Written(TOPIC)
+    log = written.own(node)
+    fill(written, node, log, 60)
+    assert (cleanable(log, rules, 1 << 39) is not None) == due
+
+
+def test_an_export_has_what_a_cleaner_left_even_if_it_works_meanwhile(nodes: NodesOverJetStream) -> None:
+    node = nodes.start(1)
+    written = Written(TOPIC)
+    log = written.own(node)
+    fill(written, node, log, 200)
+    clean(node, log)
+    config = load_config(settings=[f"store={nodes.url}", f"cluster.name={nodes.cluster}", "node.id=1", "store.replicas=1"], environ={})
+
+    async def visit() -> Visitor:
+        visitor = Visitor(config)
+        await visitor.open()
+        return visitor
+
+    async def exported(end: LogEnd) -> tuple[list[int], LogState]:
+        reading = visitor.read(log.place, end)
+        found = [record async for _, _, batch in reading.batches() for record in records(batch, 0)]
+        assert [written.sent[record.offset].value for record in found] == [record.value for record in found]
+        return [record.offset for record in found], reading.state
+
+    visitor = node.loop.run_until_complete(visit())
+    try:
+        end = node.loop.run_until_complete(visitor.end_of(TOPIC, log.place))
+        assert end is not None
+        offsets, state = node.loop.run_until_complete(exported(end))
+        assert offsets == written.check(node, log)
+        assert (state.start_offset, state.next_offset) == (0, len(written.sent))
+        fill(written, node, log, 200, seed=2)
+        clean(node, log)
+        offsets, state = node.loop.run_until_complete(exported(end))
+        assert offsets == written.check(node, log)
+        assert state.next_offset == len(written.sent)
+    finally:
+        visitor.close()
