@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from broker.stores.jetstream.entry import DATA, Entry
 from broker.stores.jetstream.logs import GroupLog
+from broker.stores.jetstream.meta import Owner
 from protocol.batch import build_facts
 from storage import AppendFailed, Fenced, HeldBy, LogId, OwnedLog, Unreadable
 from tests.stores.engine_proxy import EngineProxy
@@ -195,6 +198,56 @@ def test_the_older_of_two_processes_with_one_id_ends(nodes: NodesOverJetStream) 
     assert other.store.view().live.keys() == {1, 2}
 
 
+def test_a_second_process_with_an_id_waits_for_the_lease_of_the_first_one(nodes: NodesOverJetStream) -> None:
+    """The first one is cut off, and may answer from memory for so long."""
+    first, other = nodes.start(1), nodes.start(2)
+    log = owned(first)
+    append(first, log, b"a")
+    first.store.meta.closed = True  # it neither reads nor tells anything
+    begun = time.monotonic()
+    again = nodes.start(1)
+    assert isinstance(other.store.view().owned_by(LOG), Owner)
+    taken = owned(again)
+    assert time.monotonic() > begun + 0.9 * nodes.lease_ms / 1000
+    assert again.keys(taken) == [b"a"]
+
+
+def test_a_second_process_that_knows_that_the_first_one_has_ended_does_not_wait(nodes: NodesOverJetStream) -> None:
+    nodes.lease_ms = 60_000
+    first, _ = nodes.start(1), nodes.start(2)
+    log = owned(first)
+    append(first, log, b"a")
+    first.store.meta._mark += "1"  # of a process with the same number, which was started at another time
+    first.store.meta._beat()
+    first.wait(lambda: not first.store.meta._beating)
+    first.store.close()
+    again = nodes.start(1)
+    assert again.keys(owned(again)) == [b"a"]
+
+
+def test_a_log_is_not_claimed_from_a_live_node_that_a_lagging_replica_does_not_show(
+    nodes: NodesOverJetStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes.lease_ms = 60_000
+    first, second = nodes.start(1), nodes.start(2)
+    log = owned(first)
+    append(first, log, b"a")
+    meta, read = second.store.meta, second.store.engine.read
+    del meta.view.live[1]
+    meta.seq = 0
+    beats = meta._beats
+
+    def lagging(name: str, seq: int, heard: Any, ended: Any, **limits: Any) -> Any:
+        if name == second.store.names.meta_stream and meta._beats == beats:
+            second.loop.call_soon(ended, None)
+            return None
+        return read(name, seq, heard, ended, **limits)
+
+    monkeypatch.setattr(second.store.engine, "read", lagging)
+    assert second.acquire(LOG) == HeldBy("node 1")
+    assert log.usable()
+
+
 def test_a_stream_that_was_made_anew_is_not_served(nodes: NodesOverJetStream) -> None:
     first, second = nodes.start(1), nodes.start(2)
     log = owned(first)
@@ -227,6 +280,15 @@ def test_a_log_that_lost_its_end_is_not_served(nodes: NodesOverJetStream) -> Non
     refused = second.acquire(LOG)
     assert isinstance(refused, Unreadable)
     assert "its owner had more" in refused.reason
+    assert list(second.store.quarantined) == [LOG]
+    # The way out that accepts the loss: what the owner has told is deleted, and nodes start again.
+    done: list[object] = []
+    subject = second.store.names.owner_key(log.place)
+    second.store.engine.call(f"STREAM.PURGE.{second.store.names.meta_stream}", {"filter": subject}, done.append)
+    second.wait(lambda: done)
+    third = nodes.start(3)
+    assert third.keys(owned(third)) == [b"a"]
+    assert not third.store.quarantined
 
 
 def test_an_entry_with_a_wrong_offset_is_never_served(nodes: NodesOverJetStream) -> None:

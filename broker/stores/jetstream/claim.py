@@ -60,6 +60,7 @@ class Claim:
         self._loop = engine.connection.loop
         self._until = self._loop.time() + CLAIM_SECONDS
         self._sent: set[tuple[str, int]] = set()  # ids of claims that may be in the stream
+        self._proved = -1  # sequence of the last entry whose writer is no live node
         self._ended = False
 
     def begin(self) -> None:
@@ -106,6 +107,7 @@ class Claim:
             self._engine.get(self._place.stream, state.last_seq, self._step(partial(self._looked, state)))
 
     def _created(self, result: Refused | None) -> None:
+        self._until = self._loop.time() + CLAIM_SECONDS  # others may have been made before
         if result is None:
             self.begin()
         else:
@@ -125,10 +127,21 @@ class Claim:
             self._find_start(last, found.seq)
             return
         mine = last.node == self._node and last.incarnation == self._incarnation
-        if last.kind != RELEASE and not mine and self._meta.view.is_live(last.node, last.incarnation):
+        if last.kind == RELEASE or mine:
+            self._claim(state, last)
+        elif self._meta.when_former_ended(last.node, last.incarnation, self._step(self._former_ended)):
+            pass
+        elif self._meta.view.is_live(last.node, last.incarnation):
             self._end(HeldBy(f"node {last.node}"))
-            return
-        self._claim(state, last)
+        elif self._proved != found.seq:  # it may live all the same: this node may have read of it from a replica that lags
+            self._proved = found.seq
+            self._meta.when_proved(self._step(self.begin))
+        else:
+            self._claim(state, last)
+
+    def _former_ended(self) -> None:
+        self._until = self._loop.time() + CLAIM_SECONDS
+        self.begin()
 
     def _claim(self, state: StreamState, last: Entry | None) -> None:
         epoch = offset = state_seq = 0

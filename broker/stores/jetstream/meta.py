@@ -2,12 +2,15 @@
 
 One small stream with one message for each node and each log. A node writes its own message again and again; the others take it for dead
 when that has not changed for the lease. They count only time in which their own messages were acknowledged, so that nobody is taken for
-dead while the engine itself elects a leader. Nothing here makes a write safe: owners are a hint, and the log refuses all but one.
+dead while the engine itself elects a leader. And they count only up to the newest own message that they have read back: a server that
+lags has not shown it, so what it shows of others says nothing. A process whose id another one has taken counts as live for its lease,
+unless the other one is certain that it has ended. Nothing here makes a write safe: owners are a hint, and the log refuses all but one.
 """
 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -16,6 +19,7 @@ from broker.logging.logs import log
 from broker.runtime.contain import Contained, run
 from broker.stores.jetstream.connection import REQUEST_SECONDS
 from broker.stores.jetstream.engine import WRONG_SEQUENCE, Engine, Refused, Stored, reply_of
+from broker.stores.jetstream.life import has_ended, mark
 from broker.stores.jetstream.place import Names, Place
 from broker.stores.jetstream.wire import Message
 from storage import LogId, NodeInfo
@@ -23,6 +27,7 @@ from storage import LogId, NodeInfo
 LAYOUT: Final = 1
 IMPORTING: Final = "import"  # instead of a layout, until all is there
 REFRESH_SECONDS: Final = 1.0  # between two looks, in case the message that something changed was lost
+READ_BACK_SECONDS: Final = 0.02
 SOON_SECONDS: Final = (0.003, 0.03)  # after such a message: the first look may be answered by a replica that lags
 TICK_SECONDS: Final = 0.1
 BEATS: Final = 10  # messages of a node in the time of a lease
@@ -45,6 +50,14 @@ class Owner(NamedTuple):
     stream: str  # of the log: a new topic of the same name has another one
 
 
+class Beat(NamedTuple):
+    """A message of this node that it lives. `clock`: when it was sent, on the clock that counts only good time."""
+
+    seq: int
+    clock: float
+    number: int  # of all that were sent
+
+
 class Seen:
     """One node, as this one sees it."""
 
@@ -62,6 +75,7 @@ class View:
 
     def __init__(self, place_of: Callable[[LogId], LogId]) -> None:
         self.live: dict[int, Seen] = {}
+        self.former: dict[tuple[int, str], float] = {}  # processes whose node id another one has, and when they told something
         self.owners: dict[LogId, Owner] = {}
         self.version = 0
         self._place_of = place_of
@@ -83,8 +97,9 @@ class View:
         return owner.epoch if owner is not None else -1
 
     def is_live(self, node: int, incarnation: str) -> bool:
+        """Whether this process of the node may still have a lease."""
         seen = self.live.get(node)
-        return seen is not None and seen.incarnation == incarnation
+        return (node, incarnation) in self.former or (seen is not None and seen.incarnation == incarnation)
 
 
 class Meta:
@@ -123,6 +138,15 @@ class Meta:
         self._beat_at = 0.0
         self._revision = 0  # sequence of this node's own message
         self._revisions: dict[str, int] = {}  # of all messages, by subject
+        self._beats = 0  # sent
+        self._beating = False
+        self._beaten: deque[Beat] = deque()  # acknowledged, and not read back yet
+        self._proved = Beat(0, 0.0, 0)  # the newest one that was read back
+        self._unproved: list[tuple[int, Callable[[], None]]] = []  # wait for a message of this number, or a later one
+        self._predecessor: tuple[str, str] | None = None  # the process that had this node's id: its incarnation and mark
+        self._ended = ""  # incarnation of a predecessor that has certainly ended
+        self._mark = mark()
+        self._at_end: dict[tuple[int, str], list[Callable[[], None]]] = {}
         self._reading = False
         self._waiting: list[Callable[[bool], None]] = []
         self._soon = 0
@@ -198,6 +222,7 @@ class Meta:
 
     def _heard(self, message: Stored) -> None:
         self.seq = max(self.seq, message.seq)
+        self._prove()
         self._revisions[message.subject] = max(self._revisions.get(message.subject, 0), message.seq)
         kind, _, name = message.subject.removeprefix(f"{self._names.meta_subject}.").partition(".")
         try:
@@ -211,11 +236,38 @@ class Meta:
         except (ValueError, KeyError, TypeError) as error:
             log.error("a message of another node is not understood", subject=message.subject, reason=str(error))
 
+    def _prove(self) -> None:
+        """A replica shows what it has from its beginning on, so behind an own message nothing older is missing."""
+        while self._beaten and self._beaten[0].seq <= self.seq:
+            self._proved = self._beaten.popleft()
+        ready = [done for number, done in self._unproved if number <= self._proved.number]
+        if ready:
+            self._unproved = [one for one in self._unproved if one[0] > self._proved.number]
+            for done in ready:
+                self._loop.call_soon(Contained(done))
+
+    def when_proved(self, done: Callable[[], None]) -> None:
+        """Call `done` when what all nodes had told by now was read for certain, whichever replica answers."""
+        self._unproved.append((self._beats + 1, done))
+        if not self._beating:
+            self._beat()
+
+    def _read_back(self) -> None:
+        """Read until the newest own message is there, for those that wait for it."""
+        if self._unproved and self._beaten and not self.closed:
+            self.refresh(self._read_back_again)
+
+    def _read_back_again(self, read: bool) -> None:
+        if self._unproved:
+            self._loop.call_later(READ_BACK_SECONDS, Contained(self._read_back))
+
     def _heard_of_node(self, node: int, body: dict[str, Any], seq: int) -> None:
         incarnation = str(body["incarnation"])
         if node == self._node:
             if incarnation != self._incarnation and 0 < self._revision < seq:
                 run(self.deposed)
+            elif incarnation != self._incarnation:
+                self._predecessor = None if body.get("gone") else (incarnation, str(body.get("mark", "")))
             return
         known = self.view.live.get(node)
         if body.get("gone"):
@@ -227,6 +279,8 @@ class Meta:
             known.changed, known.wall_ms = self._clock, int(body["wall_ms"])
             return
         if known is not None:
+            if body.get("ended") != known.incarnation:
+                self.view.former[node, known.incarnation] = known.changed
             self._gone(node)
         self.view.live[node] = Seen(info, incarnation, int(body["wall_ms"]), self._clock)
         self.view.version += 1
@@ -321,9 +375,25 @@ class Meta:
             self._beat()
         if not self.lease_lost and self.lease_left <= 0:
             self._lose()
+        overdue = self._clock - self._lease
+        if not self._unproved and any(seen.changed < overdue for node, seen in self.view.live.items() if node != self._node):
+            self.when_proved(lambda: None)  # at once, not with the next message that is due
         for node, seen in list(self.view.live.items()):
-            if node != self._node and self._clock - seen.changed > self._lease:
+            if node != self._node and self._proved.clock - seen.changed > self._lease:
                 self._gone(node)
+        for process, changed in list(self.view.former.items()):
+            if self._proved.clock - changed > self._lease:
+                del self.view.former[process]
+                self.view.version += 1
+                for done in self._at_end.pop(process, []):
+                    run(done)
+
+    def when_former_ended(self, node: int, incarnation: str, done: Callable[[], None]) -> bool:
+        """Call `done` when the lease of this process is over; False if its node id is not another one's."""
+        if (node, incarnation) not in self.view.former:
+            return False
+        self._at_end.setdefault((node, incarnation), []).append(done)
+        return True
 
     def may_answer(self) -> bool:
         """Whether a reply may leave: asked before each write to a client.
@@ -346,17 +416,29 @@ class Meta:
 
     def _body(self) -> dict[str, Any]:
         assert self.me is not None
-        return {"incarnation": self._incarnation, "addresses": self.me.addresses, "rack": self.me.rack, "wall_ms": self._wall_ms()}
+        return {
+            "incarnation": self._incarnation,
+            "addresses": self.me.addresses,
+            "rack": self.me.rack,
+            "wall_ms": self._wall_ms(),
+            "mark": self._mark,
+            "ended": self._ended,
+        }
+
+    def _next_beat(self) -> Beat:
+        self._beats += 1
+        self._beating = True
+        return Beat(0, self._clock, self._beats)
 
     def _beat(self) -> None:
-        sent = self._now
+        sent, beat = self._now, self._next_beat()
 
         def put(result: Refused | None) -> None:
             if self.closed:
                 return
+            self._beating = False
             if result is None:
-                self._revision = self._revisions[self._names.node_key(self._node)]
-                self._acked = max(self._acked, sent)
+                self._acknowledged(sent, beat)
                 if self.lease_lost and self.lease_left > 0:
                     self._fence()
                     self.lease_lost = self._fenced = False
@@ -369,14 +451,29 @@ class Meta:
 
         self.put(self._names.node_key(self._node), self._body(), put, min(BEAT_SECONDS_MAX, self._lease / BEATS))
 
+    def _acknowledged(self, sent: float, beat: Beat) -> None:
+        self._revision = self._revisions[self._names.node_key(self._node)]
+        self._acked = max(self._acked, sent)
+        self._beaten.append(beat._replace(seq=self._revision))
+        self._prove()
+        if not self._beating and any(number > beat.number for number, _ in self._unproved):
+            self._loop.call_soon(Contained(self._beat))
+        self._read_back()
+
     def first_beat(self, done: Callable[[Refused | None], None]) -> None:
         """Take the node's id: a process that had it before notices."""
-        sent = self._now
+        if self._predecessor is not None:
+            incarnation, marked = self._predecessor
+            if has_ended(marked):
+                self._ended = incarnation
+            else:
+                self.view.former[self._node, incarnation] = self._clock
+        sent, beat = self._now, self._next_beat()
 
         def put(result: Refused | None) -> None:
+            self._beating = False
             if result is None:
-                self._revision = self._revisions[self._names.node_key(self._node)]
-                self._acked = sent
+                self._acknowledged(sent, beat)
                 self._beat_at = sent + self._lease / BEATS
                 self._tick()
             done(result)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, cast
 
 from broker.net.connection import Connection
 from broker.net.guarded_transport import GuardedTransport
 from broker.stores.jetstream.connection import Answered
 from broker.stores.jetstream.connection import Connection as EngineConnection
-from broker.stores.jetstream.engine import Engine
+from broker.stores.jetstream.engine import Engine, Stored
 from broker.stores.jetstream.meta import FENCE_PART, Meta, View
 from broker.stores.jetstream.place import Names
 from broker.stores.jetstream.wire import Message
@@ -33,6 +34,9 @@ class Beats:
             self.acknowledge(answered)
         else:
             self.held.append(answered)
+
+    def request_many(self, subject: str, payload: bytes, heard: object) -> Callable[[], None]:
+        return lambda: None
 
     def acknowledge(self, answered: Answered) -> None:
         self.seq += 1
@@ -129,3 +133,55 @@ def test_long_replies_are_stopped_too() -> None:
     node.skew = LEASE
     transport.writelines([b"a", b"b"])
     assert not wire.written
+
+
+# Who else lives.
+
+
+def read(node: Node, of: int, seq: int) -> None:
+    """A replica shows the message of a node."""
+    body: dict[str, object] = {"incarnation": "mine" if of == 1 else "other", "addresses": [], "rack": None, "wall_ms": 0}
+    node.meta._heard(Stored(seq, Names("c").node_key(of), json.dumps(body).encode(), {}))
+
+
+def test_a_node_whose_messages_a_lagging_replica_does_not_show_is_not_taken_for_dead() -> None:
+    node = Node()
+    read(node, 2, node.engine.seq + 1)
+    node.engine.seq += 1
+    node.loop.pass_ms(round(3 * LEASE * 1000))
+    assert not node.meta.lease_lost, "its own messages are acknowledged"
+    assert 2 in node.meta.view.live
+    read(node, 1, node.engine.seq)
+    node.loop.pass_ms(200)
+    assert 2 not in node.meta.view.live
+
+
+def test_what_was_told_by_now_is_read_when_a_message_sent_from_now_on_is_read_back() -> None:
+    node = Node()
+    node.engine.held = []
+    proved: list[bool] = []
+    node.meta.when_proved(lambda: proved.append(True))
+    read(node, 1, node.engine.seq)  # of before
+    node.loop.run()
+    assert not proved
+    node.engine.acknowledge(node.engine.held[-1])
+    read(node, 1, node.engine.seq)
+    node.loop.run()
+    assert proved
+
+
+def test_a_process_whose_id_another_one_took_may_have_its_lease_still() -> None:
+    node = Node()
+    read(node, 2, 2)
+    body: dict[str, object] = {"incarnation": "newer", "addresses": [], "rack": None, "wall_ms": 0, "ended": ""}
+    key = Names("c").node_key(2)
+    node.meta._heard(Stored(3, key, json.dumps(body).encode(), {}))
+    assert node.meta.view.is_live(2, "newer")
+    assert node.meta.view.is_live(2, "other")
+    node.meta._heard(Stored(4, key, json.dumps({**body, "incarnation": "newest", "ended": "newer"}).encode(), {}))
+    assert not node.meta.view.is_live(2, "newer"), "its process has ended for certain"
+    node.engine.seq = 4
+    for _ in range(15):
+        node.loop.pass_ms(1_000)
+        read(node, 1, node.engine.seq)
+    assert not node.meta.view.is_live(2, "other")

@@ -1,0 +1,36 @@
+"""Whether a process has ended, as far as another one on the same machine can know."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from broker.stores.jetstream import life
+
+pytestmark = pytest.mark.skipif(not life.mark(), reason="the system does not tell when a process was started")
+
+
+def test_a_process_that_runs_has_not_ended() -> None:
+    assert not life.has_ended(life.mark())
+
+
+def test_a_process_that_was_killed_has_ended_even_before_its_parent_knows() -> None:
+    with subprocess.Popen([sys.executable, "-c", "from broker.stores.jetstream.life import mark; print(mark(), flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        marked = process.stdout.readline().decode().strip()
+        assert not life.has_ended(marked)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert life.has_ended(marked)
+
+
+def test_another_process_with_its_number_is_not_the_same_one() -> None:
+    assert life.has_ended(f"{life.mark()}1")
+
+
+@pytest.mark.parametrize("marked", ["", "another-boot pid:[1] 7 8", "nonsense"])
+def test_what_cannot_be_known_is_no_end(marked: str) -> None:
+    assert not life.has_ended(marked)
