@@ -72,6 +72,7 @@ def view_of(cluster: Cluster) -> View:
     controller = controller_id(cluster)
     tenure = cluster.topics([NOTES_TOPIC])[NOTES_TOPIC].internal
     brokers = broker_views(cluster, controller, tenure, warnings)
+    warnings += quarantined(brokers)
     return View(
         cluster.id,
         controller,
@@ -182,10 +183,27 @@ def show(screen: Screen, view: View) -> None:
         for row, broker in zip(rows, view.brokers, strict=True):
             node = broker.node
             row += [None] * 3 if node is None else [node.groups_partitions, node.topics_partitions, time_text(node.since_ms)]
+    stores = [broker.node.store if broker.node else None for broker in view.brokers]
+    if any(stores):
+        columns += [Column("LEASE", right=True), Column("APPENDS", right=True), Column("OLDEST", right=True)]
+        for row, store in zip(rows, stores, strict=True):
+            row += [None] * 3 if store is None else [milliseconds(store.lease_left_ms), store.appends, milliseconds(store.oldest_append_ms)]
     screen.table(columns, rows)
     if any(broker.node for broker in view.brokers):
         screen.line()
         screen.line(screen.paint("GROUPS and TOPICS: partitions that the node owns; SINCE: when it got the last of them", Role.DIM))
+    if any(stores):
+        screen.line(screen.paint("LEASE: left without the engine; APPENDS: without its answer; OLDEST: how long one of them has waited", Role.DIM))
+
+
+def milliseconds(number: int | None) -> str | None:
+    return None if number is None else f"{number} ms"
+
+
+def quarantined(brokers: list[BrokerView]) -> list[str]:
+    """The logs that nodes found damaged, each once."""
+    found = {line for broker in brokers if broker.node and broker.node.store for line in broker.node.store.quarantined}
+    return [f"no node serves {line}" for line in sorted(found)]
 
 
 def controller_text(view: View) -> str:

@@ -24,6 +24,7 @@ READY, SILENT, NOT_READY, USAGE, CONFIG = 0, 1, 2, 64, 78
 API_VERSIONS, LIST_GROUPS, FIND_COORDINATOR = 18, 16, 10
 LOAD_IN_PROGRESS, NOT_AVAILABLE = 14, 15
 CONDITIONS = {0: "is not ready", LOAD_IN_PROGRESS: "is loading", NOT_AVAILABLE: "is suspended"}
+STORE = "; store: "  # followed by figures of a node whose logs are in JetStream: name=number
 DEFECTS = "; defects: "  # followed by the number of defects, and the last one
 PROBE_SECONDS = 2.0
 PAUSE_SECONDS = 0.1
@@ -82,6 +83,7 @@ def print_answers(answers: list[Answer], options: argparse.Namespace) -> None:
             "ready": code == READY,
             "answers": code != SILENT,
             "defects": defects_in(text),
+            "store": store_in(text),
             "text": f"{format_endpoint(host, port)} {text}",
         }
         for host, port, code, text in answers
@@ -97,6 +99,12 @@ def defects_in(text: str) -> int:
     """The number of internal errors that the broker reports since its start."""
     count = text.partition(DEFECTS)[2].partition(",")[0]
     return int(count) if count.isdecimal() else 0
+
+
+def store_in(text: str) -> dict[str, int] | None:
+    """How a node gets on with the engine that keeps its logs; None: they are in a directory."""
+    figures = [word.partition("=") for word in text.partition(STORE)[2].split()]
+    return {name.replace(".", "_"): int(value) for name, _, value in figures if value.isdecimal()} or None
 
 
 def targets_of(options: argparse.Namespace) -> list[tuple[str, int]]:

@@ -22,6 +22,16 @@ STATUS_SECONDS: Final = 2.0
 PAUSE_SECONDS: Final = 0.1
 
 
+class StoreStatus(NamedTuple):
+    """How a node gets on with the engine that keeps its logs."""
+
+    connected: bool
+    lease_left_ms: int | None
+    appends: int | None  # without an answer
+    oldest_append_ms: int | None
+    quarantined: list[str]  # damaged logs, each with what was found and the way out
+
+
 class NodeStatus(NamedTuple):
     """One node."""
 
@@ -32,6 +42,9 @@ class NodeStatus(NamedTuple):
     settled: bool  # whether each log is at its intended node, as far as this node knows
     started_ms: int | None
     since_ms: int | None  # when it took over its newest log
+    groups_owned: list[int]
+    topics_owned: list[str]  # the first thousand
+    store: StoreStatus | None  # for a node whose logs are in JetStream
 
     @property
     def owned(self) -> str:
@@ -48,6 +61,9 @@ class NodeStatus(NamedTuple):
             "settled": self.settled,
             "groups_partitions": self.groups_partitions,
             "topics_partitions": self.topics_partitions,
+            "groups_owned": self.groups_owned,
+            "topics_owned": self.topics_owned,
+            "store": self.store._asdict() if self.store else None,
             "started": time_text(self.started_ms),
             "since": time_text(self.since_ms),
         }
@@ -77,7 +93,19 @@ def node_status(cluster: Cluster, id: int) -> NodeStatus | None:
         entries.get("settled") == "true",
         number(entries, "started.ms"),
         max(newest, default=None),
+        [int(text) for text in words(entries, "groups.owned")],
+        words(entries, "topics.owned"),
+        store_status(entries) if "store.connected" in entries else None,
     )
+
+
+def store_status(entries: dict[str, str]) -> StoreStatus:
+    lease_left_ms, appends, oldest_append_ms = (number(entries, f"store.{name}") for name in ("lease.left.ms", "appends", "oldest.append.ms"))
+    return StoreStatus(entries["store.connected"] == "true", lease_left_ms, appends, oldest_append_ms, words(entries, "store.quarantined", "\n"))
+
+
+def words(entries: dict[str, str], name: str, between: str = ",") -> list[str]:
+    return [text for text in entries.get(name, "").split(between) if text]
 
 
 def number(entries: dict[str, str], name: str) -> int | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.cluster.cluster import Cluster
 from broker.cluster.routing import TOPIC_REGISTRY
 from broker.internal_topics import CONSUMER_OFFSETS, REGISTRY_LOG
 from broker.runtime.clock import Clock
+
+LISTED_MAX: Final = 1_000  # partitions of topics: Metadata has all leaders
 
 
 def status(cluster: Cluster, clock: Clock) -> dict[str, str]:
@@ -23,8 +27,10 @@ def status(cluster: Cluster, clock: Clock) -> dict[str, str]:
         "status.live.nodes": ",".join(map(str, sorted(members.live))),
         "status.draining.nodes": ",".join(map(str, sorted(members.draining))),
         "status.groups.partitions": str(len(groups)),
+        "status.groups.owned": ",".join(str(id.partition) for id in sorted(groups)),
         "status.groups.newest.ms": str(max(groups.values()) + wall_offset) if groups else "",
         "status.topics.partitions": str(len(topics)),
+        "status.topics.owned": ",".join(map(str, sorted(topics)[:LISTED_MAX])),
         "status.topics.newest.ms": str(max(topics.values()) + wall_offset) if topics else "",
         "status.settled": str(cluster.settled).lower(),
     }

@@ -95,6 +95,13 @@ def test_a_broker_with_defects_is_ready_and_reports_them(serving: Serving, healt
     assert (broker["ready"], broker["defects"]) == (True, 12)
 
 
+def test_the_figures_of_a_node_in_a_cluster_over_an_engine_are_shown(serving: Serving, health: Tenure) -> None:
+    text = "needs something; store: lease.left.ms=8912 appends=3 oldest.append.ms=14 quarantined=0"
+    result = health("--json", serving(Broker(0, 0, message=f"NONE; {text}")))
+    (broker,) = json.loads(result.out)["brokers"]
+    assert broker["store"] == {"lease_left_ms": 8912, "appends": 3, "oldest_append_ms": 14, "quarantined": 0}
+
+
 def test_an_older_broker_is_checked_with_older_versions(serving: Serving, health: Tenure) -> None:
     assert health(serving(Broker(0, list_groups=(0, 2)))).code == 0
     assert health(serving(Broker(14, list_groups=(0, 2)))).code == 2
@@ -316,7 +323,7 @@ def test_health_is_printed_as_json(serving: Serving, health: Tenure) -> None:
     assert result.code == 2
     host, _, port = endpoint.rpartition(":")
     text = f"{endpoint} is loading: '12 of 50\\x1b[31m'"
-    broker = {"host": host, "port": int(port), "ready": False, "answers": True, "defects": 0, "text": text}
+    broker = {"host": host, "port": int(port), "ready": False, "answers": True, "defects": 0, "store": None, "text": text}
     error = {"code": "not-ready", "message": text, "hint": "--wait SECONDS waits until it is ready"}
     assert json.loads(result.out) == {"ready": False, "brokers": [broker], "error": error}
 

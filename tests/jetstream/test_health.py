@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from cli.health import NOT_READY, READY, probe
+from cli.health import NOT_READY, READY, probe, store_in
+from tests.cli.conftest import Tenure, at, tenure
 from tests.running import broker, wait_until
 from tests.support.nats_engine import NatsEngine
 
+__all__ = ["tenure"]  # a fixture
 pytestmark = pytest.mark.jetstream
 
 HEALTH_SECONDS = 30.0
 
 
-def test_a_node_is_ready_says_what_it_cannot_know_and_notices_that_the_engine_is_gone(own_server: NatsEngine) -> None:
+def test_a_node_is_ready_says_what_it_cannot_know_and_notices_that_the_engine_is_gone(own_server: NatsEngine, tenure: Tenure) -> None:
     arguments = ("--store", own_server.url, "--cluster", "health", "--node-id", "1", "--listen", "127.0.0.1:0", "--set", "store.replicas=1")
     with broker(*arguments) as node:
 
@@ -24,5 +28,14 @@ def test_a_node_is_ready_says_what_it_cannot_know_and_notices_that_the_engine_is
             wait_until(lambda: said()[0] == code and text in said()[1], HEALTH_SECONDS, 0.1, said)
 
         says(READY, "needs `sync_interval: always`")
+        health = store_in(probe("127.0.0.1", node.port, 5)[1])
+        assert health is not None
+        assert 0 < health["lease_left_ms"] <= 10_000
+        assert (health["appends"], health["oldest_append_ms"], health["quarantined"]) == (0, 0, 0)
+        result = at(f"127.0.0.1:{node.port}", tenure)("cluster", "--json")
+        (shown,) = json.loads(result.out)["brokers"]
+        assert (shown["node"]["store"]["connected"], shown["node"]["store"]["quarantined"]) == (True, [])
+        assert 0 < shown["node"]["store"]["lease_left_ms"] <= 10_000
+        assert shown["node"]["groups_owned"] == list(range(shown["node"]["groups_partitions"]))
         own_server.stop()
         says(NOT_READY, "the engine does not answer")
