@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from cli.store import export
 from cli.store.directory import DirectorySource
 from cli.store.export import Export
+from cli.store.journal import JOURNAL, Journal
 from cli.store.logs import CopiedLog
 from storage import OsDisk
 from storage.log_copy import LogCopy, LogEnd
@@ -86,6 +89,11 @@ def test_an_interrupted_export_goes_on(after: int, cluster: ClusterFolder, tenur
     with monkeypatch.context() as patch:
         patch.setattr(LogCopy, "append", append_some)
         assert tenure("store", "export", "--from", str(cluster.path), "--to", str(tmp_path / "copy")).code == 70
+    complete = Journal(str(tmp_path / "copy" / JOURNAL)).done
+    for folder in (tmp_path / "copy").glob("*-*"):  # what the system had not written
+        for segment in sorted(folder.glob("*.log"))[-1:]:
+            if folder.name not in complete:
+                os.truncate(segment, segment.stat().st_size // 2)
     refused = tenure("store", "import", "--from", str(tmp_path / "copy"), "--to", "nats://127.0.0.1:1")
     assert refused.code in (65, 66), refused.err
     served = tenure("serve", "--data", str(tmp_path / "copy"), "--listen", "127.0.0.1:0")
@@ -208,6 +216,32 @@ def test_a_broker_that_is_committing_is_copied_as_it_was(tenure: Tenure, tmp_pat
             check_producer_ids(copied)
             rounds = load.rounds
             wait_until(lambda rounds=rounds: load.rounds > rounds + 200, 30)  # type: ignore[misc]
+
+
+def test_groups_come_before_the_ends_of_topics_and_the_registry_behind_them(
+    cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No commit may point past its records, and no record may have a producer id that the registry will give again."""
+    ends_of, copy = DirectorySource.end_of, Export._copied
+    ends: dict[str, int] = {}
+    copied: dict[str, int] = {}
+    moments = count()
+
+    async def end_of(self: DirectorySource, log: CopiedLog) -> LogEnd | None:
+        ends[str(log)] = next(moments)
+        return await ends_of(self, log)
+
+    async def copy_noted(self: Export, log: CopiedLog, end: LogEnd) -> object:
+        copied[str(log)] = next(moments)
+        return await copy(self, log, end)
+
+    monkeypatch.setattr(DirectorySource, "end_of", end_of)
+    monkeypatch.setattr(Export, "_copied", copy_noted)
+    exported(tenure, cluster.path, tmp_path / "copy")
+    topics = [name for name in copied if not name.startswith("__")]
+    groups = [name for name in copied if name.startswith("__consumer_offsets")]
+    assert max(copied[name] for name in groups) < min(ends[name] for name in topics)
+    assert max(ends[name] for name in topics) < copied["__tenure_topics-0"] < min(copied[name] for name in topics)
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_not_in_it(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
