@@ -121,11 +121,11 @@ class LocalTopicStore:
     def open_topic_log(self, id: LogId, topic: TopicInfo, done: Opened) -> None:
         if self._store.finishing:
             return
-        before = self._store.owned(id)
-        if before is not None:  # the log of a topic whose creation the registry could not store: its folder will be moved
-            before.log.retire()
-            if before.log.busy:
-                self._store.cancel_compaction(before.log)
+        previous = self._store.owned(id)
+        if previous is not None:  # the log of a topic whose creation the registry could not store: its folder will be moved
+            previous.log.retire()
+            if previous.log.busy:
+                self._store.cancel_compaction(previous.log)
                 self._loop.call_later(BUSY_SECONDS, Contained(self.open_topic_log), id, topic, done)
                 return
             self._store.drop(id)

@@ -133,11 +133,11 @@ class World:
         self.announce_nodes()
 
     def check_even(self) -> None:
-        taking = self.live - self.draining
+        accepting = self.live - self.draining
         for logs in GROUPS.values():
             owners = Counter(self.locks[log] for log in logs)
-            assert set(owners) <= taking
-            assert max(owners.values()) <= share_max(len(logs), len(taking))
+            assert set(owners) <= accepting
+            assert max(owners.values()) <= share_max(len(logs), len(accepting))
         for log, owner in self.locks.items():
             for node in self.nodes.values():
                 if node.alive:
