@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -71,7 +72,8 @@ def test_a_newcomer_kills_a_node_and_sees_that_nothing_happened(tmp_path: Path, 
     assert "docs/nodes.md#how-do-i-see-that-nothing-happens-when-one-is-killed" in README.read_text()
     nodes.start()
     terminal = Terminal(tmp_path / "terminal", nodes)
-    create, consume = shown("topic create orders")
+    assert not {"payments", "ledger"} & set(re.findall(r"\w+", README.read_text())), "a reader of README has them already"
+    create, consume = shown("topic create payments")
     produce, look, kill, look_again, history = shown("kill -9", "seq 1 50")
     assert look == look_again
 
@@ -79,7 +81,7 @@ def test_a_newcomer_kills_a_node_and_sees_that_nothing_happened(tmp_path: Path, 
     consumed = tmp_path / "consumed"
     consumer = terminal.start(f"exec {consume}", consumed)
     try:
-        wait_until(lambda: (group := nodes.described("billing")) is not None and group.group_state == "Stable", SECONDS, 0.1)
+        wait_until(lambda: (group := nodes.described("ledger")) is not None and group.group_state == "Stable", SECONDS, 0.1)
         producer = terminal.start(produce.removesuffix("&"), tmp_path / "produced")
         wait_until(lambda: consumed.read_text().count("\n") > 3, SECONDS)
         before = cluster(terminal.run(look))
