@@ -142,8 +142,8 @@ class SharedPartitions(Partitions):
         super().created(topic)
         self.owners.added(topic)
 
-    def grown(self, topic: Topic, before: int) -> None:
-        super().grown(topic, before)
+    def grown(self, topic: Topic) -> None:
+        super().grown(topic)
         self.owners.added(topic)
 
     def deleted(self, topic: Topic) -> None:

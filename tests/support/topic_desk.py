@@ -50,8 +50,8 @@ class EmptyPartitions:
     def created(self, topic: Topic) -> None:
         self.calls.append(("created", topic.name))
 
-    def grown(self, topic: Topic, before: int) -> None:
-        self.calls.append((f"grown from {before} to {topic.partitions}", topic.name))
+    def grown(self, topic: Topic) -> None:
+        self.calls.append((f"grown to {topic.partitions}", topic.name))
 
     def altered(self, topic: Topic) -> None:
         self.calls.append(("altered", topic.name))

@@ -25,7 +25,7 @@ TOPIC = 2
 
 CHANGES: dict[str, tuple[Any, int, str]] = {
     "create": (CreateTopicsRequest([CreatableTopic("new", 2, 1, [], [])], 5000), 7, "created"),
-    "grow": (CreatePartitionsRequest([CreatePartitionsTopic("t", 5, None)], 5000), 3, "grown from 3 to 5"),
+    "grow": (CreatePartitionsRequest([CreatePartitionsTopic("t", 5, None)], 5000), 3, "grown to 5"),
     "delete": (DeleteTopicsRequest([DeleteTopicState("t", bytes(16))], [], 5000), 6, "deleted"),
     "alter": (
         AlterConfigsRequest([alter_configs.AlterConfigsResource(TOPIC, "t", [alter_configs.AlterableConfig("segment.ms", "5")])]),

@@ -144,7 +144,7 @@ class Play:
             case 0 | 1 if topic is None:
                 desk.partitions.created(desk.topics.create(name, chance.randrange(1, 5), {}, 0))
             case 2 if topic is not None and topic.partitions < 200:
-                desk.partitions.grown(desk.topics.add_partitions(name, topic.partitions + chance.choice((1, 2, 3, 130))), topic.partitions)
+                desk.partitions.grown(desk.topics.add_partitions(name, topic.partitions + chance.choice((1, 2, 3, 130))))
             case 3 if topic is not None:
                 desk.partitions.altered(desk.topics.alter(name, {"segment.bytes": str(chance.randrange(1 << 20, 1 << 30))}))
             case 4 if topic is not None:
@@ -229,7 +229,7 @@ def test_after_one_change_one_topic_is_encoded_again() -> None:
     before = entries.encoded
     asked(desk)
     assert entries.encoded == before
-    desk.partitions.grown(desk.topics.add_partitions("t7", 5), 3)
+    desk.partitions.grown(desk.topics.add_partitions("t7", 5))
     assert [len(topic.partitions) for topic in asked(desk).topics if topic.name == "t7"] == [5]
     assert entries.encoded == before + 1
     desk.partitions.created(desk.topics.create("another", 1, {}, 0))

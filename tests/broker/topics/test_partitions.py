@@ -220,7 +220,7 @@ def test_a_new_partition_count_and_new_settings_apply_at_once(broker: TopicBroke
     topic = broker.topic("orders")
     partition = broker.find("orders")
     put(partition, "a")
-    broker.partitions.grown(broker.topics.add_partitions("orders", 3), 1)
+    broker.partitions.grown(broker.topics.add_partitions("orders", 3))
     assert broker.partitions.find("orders", 2) is not None
     broker.partitions.altered(broker.topics.alter("orders", {"segment.bytes": "2000000", "segment.ms": "5", "max.message.bytes": "7"}))
     assert broker.find("orders") is partition
@@ -232,7 +232,7 @@ def test_topics_refused_by_the_registry_are_not_served(broker: TopicBroker) -> N
     broker.topic("orders")
     broker.settle()
     broker.disk.room = 0
-    broker.partitions.grown(broker.topics.add_partitions("orders", 3), 1)
+    broker.partitions.grown(broker.topics.add_partitions("orders", 3))
     broker.partitions.altered(broker.topics.alter("orders", {"retention.ms": "5"}))
     broker.registry.turn.schedule_append(broker.registry)
     broker.settle()
