@@ -1,4 +1,4 @@
-"""`python -m bench`: floor and broker in turn, the ratios as a table and as JSON."""
+"""`python -m bench`: measure floor and broker alternately; print the ratios as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--compiled", action="store_true", help="a compiled broker beside it, from a copy under build/ (it is built first)")
     parser.add_argument("--kafka", action="store_true", help="a real Apache Kafka and a compiled broker beside it, where Java is: many minutes more")
     parser.add_argument("--instructions", action="store_true", help="count instructions per request of rows of load, with valgrind: minutes more")
-    given = parser.parse_args()
-    if given.rounds < 1 or given.seconds <= 0:
+    options = parser.parse_args()
+    if options.rounds < 1 or options.seconds <= 0:
         parser.error("--rounds and --seconds must be positive")
     try:
-        given.only = rows.chosen(given.only)
+        options.only = rows.chosen(options.only)
     except ValueError as error:
         parser.error(str(error))
-    return given
+    return options
 
 
 def main() -> int:
-    given = arguments()
+    options = arguments()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, leave)
     begin, watch, cores = time.monotonic(), Watch(), choose_cores()
@@ -69,31 +69,31 @@ def main() -> int:
         print(f"bench: {error}", file=sys.stderr)
         if sys.platform == "linux":
             return CANNOT_RUN
-    if given.nodes > 1:
-        return measure_nodes(built, given) if built is not None else CANNOT_RUN
-    if given.store:
-        return measure_jetstream(built, given) if built is not None else CANNOT_RUN
-    run = Run(built, cores, given.rounds, given.seconds, given.patience, given.only)
+    if options.nodes > 1:
+        return measure_nodes(built, options) if built is not None else CANNOT_RUN
+    if options.store:
+        return measure_jetstream(built, options) if built is not None else CANNOT_RUN
+    run = Run(built, cores, options.rounds, options.seconds, options.patience, options.only)
     with ExitStack() as stack:
-        packages = compiled_copy() if given.compiled or given.kafka else None
+        packages = compiled_copy() if options.compiled or options.kafka else None
         if packages is not None:
-            run.beside_compiled(packages, stack.enter_context(broker(cores.server, packages=packages)))
-        if given.kafka:
+            run.add_compiled(packages, stack.enter_context(broker(cores.server, packages=packages)))
+        if options.kafka:
             try:
                 jars = kafka_jars()
-                run.beside_kafka(jars, stack.enter_context(kafka(jars, cores.server)))
+                run.add_kafka(jars, stack.enter_context(kafka(jars, cores.server)))
             except (ServerError, LoadError) as error:
                 print(f"bench: no Kafka: {error}", file=sys.stderr)
                 return CANNOT_RUN
         run.measure()
-    counted = count_instructions(given.only, packages) if given.instructions and built is not None else {}
+    instruction_counts = count_instructions(options.only, packages) if options.instructions and built is not None else {}
     report = {
         "machine": describe(),
         "cores": cores.note,
         "compiled": COMPILED,
         "settings": list(SETTINGS),
-        "rounds": given.rounds,
-        "seconds": given.seconds,
+        "rounds": options.rounds,
+        "seconds": options.seconds,
         "noise": {
             "load_before": watch.load,
             "steal": watch.steal(),
@@ -103,48 +103,48 @@ def main() -> int:
         },
         "kafka_laps": run.kafka_laps,
         "rows": run.results,
-        "instructions": counted,
+        "instructions": instruction_counts,
         "took_s": time.monotonic() - begin,
     }
-    report["missed"] = table.missed(report)
-    tell(report, given.json)
+    report["missed"] = table.missed_targets(report)
+    print_report(report, options.json)
     failed = any(result["status"] == "failed" for result in run.results.values())
-    return FAILED if failed or (given.check and report["missed"]) else OK
+    return FAILED if failed or (options.check and report["missed"]) else OK
 
 
-def measure_nodes(built: Tools, given: argparse.Namespace) -> int:
+def measure_nodes(built: Tools, options: argparse.Namespace) -> int:
     from bench import nodes
 
     try:
-        found = nodes.measure(built, given.nodes, given.rounds, given.seconds)
+        found = nodes.measure(built, options.nodes, options.rounds, options.seconds)
     except (LoadError, AssertionError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return FAILED
-    text, good = nodes.report(found, given.nodes)
+    text, good = nodes.report(found, options.nodes)
     print(text)
-    return FAILED if given.check and not good else OK
+    return FAILED if options.check and not good else OK
 
 
-def measure_jetstream(built: Tools, given: argparse.Namespace) -> int:
+def measure_jetstream(built: Tools, options: argparse.Namespace) -> int:
     from bench import jetstream
 
     try:
-        measured = jetstream.measure(built, given.rounds, given.seconds)
+        measured = jetstream.measure(built, options.rounds, options.seconds)
     except (LoadError, AssertionError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return FAILED
     text, good = jetstream.report(measured)
     print(text)
-    return FAILED if given.check and not good else OK
+    return FAILED if options.check and not good else OK
 
 
 def leave(number: int, frame: object) -> NoReturn:
-    """Exit by an exception, so that started processes are ended."""
+    """Exit by an exception, so that the started processes are stopped."""
     sys.exit(128 + number)
 
 
 def kafka_jars() -> Path:
-    """The jars that the oracle of the tests uses; fetched by name when they are not there."""
+    """The Kafka jars that the oracle of the tests uses, downloaded if missing."""
     from tests.oracle import find_jars
 
     jars = find_jars()
@@ -154,9 +154,9 @@ def kafka_jars() -> Path:
 
 
 def compiled_copy() -> Path | None:
-    """A compiled copy of this tree, built where it is older; None, with a line, where there can be none."""
+    """A compiled copy of this tree, rebuilt if it is older. None, with a message, if it cannot be built."""
     if COMPILED:
-        print("bench: this tree is compiled itself, so there is no column beside it", file=sys.stderr)
+        print("bench: this tree is compiled itself, so there is no second compiled column", file=sys.stderr)
         return None
     folder = ROOT / "build" / "compiled"
     building = [sys.executable, "-P", "-m", "project.compiled", "--copy", str(folder)]
@@ -174,12 +174,12 @@ def count_instructions(only: set[str], packages: Path | None) -> dict[str, dict[
     return instructions.count([name for name in instructions.COUNTED if name in only], builds, lambda line: print(f"bench: {line}", file=sys.stderr))
 
 
-def tell(report: dict[str, Any], where: str | None) -> None:
-    if where == "-":
+def print_report(report: dict[str, Any], path: str | None) -> None:
+    if path == "-":
         print(json.dumps(report, indent=1))
         return
-    if where is not None:
-        Path(where).write_text(json.dumps(report, indent=1) + "\n")
+    if path is not None:
+        Path(path).write_text(json.dumps(report, indent=1) + "\n")
     print(table.text(report))
 
 

@@ -1,4 +1,4 @@
-"""Our codec beside kio's: the same messages, the same process, rounds in turn.
+"""Our codec compared with kio's: the same messages, in the same process, in alternating rounds.
 
     python -m bench.codec [--json] [--rounds N]
 
@@ -47,7 +47,7 @@ SUBSCRIPTION = b"\0\1\0\0\0\1\0\6orders\xff\xff\xff\xff\0\0\0\0"
 ASSIGNMENT = b"\0\1\0\0\0\1\0\6orders\0\0\0\2\0\0\0\1\0\0\0\2\xff\xff\xff\xff"
 
 
-def made(cls: Any, **fields: Any) -> Any:
+def instance_of(cls: Any, **fields: Any) -> Any:
     """An instance of a kio class, from plain ints and strings."""
     return cls(**fields)
 
@@ -60,25 +60,25 @@ def messages() -> list[tuple[str, int, Any, Any]]:
     """Name, version, kio's instance, our class. The first six have targets."""
     none = ErrorCode.none
     identity = {"group_id": GROUP, "member_id": MEMBER, "group_instance_id": INSTANCE}
-    heartbeat = made(heartbeat_request.HeartbeatRequest, generation_id=7, **identity)
-    join = made(
+    heartbeat = instance_of(heartbeat_request.HeartbeatRequest, generation_id=7, **identity)
+    join = instance_of(
         join_request.JoinGroupRequest,
         session_timeout=milliseconds(45_000),
         rebalance_timeout=milliseconds(300_000),
         protocol_type="consumer",
         protocols=tuple(
-            made(join_request.JoinGroupRequestProtocol, name=name, metadata=SUBSCRIPTION) for name in ("range", "cooperative-sticky")
+            instance_of(join_request.JoinGroupRequestProtocol, name=name, metadata=SUBSCRIPTION) for name in ("range", "cooperative-sticky")
         ),
         reason="",
         **identity,
     )
-    sync = made(
+    sync = instance_of(
         sync_request.SyncGroupRequest,
         generation_id=7,
         protocol_type="consumer",
         protocol_name="range",
         assignments=tuple(
-            made(sync_request.SyncGroupRequestAssignment, member_id=f"{MEMBER[:-1]}{n}", assignment=ASSIGNMENT) for n in range(10)
+            instance_of(sync_request.SyncGroupRequestAssignment, member_id=f"{MEMBER[:-1]}{n}", assignment=ASSIGNMENT) for n in range(10)
         ),
         **identity,
     )
@@ -88,7 +88,7 @@ def messages() -> list[tuple[str, int, Any, Any]]:
         ("SyncGroupRequest, 10 assignments", 5, sync, SyncGroupRequest),
     ]
     rows += [(f"OffsetCommitRequest, {n} partitions", 9, commit(n, identity), OffsetCommitRequest) for n in (1, 10, 100)]
-    joined = made(
+    joined = instance_of(
         join_response.JoinGroupResponse,
         throttle_time=milliseconds(0),
         error_code=none,
@@ -99,11 +99,11 @@ def messages() -> list[tuple[str, int, Any, Any]]:
         skip_assignment=False,
         member_id=MEMBER,
         members=tuple(
-            made(join_response.JoinGroupResponseMember, member_id=f"{MEMBER[:-1]}{n}", group_instance_id=INSTANCE, metadata=SUBSCRIPTION)
+            instance_of(join_response.JoinGroupResponseMember, member_id=f"{MEMBER[:-1]}{n}", group_instance_id=INSTANCE, metadata=SUBSCRIPTION)
             for n in range(10)
         ),
     )
-    synced = made(
+    synced = instance_of(
         sync_response.SyncGroupResponse,
         throttle_time=milliseconds(0),
         error_code=none,
@@ -111,7 +111,7 @@ def messages() -> list[tuple[str, int, Any, Any]]:
         protocol_name="range",
         assignment=ASSIGNMENT,
     )
-    beaten = made(heartbeat_response.HeartbeatResponse, throttle_time=milliseconds(0), error_code=none)
+    beaten = instance_of(heartbeat_response.HeartbeatResponse, throttle_time=milliseconds(0), error_code=none)
     rows += [
         ("HeartbeatResponse", 4, beaten, HeartbeatResponse),
         ("JoinGroupResponse, 10 members", 9, joined, JoinGroupResponse),
@@ -122,7 +122,7 @@ def messages() -> list[tuple[str, int, Any, Any]]:
 
 def commit(partitions: int, identity: dict[str, str]) -> Any:
     listed = tuple(
-        made(
+        instance_of(
             commit_request.OffsetCommitRequestPartition,
             partition_index=n,
             committed_offset=1_000_000 + n,
@@ -131,15 +131,15 @@ def commit(partitions: int, identity: dict[str, str]) -> Any:
         )
         for n in range(partitions)
     )
-    topic = made(commit_request.OffsetCommitRequestTopic, name="orders", partitions=listed)
-    return made(commit_request.OffsetCommitRequest, generation_id_or_member_epoch=7, topics=(topic,), **identity)
+    topic = instance_of(commit_request.OffsetCommitRequestTopic, name="orders", partitions=listed)
+    return instance_of(commit_request.OffsetCommitRequest, generation_id_or_member_epoch=7, topics=(topic,), **identity)
 
 
 def committed(partitions: int) -> Any:
     none = ErrorCode.none
-    listed = tuple(made(commit_response.OffsetCommitResponsePartition, partition_index=n, error_code=none) for n in range(partitions))
-    topic = made(commit_response.OffsetCommitResponseTopic, name="orders", partitions=listed)
-    return made(commit_response.OffsetCommitResponse, throttle_time=milliseconds(0), topics=(topic,))
+    listed = tuple(instance_of(commit_response.OffsetCommitResponsePartition, partition_index=n, error_code=none) for n in range(partitions))
+    topic = instance_of(commit_response.OffsetCommitResponseTopic, name="orders", partitions=listed)
+    return instance_of(commit_response.OffsetCommitResponse, throttle_time=milliseconds(0), topics=(topic,))
 
 
 def timed(function: Callable[[], object], times: int) -> float:

@@ -1,4 +1,4 @@
-"""The data rows: the cost of topics. Figures in their own units, for the floor where it supports the request, the broker, and Kafka."""
+"""The data rows: the cost of topics. Figures in their own units, of the broker, Kafka, and the floor if it supports the request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Starting = Callable[[Path], AbstractContextManager[Server]]
 
 
 class DataPlane:
-    """Runs rows of data; each on its own broker, in turn with the floor and with the others."""
+    """Runs data rows, each on its own broker, alternately with the floor and the other servers."""
 
     def __init__(self, tools: Tools, cores: Cores, rounds: int, seconds: float) -> None:
         self._tools = tools
@@ -42,15 +42,15 @@ class DataPlane:
     def row(self, row: DataRow, others: dict[str, Server], jars: Path | None, compiled: Path | None) -> Result:
         with broker(self._cores.server) as ours:
             missing = row.missing(served_versions(ours.port))
-            told: Result = {"status": "not served yet", "missing": missing} if missing else {"status": "measured"}
+            status: Result = {"status": "not served yet", "missing": missing} if missing else {"status": "measured"}
             if row is not rows.PARTITIONS:
-                return self._in_turn(row, {} if missing else {"ours": ours}, others) | told
+                return self._in_turn(row, {} if missing else {"ours": ours}, others) | status
         starts: dict[str, Starting] = {} if missing else {"ours": self._our_start}
         if starts and compiled is not None:
             starts["compiled"] = lambda folder: self._our_start(folder, compiled)
-        return self._restarted(starts, jars) | told
+        return self._restarted(starts, jars) | status
 
-    # Rows in turn.
+    # Rows measured alternately.
 
     def _in_turn(self, row: DataRow, ours: dict[str, Server], others: dict[str, Server]) -> Result:
         with floor(self._tools.kgfloor, self._cores.server) as bottom:
@@ -60,7 +60,7 @@ class DataPlane:
             for number in range(-WARM_UP_LAPS, self._rounds):
                 for name in subjects.keys() - lost.keys():
                     if number < 0 and name != "kafka":
-                        continue  # a JVM alone has to become warm
+                        continue  # only a JVM has to warm up
                     try:
                         sample = self._run(row, name, subjects[name], number)
                     except LoadError as error:
@@ -98,12 +98,12 @@ class DataPlane:
         try:
             if first_line(fetching, SETUP_SECONDS) != "running\n":
                 fetching.kill()
-                raise LoadError(f"the fetch beside did not begin: {fetching.communicate()[1].strip()}")
+                raise LoadError(f"the concurrent fetch did not begin: {fetching.communicate()[1].strip()}")
             sample = generate(self._tools.kgload, self._cores.generator, server, (*row.arguments, "--group", topic), seconds)
             fetching.terminate()
             out, complaints = fetching.communicate(timeout=SLACK_SECONDS)
         except subprocess.TimeoutExpired:
-            raise LoadError("the fetch beside did not end") from None
+            raise LoadError("the concurrent fetch did not end") from None
         finally:
             fetching.kill()
             fetching.wait()
@@ -132,7 +132,7 @@ class DataPlane:
             if server.process.poll() is None:
                 server.process.terminate()
                 if (code := server.process.wait(SLACK_SECONDS)) != 0:
-                    raise LoadError(f"the broker ended with {code} when it was told to")
+                    raise LoadError(f"the broker ended with {code} after SIGTERM")
 
     def _restarts(self, start: Starting, times: int) -> list[Sample]:
         folder = Path(tempfile.mkdtemp(prefix="tenure-bench-"))

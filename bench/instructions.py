@@ -1,9 +1,9 @@
-"""Instructions per request in the broker's own process, without the kernel's, counted by callgrind: the same on a busy machine.
+"""Instructions per request in the broker's process, without the kernel's, counted by callgrind: unaffected by other load on the machine.
 
     .venv/bin/python -m bench.instructions heartbeat-200 commit-1    # these rows; plain and compiled
 
-The broker runs in valgrind, which is some fifty times slower, with few connections and three loads: one to warm up, a short one and a
-long one. What the long one took more than the short one, over the requests it had more, leaves out joining and building fast paths.
+The broker runs in valgrind, some fifty times slower, with few connections and three loads: a warm-up, a short one and a long one. The
+difference of the long and the short one, divided by the difference of their requests, excludes joining and building fast paths.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bench.rows import DATA_ROWS, LOAD_ROWS, DataRow, LoadRow
 from bench.servers import ServerError, broker
 
 SHORT_SECONDS, LONG_SECONDS = 2.0, 8.0
-CONNECTIONS = "20"  # a tenth of what the rows have: joining them takes most of the time
+CONNECTIONS = "20"  # a tenth of those in the rows: joining them takes most of the time
 DUMP_SECONDS = 60.0
 COUNTED = (
     "heartbeat-200", "heartbeat-turns", "commit-1", "commit-10", "commit-100", "fetch-10", "commit-turns", "fetch-turns", "storm",
@@ -50,14 +50,14 @@ def per_request(built: Tools, cores: Cores, row: LoadRow | DataRow, packages: Pa
                 requests.append(generate(program, cores.generator, server, arguments, seconds)["requests"])
                 subprocess.run(["callgrind_control", "--dump", str(server.pid)], check=True, capture_output=True, timeout=DUMP_SECONDS)
             _, short, long = (_total(Path(f"{folder}/total.{number}")) for number in (1, 2, 3))
-            server.process.kill()  # an end in order takes long in valgrind
+            server.process.kill()  # a graceful stop takes long in valgrind
     if requests[2] <= requests[1]:
         raise LoadError("the longer load had no more requests than the shorter one")
     return float((long - short) / (requests[2] - requests[1]))
 
 
 def _total(dump: Path) -> int:
-    """Instructions since the dump before it."""
+    """Instructions since the previous dump."""
     found = _TOTAL.search(dump.read_text())
     if found is None:
         raise ServerError(f"callgrind wrote no total into {dump.name}")
@@ -78,7 +78,7 @@ def table(counts: dict[str, dict[str, float]]) -> Iterator[str]:
         yield f"{name:45} {' '.join(cells)} {ratio}"
 
 
-def count(names: list[str], builds: dict[str, Path], said: Callable[[str], None]) -> dict[str, dict[str, float]]:
+def count(names: list[str], builds: dict[str, Path], report_error: Callable[[str], None]) -> dict[str, dict[str, float]]:
     built, cores = tools(), choose_cores()
     found: dict[str, dict[str, float]] = {}
     for row in [ROWS[name] for name in names]:
@@ -87,7 +87,7 @@ def count(names: list[str], builds: dict[str, Path], said: Callable[[str], None]
             try:
                 found[row.name][build] = per_request(built, cores, row, packages)
             except (LoadError, ServerError) as error:
-                said(f"{row.name}, {build}: {error}")
+                report_error(f"{row.name}, {build}: {error}")
     return found
 
 
@@ -95,17 +95,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.instructions", description="Instructions per request, plain and compiled.")
     parser.add_argument("rows", nargs="*", help=f"some of {', '.join(COUNTED)} (all of these)")
     parser.add_argument("--compiled", type=Path, metavar="FOLDER", help="a compiled copy (build/compiled where it is there)")
-    given = parser.parse_args()
+    options = parser.parse_args()
     if not available():
         print("bench: there is no valgrind", file=sys.stderr)
         return 2
-    unknown = [name for name in given.rows if name not in COUNTED]
+    unknown = [name for name in options.rows if name not in COUNTED]
     if unknown:
         parser.error(f"no row is called {unknown[0]}")
-    compiled = (given.compiled or ROOT / "build" / "compiled").absolute()
+    compiled = (options.compiled or ROOT / "build" / "compiled").absolute()
     builds = {"plain": ROOT} | ({"compiled": compiled} if compiled.exists() else {})
     try:
-        found = count(given.rows or list(COUNTED), builds, lambda line: print(f"bench: {line}", file=sys.stderr))
+        found = count(options.rows or list(COUNTED), builds, lambda line: print(f"bench: {line}", file=sys.stderr))
     except BuildError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2

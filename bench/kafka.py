@@ -1,4 +1,4 @@
-"""A real Apache Kafka beside the broker, where Java and its jars are: one node of minimal size."""
+"""A real Apache Kafka to compare with, if Java and Kafka's jars are available: one node of minimal size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.servers import Server, ServerError, environment, served_versions, sto
 
 START_SECONDS = 90.0
 FORMAT_SECONDS = 60.0
-STOP_SECONDS = 60.0  # with thousands of partitions it takes its time
+STOP_SECONDS = 60.0  # with thousands of partitions stopping is slow
 CLUSTER = "dGVudXJlLWJlbmNoLTEyMw"  # any 16 bytes, as Kafka writes them
 
 PROPERTIES = """\
@@ -48,7 +48,7 @@ rootLogger.appenderRef.out.ref=out
 
 @contextmanager
 def kafka(jars: Path, core: int | None) -> Iterator[Server]:
-    """With a data directory that goes with it."""
+    """Kafka on a temporary data directory."""
     folder = Path(tempfile.mkdtemp(prefix="tenure-bench-kafka-"))
     try:
         with kafka_on(folder, jars, core) as server:
@@ -59,7 +59,7 @@ def kafka(jars: Path, core: int | None) -> Iterator[Server]:
 
 @contextmanager
 def kafka_on(folder: Path, jars: Path, core: int | None) -> Iterator[Server]:
-    """A new directory is formatted before, so that the time from `born` to the first reply is the start alone."""
+    """Kafka on a directory, which is formatted first if it is new: the time from `born` to the first reply excludes that."""
     java = shutil.which("java")
     if java is None:
         raise ServerError("there is no java")
@@ -100,8 +100,8 @@ def await_answer(process: subprocess.Popen[str], port: int) -> None:
 
 
 def free_ports() -> tuple[int, int]:
-    """Two that were free a moment ago: Kafka cannot say which it took."""
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
+    """Two free ports: Kafka cannot report a port that it chose itself."""
+    with socket.socket() as first, socket.socket() as second:
+        first.bind(("127.0.0.1", 0))
+        second.bind(("127.0.0.1", 0))
+        return first.getsockname()[1], second.getsockname()[1]

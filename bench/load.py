@@ -15,12 +15,12 @@ from bench.machine import Cores, pinned
 from bench.native import Tools
 from bench.rows import CONNECTIONS, CPU_FIELD, OF_KAFKA_AT_MOST, LoadRow
 from bench.servers import Server, broker, floor, served_versions
-from bench.witness import Witness, in_turn
+from bench.witness import Witness, measure_alternately
 
 SETUP_SECONDS = 150
 WARMUP_SECONDS = 0.3
 SLACK_SECONDS = 15.0
-# Kafka is warm when a lap over all rows costs no less than WARMER times the cheapest lap before it, twice in turn.
+# Kafka is warm when two consecutive laps over all rows each cost at least WARMER times the cheapest lap before them.
 LAP_SECONDS = 3.0
 WARMER = 0.98
 WARM_UP_SECONDS_MIN, WARM_UP_SECONDS_MAX = 60.0, 420.0
@@ -65,12 +65,12 @@ def taken(name: str, code: int, out: str, complaints: str) -> Sample:
 
 
 def without_groups(arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """The same requests for a server that only pretends: no members join, no topics are made."""
+    """The arguments for the floor, which only pretends to be a broker: no members join, no topics are created."""
     return (*arguments, "-s", "none", "--no-preflight")
 
 
 class Comparison:
-    """Runs load rows; the servers run side by side and are measured in turn."""
+    """Runs load rows; the servers run at the same time and are measured alternately."""
 
     def __init__(self, tools: Tools, cores: Cores, rounds: int, seconds: float, patience: float, witness: Witness) -> None:
         self._tools = tools
@@ -81,9 +81,9 @@ class Comparison:
         self._witness = witness
 
     def row(self, row: LoadRow, others: dict[str, Server]) -> dict[str, Any]:
-        """One row: the floor, then each server that supports it, and again; an unsupported row gets no figure.
+        """Measure one row on the floor and each server that supports it, alternately. A row that our broker does not support has no figures.
 
-        For requests that are stored, a second broker takes its turn too, which flushes before it replies.
+        If the requests are stored, a second broker, which flushes before it replies, is measured as well.
         """
         with self._pair() as (bottom, ours), ExitStack() as stack:
             missing = row.missing(served_versions(ours.port))
@@ -102,7 +102,7 @@ class Comparison:
         seconds = max(self._seconds, row.seconds_min)
 
         def measure(name: str, number: int) -> Sample | None:
-            # New names in each round: no group has members left by an earlier round.
+            # New names in each round, so that no group has members of an earlier round.
             arguments = (*row.arguments, "--group", f"{row.name}-{number}", "--topic", row.name)
             arguments = without_groups(arguments) if name == "floor" else (*arguments, *row.broker)
             try:
@@ -110,15 +110,15 @@ class Comparison:
             except LoadError as error:
                 if name == "floor" or name in OURS:
                     raise
-                lost[name] = str(error)  # a failure of another broker is no failure of ours
+                lost[name] = str(error)  # only failures of our broker end the row
                 return None
 
-        found = in_turn(self._witness, self._rounds, self._patience, lambda: [name for name in servers if name not in lost], measure)
-        counts = {"calm": found.calm, "taken": found.taken, "calm_enough": found.calm_enough}
-        return compared(row, found.samples) | {"rounds": counts} | {f"{name}_failed": reason for name, reason in lost.items()}
+        rounds = measure_alternately(self._witness, self._rounds, self._patience, lambda: [name for name in servers if name not in lost], measure)
+        counts = {"calm": rounds.calm, "taken": rounds.taken, "calm_enough": rounds.calm_enough}
+        return compared(row, rounds.samples) | {"rounds": counts} | {f"{name}_failed": reason for name, reason in lost.items()}
 
     def warm_up(self, server: Server, chosen: list[LoadRow]) -> list[float]:
-        """Run the rows' load on a JVM until its cost no longer falls; returns the cost of each lap, relative to the first."""
+        """Run the rows' load on a JVM until its cost no longer falls. Return the cost of each lap, relative to the first."""
         served = served_versions(server.port)
         warming = [row for row in chosen if not row.paced and not row.missing(served)] or [row for row in chosen if not row.missing(served)]
         laps: list[float] = []
@@ -134,7 +134,7 @@ class Comparison:
         return laps
 
     def connect(self, event_loop: str) -> dict[str, list[Sample]]:
-        """Handshakes of many connections at once, on a fresh broker each time: that is when fleets reconnect."""
+        """Handshakes of many connections at once, on a new broker each time, as when all clients reconnect after a restart."""
         samples: dict[str, list[Sample]] = {"floor": [], "ours": []}
         arguments = ("-c", str(CONNECTIONS), "--handshake")
         for _ in range(self._rounds):
@@ -153,7 +153,7 @@ class Comparison:
 
 
 def warm(laps: list[float], seconds: float) -> bool:
-    """Whether the laps cost no less any more, or the time is up."""
+    """Whether the cost of the laps no longer falls, or the time is up."""
     if seconds >= WARM_UP_SECONDS_MAX:
         return True
     best = min(laps[:-2], default=0.0)
@@ -161,9 +161,9 @@ def warm(laps: list[float], seconds: float) -> bool:
 
 
 def compared(row: LoadRow, samples: dict[str, list[Sample]]) -> dict[str, Any]:
-    """Ratios round by round, so that a slow moment of the machine affects both sides; then their medians.
+    """The ratios within each round, in which a slow moment of the machine affects both sides, and their medians.
 
-    For processor time also the ratio of the minima: other load on a machine can only add to it.
+    For processor time also the ratio of the minima, since other load can only add to it.
     """
     floors = samples["floor"]
     result: dict[str, Any] = {name: summary(taken) for name, taken in samples.items()}

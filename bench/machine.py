@@ -1,4 +1,4 @@
-"""The machine under measurement: which core is whose, and whether something else was running."""
+"""The measuring machine: the cores of server and generator, and how much else was running."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-STEAL_NOISY = 0.02  # of the time: the host gave our cores to others
-LOAD_NOISY = 1.0  # runnable tasks before we began
-BUSY_NOISY = 0.7  # less of its core than this and the generator could not keep the broker at work
-SPREAD_NOISY = 0.15  # of the floor's cost between rounds: the same work should cost the same
+STEAL_NOISY = 0.02  # share of the time in which the host ran others on our cores
+LOAD_NOISY = 1.0  # runnable tasks before the measurement
+BUSY_NOISY = 0.7  # with a smaller share of its core, the generator could not keep the broker busy
+SPREAD_NOISY = 0.15  # of the floor's cost between rounds, which should be constant
 
 
 class Cores(NamedTuple):
-    """Where the server and the generator run; None where nothing can be pinned."""
+    """The cores of server and generator; None: not pinned."""
 
     server: int | None
     generator: int | None
@@ -30,12 +30,12 @@ def choose_cores() -> Cores:
         return Cores(None, None, f"not pinned: {sys.platform} cannot pin a process to a core")
     ours = sorted(os.sched_getaffinity(0))
     if len(ours) < 2:
-        return Cores(None, None, "not pinned: there is one core, which server and generator share")
+        return Cores(None, None, "not pinned: server and generator share the only core")
     server = ours[0]
-    apart = [core for core in ours[1:] if core not in _siblings(server)]
-    if not apart:
+    other_cores = [core for core in ours[1:] if core not in _siblings(server)]
+    if not other_cores:
         return Cores(server, ours[1], f"server on core {server}, generator on core {ours[1]}: two threads of one physical core")
-    return Cores(server, apart[0], f"server on core {server}, generator on core {apart[0]}")
+    return Cores(server, other_cores[0], f"server on core {server}, generator on core {other_cores[0]}")
 
 
 def _siblings(core: int) -> set[int]:
@@ -44,16 +44,16 @@ def _siblings(core: int) -> set[int]:
         text = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list").read_text()
     except OSError:
         return {core}
-    found: set[int] = set()
+    siblings: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
-    return found
+        siblings |= set(range(int(first), int(last or first) + 1))
+    return siblings
 
 
 @contextmanager
 def pinned(core: int | None) -> Iterator[None]:
-    """Processes started inside run on this core from the beginning."""
+    """Run the processes that are started in this context on this core, from their start on."""
     if core is None:
         yield
         return
@@ -77,7 +77,7 @@ def touch_memory(size: int) -> None:
 
 
 class Watch:
-    """The other activity of the machine between two moments."""
+    """The load of the machine before the measurement, and its steal time since."""
 
     def __init__(self) -> None:
         self.load = os.getloadavg()[0]

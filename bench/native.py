@@ -27,7 +27,7 @@ class Tools(NamedTuple):
 
 def tools() -> Tools:
     if sys.platform != "linux":
-        raise BuildError("the load generator needs Linux (epoll): only the rows that do without it are measured")
+        raise BuildError("the load generator needs Linux (epoll); only rows that need no load generator are measured")
     BUILD.mkdir(parents=True, exist_ok=True)
     return Tools(_built("kgload"), _built("kgdata"), _built("kgfloor"))
 
@@ -45,7 +45,7 @@ def _built(name: str) -> Path:
     if program.exists() and program.stat().st_mtime > newest:
         return program
     compiler = _compiler()
-    # Under another name first: two concurrent compilations then both end with a whole program.
+    # Under another name first, so that concurrent compilations cannot leave an incomplete program.
     fresh = BUILD / f"{name}.{os.getpid()}"
     command = [*compiler.split(), "-O2", "-g", "-Wall", "-Wextra", "-o", str(fresh), str(SOURCES / f"{name}.c")]
     try:

@@ -1,7 +1,7 @@
-"""`make bench ARGS="--nodes 2"`: what several nodes cost and bring, beside one broker that gets the same requests.
+"""`make bench ARGS="--nodes 2"`: processor time and throughput of several nodes, compared with one broker for the same requests.
 
-A generator for each node sends the requests of one group whose coordinator that node is. The one broker gets as many groups from as
-many generators at the same time. Both take turns, and every figure is a ratio within one round. No process is pinned.
+One generator for each node sends the requests of a group that the node coordinates. The single broker gets the same number of groups from the
+same number of generators. Both are measured alternately, and every figure is a ratio within one round. No process is pinned.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bench.rows import CPU_FIELD
 from bench.servers import SETTINGS, broker
 from tests.nodes.cluster import Nodes
 
-CPU_AT_MOST = 1.1  # a request of all processes together, of one broker's
+CPU_AT_MOST = 1.1  # processor time of a request, summed over all processes, relative to one broker
 MEMBERS = 100  # of each group, each on its own connection
 ROWS = {"heartbeat": (), "commit": ("-w", "commit", "-P", "1", "--create-topics", "1")}
 FIGURES = "us/request, requests/s, generators"
@@ -30,15 +30,15 @@ FIRST_GROUP = "-000000"  # kgload appends the group's number
 
 
 class Round(NamedTuple):
-    """All generators of one round together."""
+    """The sums over all generators of one round."""
 
     cpu_us: float  # processor time of a request, of all processes of the broker
     rate: float  # requests a second
-    generators: float  # their part of all processor time
+    generators: float  # their share of all processor time
 
 
 class Target(NamedTuple):
-    """A generator's broker: its port, its processes, and how to name a group that it coordinates."""
+    """The broker of a generator: its port, its processes, and how to name a group that it coordinates."""
 
     port: int
     pids: str
@@ -46,30 +46,30 @@ class Target(NamedTuple):
     id: int = 0
 
     def prefix(self, names: count[int]) -> str:
-        found = map("bench-{}".format, names)
+        candidates = map("bench-{}".format, names)
         nodes = self.nodes
-        return next(name for name in found if nodes is None or nodes.coordinator(name + FIRST_GROUP, 1) == self.id)
+        return next(name for name in candidates if nodes is None or nodes.coordinator(name + FIRST_GROUP, 1) == self.id)
 
 
 def measure(tools: Tools, nodes: int, rounds: int, seconds: float) -> dict[str, list[tuple[Round, Round]]]:
-    """For each row and round: one broker, then the nodes. Raises LoadError."""
-    found: dict[str, list[tuple[Round, Round]]] = {row: [] for row in ROWS}
-    with tempfile.TemporaryDirectory(prefix="tenure-bench-", ignore_cleanup_errors=True) as folder, broker(None) as one:
-        several = Nodes(Path(folder) / "data", nodes, *SETTINGS)
+    """The rounds of each row: of the one broker, and of the nodes. Raises LoadError."""
+    results: dict[str, list[tuple[Round, Round]]] = {row: [] for row in ROWS}
+    with tempfile.TemporaryDirectory(prefix="tenure-bench-", ignore_cleanup_errors=True) as folder, broker(None) as broker_alone:
+        cluster = Nodes(Path(folder) / "data", nodes, *SETTINGS)
         try:
-            several.start()
-            assert several.supervisor is not None
-            alone = [Target(one.port, str(one.pid))] * nodes
-            apart = [Target(several.port(id), str(several.pid(id)), several, id) for id in several.ids]
-            apart[0] = apart[0]._replace(pids=f"{apart[0].pids},{several.supervisor.pid}")
+            cluster.start()
+            assert cluster.supervisor is not None
+            on_one = [Target(broker_alone.port, str(broker_alone.pid))] * nodes
+            on_nodes = [Target(cluster.port(id), str(cluster.pid(id)), cluster, id) for id in cluster.ids]
+            on_nodes[0] = on_nodes[0]._replace(pids=f"{on_nodes[0].pids},{cluster.supervisor.pid}")
             names = count()
             for row, arguments in ROWS.items():
                 for _ in range(rounds):
-                    rivals = [run_round(tools.kgload, targets, arguments, seconds, names) for targets in (alone, apart)]
-                    found[row].append((rivals[0], rivals[1]))
+                    rivals = [run_round(tools.kgload, targets, arguments, seconds, names) for targets in (on_one, on_nodes)]
+                    results[row].append((rivals[0], rivals[1]))
         finally:
-            several.close()
-    return found
+            cluster.close()
+    return results
 
 
 def run_round(program: Path, targets: Sequence[Target], arguments: tuple[str, ...], seconds: float, names: count[int]) -> Round:
@@ -94,20 +94,20 @@ def generate(program: Path, target: Target, arguments: tuple[str, ...], seconds:
     return taken(program.name, done.returncode, done.stdout, done.stderr)
 
 
-def report(found: dict[str, list[tuple[Round, Round]]], nodes: int) -> tuple[str, bool]:
-    """The table, and whether a request of the nodes costs as little as it should."""
+def report(results: dict[str, list[tuple[Round, Round]]], nodes: int) -> tuple[str, bool]:
+    """The table, and whether the processor time of a request is within its target."""
     lines = [f"{nodes} nodes beside one broker, {len(os.sched_getaffinity(0))} cores for all processes; medians of ratios within a round"]
     lines.append(f"{'':10} {'CPU/request':>12} {'at most':>8} {'requests/s':>11} {f'{nodes} nodes: {FIGURES}':>46} {f'one broker: {FIGURES}':>46}")
     good = True
-    for row, rounds in found.items():
+    for row, rounds in results.items():
         cpu = median(several.cpu_us / one.cpu_us for one, several in rounds)
         rate = median(several.rate / one.rate for one, several in rounds)
         apart, alone = (figures([pair[which] for pair in rounds]) for which in (1, 0))
         lines.append(f"{row:10} {cpu:12.2f} {CPU_AT_MOST:8.2f} {rate:11.2f} {apart:>46} {alone:>46}")
         good &= cpu <= CPU_AT_MOST
-    lines.append("The generators share the cores with the nodes: requests/s can grow to 1 / (1 - their part of one broker's round) at most.")
+    lines.append("The generators share the cores with the nodes: requests/s can grow to at most 1 / (1 - their share of one broker's round).")
     return "\n".join(lines), good
 
 
 def figures(rounds: list[Round]) -> str:
-    return f"{median(one.cpu_us for one in rounds):.1f}, {median(one.rate for one in rounds):.0f}, {median(one.generators for one in rounds):.0%}"
+    return f"{median(round.cpu_us for round in rounds):.1f}, {median(round.rate for round in rounds):.0f}, {median(round.generators for round in rounds):.0%}"

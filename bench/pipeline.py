@@ -1,8 +1,8 @@
-"""The pipeline beside a loop of plain Python over the same bytes, in one run: `python -m bench.pipeline [--spark MASTER]`, which prints JSON.
+"""The pipeline compared with a loop in plain Python over the same bytes: `python -m bench.pipeline [--spark MASTER]` prints JSON.
 
-Offset commits of 400 groups, 14 records a batch, a group record for each, and where the topics end every minute. Everything is read
-and built anew in each round, into a folder of its own; the round before the first warms up. Rates are of wall seconds, and of seconds
-of processor time: of this process, or with Spark of its JVM and its Python workers, too.
+The input is offset commits of 400 groups in batches of 14 records, a group record for each, and the end offsets of the topics every minute.
+Each round reads and builds everything into a new folder; a warm-up round comes first. Rates are per wall second and per second of processor
+time, of this process or, with Spark, also of its JVM and Python workers.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def write_logs(folder: Path, count: int, groups: int) -> None:
 
 
 def _ends(topic: str, minute: int) -> bytes:
-    """A log that grows a little faster than its groups read."""
+    """The end offsets of a topic that grows a little faster than its groups read."""
     end = (1 + minute * MINUTE_MS // EVERY_MS) * 102
     header = NoteHeader(Kind.END_OFFSETS, START_MS + minute * MINUTE_MS)
     return write_note(header, EndOffsets(topic, [PartitionEnds(number, 0, end) for number in range(BATCH_RECORDS)]))
 
 
-def loop(path: Path, most: int) -> int:
-    """A program that uses our codec without numpy: only as far as bronze."""
+def plain_loop(path: Path, most: int) -> int:
+    """The bronze step as a plain Python program: our codec without numpy."""
     data = path.read_bytes()
     rows = []
     at = 0
@@ -87,7 +87,7 @@ def loop(path: Path, most: int) -> int:
 
 
 def cpu_of_all() -> float:
-    """Seconds of processor time of this process and its children, ended ones included. Available on Linux only."""
+    """Seconds of processor time of this process and its descendants, also those that ended. Linux only."""
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
     tick = os.sysconf("SC_CLK_TCK")
@@ -96,10 +96,10 @@ def cpu_of_all() -> float:
             fields = path.read_text().rpartition(")")[2].split()
             parents[int(path.parent.name)] = int(fields[1])
             used[int(path.parent.name)] = sum(map(int, fields[11:15])) / tick
-    return sum(used.get(pid, 0.0) for pid in _below(parents))
+    return sum(used.get(pid, 0.0) for pid in _descendants(parents))
 
 
-def _below(parents: dict[int, int]) -> set[int]:
+def _descendants(parents: dict[int, int]) -> set[int]:
     mine = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
         mine |= more
@@ -107,7 +107,7 @@ def _below(parents: dict[int, int]) -> set[int]:
 
 
 def peak_mib() -> float:
-    """The peak of any one Python process: this one, or a worker of Spark's."""
+    """The largest peak memory among this process and Spark's Python workers."""
     parents, peaks = {}, {}
     for path in Path("/proc").glob("[0-9]*/status"):
         with contextlib.suppress(OSError, KeyError, ValueError):
@@ -116,7 +116,7 @@ def peak_mib() -> float:
             parents[pid] = int(fields["PPid"])
             if "java" not in fields["Name"]:
                 peaks[pid] = int(fields["VmHWM"].split()[0]) / 1024
-    return max(peaks.get(pid, 0.0) for pid in _below(parents))
+    return max(peaks.get(pid, 0.0) for pid in _descendants(parents))
 
 
 @contextlib.contextmanager
@@ -129,7 +129,7 @@ def running(master: str | None) -> Iterator[Runner]:
 
 
 def measure(count: int, groups: int, rounds: int, master: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"bronze": [], "tables": [], "all": [], "bronze_cpu": [], "tables_cpu": [], "all_cpu": [], "loop_cpu": []}
+    rates_by_name: dict[str, Any] = {"bronze": [], "tables": [], "all": [], "bronze_cpu": [], "tables_cpu": [], "all_cpu": [], "loop_cpu": []}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tenure-bench-")))
         write_logs(folder / "data", count, groups)
@@ -139,19 +139,19 @@ def measure(count: int, groups: int, rounds: int, master: str | None) -> dict[st
         for turn in range(rounds + 1):
             warehouse = Warehouse.open(folder / f"out-{turn}", create=True)
             with warehouse.locked():
-                taken, bronze, bronze_cpu = timed(lambda: int(str(ingest(warehouse, runner, inputs, QUIET)["records"])))  # noqa: B023
+                record_count, bronze, bronze_cpu = timed(lambda: int(str(ingest(warehouse, runner, inputs, QUIET)["records"])))  # noqa: B023
                 _, tables, tables_cpu = timed(lambda: len(build(warehouse, runner)))  # noqa: B023
             shutil.rmtree(warehouse.folder)
-            looped, _, loop_cpu = timed(lambda: loop(log, LOOP_RECORDS))
+            looped, _, loop_cpu = timed(lambda: plain_loop(log, LOOP_RECORDS))
             if not turn and rounds:
-                continue  # warm from here on
+                continue  # warm-up
             rates = {"bronze": bronze, "tables": tables, "all": bronze + tables}
             rates |= {"bronze_cpu": bronze_cpu, "tables_cpu": tables_cpu, "all_cpu": bronze_cpu + tables_cpu}
             for name, seconds in rates.items():
-                found[name].append(taken / seconds / 1e6)
-            found["loop_cpu"].append(looped / loop_cpu / 1e6)
-        found |= {"records": taken, "peak_mib": peak_mib()}
-    return found
+                rates_by_name[name].append(record_count / seconds / 1e6)
+            rates_by_name["loop_cpu"].append(looped / loop_cpu / 1e6)
+        rates_by_name |= {"records": record_count, "peak_mib": peak_mib()}
+    return rates_by_name
 
 
 def timed(work: Callable[[], int]) -> tuple[int, float, float]:
@@ -164,14 +164,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=RECORDS)
     parser.add_argument("--groups", type=int, default=GROUPS)
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="0: one, which is not warm")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="0: a single round without warm-up")
     parser.add_argument("--spark", metavar="MASTER", help="local[1], for instance; without: in this process")
     options = parser.parse_args()
     try:
-        found = measure(options.records, options.groups, options.rounds, options.spark)
+        result = measure(options.records, options.groups, options.rounds, options.spark)
     except NoSpark as error:
-        found = {"lacking": str(error)}
-    print(json.dumps(found))
+        result = {"lacking": str(error)}
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Pipeline rows: `python -m bench.pipeline` in a child process, and its output as figures."""
+"""The pipeline rows: run `python -m bench.pipeline` in a child process, and convert its output to figures."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from bench.rows import PIPELINE, PipelineRow
 from bench.servers import environment
 
 SECONDS_MAX = 900
-LACKING = "make setup-analyze adds it"
+REMEDY = "make setup-analyze adds it"
 
 
 class Failed(Exception):
-    """The reason for missing figures, in one line."""
+    """The figures could not be measured; the message is the reason, in one line."""
 
 
 class Lacking(Exception):
-    """A requirement of Spark is missing."""
+    """Java or a package that Spark needs is missing."""
 
 
 def measured(row: PipelineRow, core: int | None) -> dict[str, Any]:
-    """Without Spark on one core; Spark's JVM has threads of its own, and is not pinned."""
+    """The figures of a row. Spark is not pinned to the core, since its JVM has many threads."""
     for package in ("numpy", "pyarrow", *(("pyspark",) if row.master else ())):
         if find_spec(package) is None:
-            return {"status": "not measured", "reason": f"{package} is not installed: {LACKING}"}
+            return {"status": "not measured", "reason": f"{package} is not installed: {REMEDY}"}
     try:
         if row is PIPELINE:
             with pinned(core):
-                found = _run()
-                found["peak_mib"] = [_run("--groups", "1", "--rounds", "0")["peak_mib"]]
+                result = _run()
+                result["peak_mib"] = [_run("--groups", "1", "--rounds", "0")["peak_mib"]]
         else:
-            found = _run("--spark", "local[1]")
+            result = _run("--spark", "local[1]")
             two = _run("--spark", "local[2]")
-            found["speed_up"] = [max(two["all"]) / max(found["all"])]
+            result["speed_up"] = [max(two["all"]) / max(result["all"])]
     except Failed as error:
         return {"status": "failed", "reason": str(error)}
     except Lacking as error:
         return {"status": "not measured", "reason": str(error)}
-    found["to_loop"] = [bronze / loop for bronze, loop in zip(found["bronze_cpu"], found["loop_cpu"], strict=True)]
-    figures = [{"figure": figure.name, "unit": figure.unit, "ours": spread(found[figure.field])} for figure in row.figures]
-    return {"status": "measured", "records": found["records"], "figures": figures}
+    result["to_loop"] = [bronze / loop for bronze, loop in zip(result["bronze_cpu"], result["loop_cpu"], strict=True)]
+    figures = [{"figure": figure.name, "unit": figure.unit, "ours": spread(result[figure.field])} for figure in row.figures]
+    return {"status": "measured", "records": result["records"], "figures": figures}
 
 
 def _run(*arguments: str) -> dict[str, Any]:
@@ -56,9 +56,9 @@ def _run(*arguments: str) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         raise Failed(f"not done within {SECONDS_MAX} s") from None
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines()
-        raise Failed(said[-1] if said else f"exit {done.returncode}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    if "lacking" in found:
-        raise Lacking(found["lacking"])
-    return found
+        error_lines = done.stderr.strip().splitlines()
+        raise Failed(error_lines[-1] if error_lines else f"exit {done.returncode}")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    if "lacking" in result:
+        raise Lacking(result["lacking"])
+    return result

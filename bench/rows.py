@@ -1,7 +1,6 @@
-"""The rows of the table: the requests, their requirements of a broker, and the targets.
+"""The rows of the table: the requests, the APIs that they need, and the targets.
 
-A row of load is kgload's arguments; its figures are ratios to the floor, which gets the same requests. A new workload is
-one more entry here.
+A load row has kgload's arguments; its figures are ratios to the floor, which gets the same requests. A new workload is one more entry here.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ NAMES = {0: "Produce", 1: "Fetch", 3: "Metadata", 8: "OffsetCommit", 9: "OffsetF
 MEMBER = (COORDINATOR, JOIN, SYNC, HEARTBEAT)
 
 CPU_FIELD = "srv_us_per_req"  # processor time of the server, from kgload's output
-# Of Kafka's processor time in the same run, at most; a row that costs at most GOOD_ENOUGH floors need not cost less.
+# The maximum, as a share of Kafka's processor time in the same run; not for a row that costs at most GOOD_ENOUGH floors.
 OF_KAFKA_AT_MOST = {"ours": 0.6, "compiled": 0.4}
 GOOD_ENOUGH = 1.15
 # The allowed factor for stored requests when each reply waits for a flush (offsets.flush=always).
 ALWAYS_AT_MOST = 2.0
-SECONDS_OF_TAILS = 3.0  # a 99.9th percentile of 10,000 requests a second wants some
+SECONDS_OF_TAILS = 3.0  # a 99.9th percentile needs many requests
 
 
 class Targets(NamedTuple):
-    """Ratios to the floor: maximum for plain code, maximum for compiled code, good, and the measured ratio of Apache Kafka 4.3.1."""
+    """Ratios to the floor: the maxima for plain and compiled code, a good value, and the measured ratio of Apache Kafka 4.3.1."""
 
     plain: float
     compiled: float
@@ -58,7 +57,7 @@ class LoadRow(NamedTuple):
 
     @property
     def paced(self) -> bool:
-        """Requests are due at a rate; elsewhere the next is sent when the last is answered."""
+        """Whether requests are sent at a fixed rate, and not each after the previous reply."""
         return "-i" in self.arguments
 
     def missing(self, served: dict[int, tuple[int, int]]) -> list[str]:
@@ -175,7 +174,7 @@ class Figure(NamedTuple):
     at_least: float | None = None
     at_most: float | None = None
     divisor: float = 1.0  # from the field's unit to ours
-    of_kafka: float | None = None  # so many times Kafka's figure in the same run, at least, compiled
+    of_kafka: float | None = None  # the minimum of the compiled broker, as a multiple of Kafka's figure in the same run
 
     def met(self, value: float) -> bool:
         return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
@@ -188,7 +187,7 @@ class Figure(NamedTuple):
 
 
 class DataRow(NamedTuple):
-    """kgdata's work on its own topics; `seconds_min` of each round, `on_floor` if the floor supports it."""
+    """kgdata's arguments. `seconds_min`: of each round; `on_floor`: the floor supports the request."""
 
     name: str
     title: str
@@ -202,7 +201,7 @@ class DataRow(NamedTuple):
         return missing(self.needs, served)
 
 
-OF_KAFKA_AT_LEAST = 1.5  # as a share of Kafka's work in a second of processor time
+OF_KAFKA_AT_LEAST = 1.5  # as a multiple of Kafka's work per second of processor time
 MEGABYTE = ("-c", "4", "-P", "4", "-r", "1000", "-b", "1024")  # batches of 1.03 MB: below Kafka's message.max.bytes
 SMALL = ("-w", "produce", "-c", "50", "-P", "10")
 
@@ -279,7 +278,7 @@ DATA_ROWS = (PRODUCE_1MB, FETCH_1MB, PRODUCE_SMALL, PRODUCE_TURNS, PRODUCE_IDEMP
 
 
 class PipelineRow(NamedTuple):
-    """The analysis of a million records, `master` says where: None is this process."""
+    """The analysis of a million records. `master`: the Spark master; None: without Spark."""
 
     name: str
     title: str
@@ -342,13 +341,13 @@ ALL_NAMES = (*(row.name for row in LOAD_ROWS), *(row.name for row in DATA_ROWS),
 
 
 def chosen(only: list[str]) -> set[str]:
-    """The rows with these names or prefixes; ValueError for a word that matches none."""
+    """The rows with these names or prefixes. Raises ValueError for a name that matches none."""
     if not only:
         return set(ALL_NAMES)
-    found: set[str] = set()
-    for asked in only:
-        matching = {name for name in ALL_NAMES if name == asked} or {name for name in ALL_NAMES if name.startswith(asked)}
+    names: set[str] = set()
+    for prefix in only:
+        matching = {name for name in ALL_NAMES if name == prefix} or {name for name in ALL_NAMES if name.startswith(prefix)}
         if not matching:
-            raise ValueError(f"no row is called {asked!r}; there are {', '.join(ALL_NAMES)}")
-        found |= matching
-    return found
+            raise ValueError(f"no row is called {prefix!r}; the rows are {', '.join(ALL_NAMES)}")
+        names |= matching
+    return names

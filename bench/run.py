@@ -1,4 +1,4 @@
-"""One run: every chosen row, one after the other; a failed row does not stop the others."""
+"""One run: measure every chosen row, one after the other. A failed row does not stop the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Result = dict[str, Any]
 
 
 class Run:
-    """The servers of a run, and the results by row."""
+    """The other servers of a run, and the results by row."""
 
     def __init__(self, tools: Tools | None, cores: Cores, rounds: int, seconds: float, patience: float, only: set[str]) -> None:
         self._witness = Witness(cores.server)
@@ -34,8 +34,8 @@ class Run:
         self.kafka_laps: list[float] = []  # during warm-up: the cost of a request, as a multiple of the first lap's
         self.results: dict[str, Result] = {}
 
-    def beside_kafka(self, jars: Path, server: Server) -> None:
-        """A warm Kafka that takes its turn in every row it serves."""
+    def add_kafka(self, jars: Path, server: Server) -> None:
+        """Warm up a Kafka, and measure it too in every row that it supports."""
         self._jars = jars
         self._others["kafka"] = server
         if self._comparison is not None and self._has_load:
@@ -43,8 +43,8 @@ class Run:
             chosen = [row for row in rows.LOAD_ROWS if row.name in self._only]
             self.kafka_laps = self._comparison.warm_up(server, chosen)
 
-    def beside_compiled(self, packages: Path, server: Server) -> None:
-        """A compiled broker that takes its turn in every row."""
+    def add_compiled(self, packages: Path, server: Server) -> None:
+        """Measure a compiled broker too in every row."""
         self._compiled = packages
         self._others["compiled"] = server
 
@@ -52,15 +52,15 @@ class Run:
         if self._has_load:
             self._witness.settle()
         for row in rows.LOAD_ROWS:
-            self._take((row.name,), lambda row=row: {row.name: self._load(row)})  # type: ignore[misc]
+            self._measure_rows((row.name,), lambda row=row: {row.name: self._load(row)})  # type: ignore[misc]
         for data in rows.DATA_ROWS:
-            self._take((data.name,), lambda row=data: {row.name: self._data(row)})  # type: ignore[misc]
+            self._measure_rows((data.name,), lambda row=data: {row.name: self._data(row)})  # type: ignore[misc]
         for connect, loop in ((rows.CONNECT, "uvloop"), (rows.CONNECT_ASYNCIO, "asyncio")):
-            self._take((connect.name,), lambda row=connect, loop=loop: {row.name: self._connecting(row, loop)})  # type: ignore[misc]
-        self._take((rows.START.name, rows.START_RATIO.name, rows.MEMORY.name), self._starting)
-        self._take((rows.CODEC,), lambda: {rows.CODEC: single.codec(self._cores.server)})
+            self._measure_rows((connect.name,), lambda row=connect, loop=loop: {row.name: self._connecting(row, loop)})  # type: ignore[misc]
+        self._measure_rows((rows.START.name, rows.START_RATIO.name, rows.MEMORY.name), self._starting)
+        self._measure_rows((rows.CODEC,), lambda: {rows.CODEC: single.codec(self._cores.server)})
         for analysis in rows.PIPELINE_ROWS:
-            self._take((analysis.name,), lambda row=analysis: {row.name: pipeline_row.measured(row, self._cores.server)})  # type: ignore[misc]
+            self._measure_rows((analysis.name,), lambda row=analysis: {row.name: pipeline_row.measured(row, self._cores.server)})  # type: ignore[misc]
 
     @property
     def _has_load(self) -> bool:
@@ -72,25 +72,25 @@ class Run:
         return median(spreads) if spreads else 0.0
 
     def busy(self) -> float:
-        """How busy the broker was where it had as much to do as it could take, in the least busy row."""
+        """The processor utilization of the broker in the least busy row without a fixed request rate."""
         closed = [self.results[row.name] for row in rows.LOAD_ROWS if row.name in self.results and not row.paced]
         return min((result["ours"]["srv_util"] for result in closed if "ours" in result), default=1.0)
 
     def witnessed(self) -> float:
-        """How long the witness took at its worst, as a multiple of its best."""
+        """The longest time of the witness, as a multiple of its shortest."""
         return self._witness.worst / self._witness.best
 
-    def _take(self, names: tuple[str, ...], measuring: Callable[[], dict[str, Result]]) -> None:
+    def _measure_rows(self, names: tuple[str, ...], measuring: Callable[[], dict[str, Result]]) -> None:
         wanted = [name for name in names if name in self._only]
         if not wanted:
             return
         progress(", ".join(wanted))
         try:
-            found = measuring()
+            results = measuring()
         except (LoadError, ServerError, OSError) as error:
             reason = " ".join([str(error), *getattr(error, "__notes__", ())])
-            found = {name: {"status": "failed", "reason": reason} for name in names}
-        self.results.update({name: found[name] for name in wanted})
+            results = {name: {"status": "failed", "reason": reason} for name in names}
+        self.results.update({name: results[name] for name in wanted})
 
     def _load(self, row: rows.LoadRow) -> Result:
         return self._comparison.row(row, self._others) if self._comparison else NO_GENERATOR
@@ -107,7 +107,7 @@ class Run:
 
     def _starting(self) -> dict[str, Result]:
         starts = single.starts(self._cores.server)
-        found = {
+        results = {
             rows.START.name: single.measured(rows.START, [start.seconds for start in starts]),
             rows.START_RATIO.name: single.measured(rows.START_RATIO, [start.seconds / start.import_uvloop_seconds for start in starts]),
             rows.MEMORY.name: single.measured(rows.MEMORY, [start.mib for start in starts]),
@@ -115,8 +115,8 @@ class Run:
         if self._jars is not None:
             once = single.kafka_start_and_memory(self._jars, self._cores.server)
             for row, figure in zip((rows.START, rows.MEMORY), once, strict=True):
-                found[row.name]["kafka"] = spread([figure])
-        return found
+                results[row.name]["kafka"] = spread([figure])
+        return results
 
 
 NO_GENERATOR: Result = {"status": "not measured", "reason": "there is no load generator"}

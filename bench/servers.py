@@ -24,9 +24,9 @@ START_SECONDS = 20.0
 VALGRIND_START_SECONDS = 180.0
 STOP_SECONDS = 5.0
 WORDS_MAX = 300
-FLOOR_SECONDS = 900  # it ends by itself, should we not get to end it
+FLOOR_SECONDS = 900  # after which it ends by itself, if nothing has stopped it
 
-# As the targets were set: without fsync, as Kafka runs by default; groups begin at once.
+# The targets assume these: no fsync, as in Kafka by default, and no initial rebalance delay.
 SETTINGS = ("offsets.flush=interval", "group.initial.rebalance.delay.ms=0")
 
 
@@ -37,7 +37,7 @@ class ServerError(Exception):
 class Server(NamedTuple):
     process: subprocess.Popen[str]
     port: int
-    born: float  # monotonic seconds, before the process was made
+    born: float  # monotonic seconds, before the process was started
 
     @property
     def pid(self) -> int:
@@ -54,7 +54,7 @@ def floor(program: Path, core: int | None) -> Iterator[Server]:
 def broker(
     core: int | None, *settings: str, packages: Path = ROOT, prefix: tuple[str, ...] = (), may_end: bool = False
 ) -> Iterator[Server]:
-    """`tenure serve` of the packages in that folder on a free port, with a data directory that goes with it."""
+    """`tenure serve` from these packages, on a free port and with a temporary data directory."""
     data = tempfile.mkdtemp(prefix="tenure-bench-")
     try:
         with broker_on(Path(data), core, *settings, packages=packages, prefix=prefix, may_end=may_end) as server:
@@ -67,7 +67,7 @@ def broker(
 def broker_on(
     data: Path, core: int | None, *settings: str, packages: Path = ROOT, prefix: tuple[str, ...] = (), may_end: bool = False
 ) -> Iterator[Server]:
-    """The same on a data directory that stays; `prefix` is the command it runs under."""
+    """The same on an existing data directory. `prefix`: a command that runs it, such as valgrind."""
     command = [*prefix, sys.executable, "-P", "-m", "tenure", "serve", "--listen", "127.0.0.1:0", "--data", str(data)]
     for setting in (*SETTINGS, *settings):
         command += ["--set", setting]
@@ -78,54 +78,55 @@ def broker_on(
 
 @contextmanager
 def started(
-    what: str, command: list[str], core: int | None, announcement: str, may_end: bool = False, packages: Path = ROOT,
+    name: str, command: list[str], core: int | None, announcement: str, may_end: bool = False, packages: Path = ROOT,
     seconds: float = START_SECONDS,
 ) -> Iterator[Server]:  # fmt: skip
-    """A process that prints its port on standard output; ended with the block. A failure has its last output; ending early is a
-    failure too, unless allowed.
+    """Run a process that prints its port on standard output, and stop it at the end of the context.
+
+    Errors get a note with the last line of its error output. Unless `may_end`, it is an error if the process ends early.
     """
-    with tempfile.TemporaryFile("w+") as complaints:
+    with tempfile.TemporaryFile("w+") as stderr:
         born = time.monotonic()
         with pinned(core):
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=complaints,
+                stderr=stderr,
                 text=True,
                 env=environment(packages),
                 cwd=os.sep,
             )
         try:
-            found = re.fullmatch(announcement, first_line(process, seconds))
-            if found is None:
+            announced = re.fullmatch(announcement, first_line(process, seconds))
+            if announced is None:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(STOP_SECONDS)
-                raise ServerError(f"{what} did not start")
-            yield Server(process, int(found[1]), born)
+                raise ServerError(f"{name} did not start")
+            yield Server(process, int(announced[1]), born)
             if process.poll() is not None and not may_end:
-                raise ServerError(f"{what} ended while it was measured")
+                raise ServerError(f"{name} ended while it was measured")
         except Exception as error:
             if process.poll() is not None:
-                error.add_note(f"({what}: exit {process.returncode}) {last_words(complaints)}")
+                error.add_note(f"({name}: exit {process.returncode}) {last_line(stderr)}")
             raise
         finally:
             stop(process)
 
 
 def environment(packages: Path = ROOT) -> dict[str, str]:
-    """Ours without settings of ours, and with these packages in front."""
+    """The environment without Tenure's and Python's variables, and with PYTHONPATH at these packages."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TENURE_", "PYTHON"))}
     return kept | {"PYTHONPATH": str(packages)}
 
 
-def last_words(complaints: IO[str]) -> str:
-    complaints.seek(0)
-    return "".join(complaints.read().splitlines()[-1:])[-WORDS_MAX:]
+def last_line(stderr: IO[str]) -> str:
+    stderr.seek(0)
+    return "".join(stderr.read().splitlines()[-1:])[-WORDS_MAX:]
 
 
 def first_line(process: subprocess.Popen[str], seconds: float) -> str:
-    """Its first line on standard output, or "" when it ends or says nothing in time."""
+    """The first line on its standard output; "" if it ends or prints nothing in time."""
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
@@ -145,7 +146,7 @@ def stop(process: subprocess.Popen[str], seconds: float = STOP_SECONDS) -> None:
 
 
 def served_versions(port: int, seconds: float = START_SECONDS) -> dict[int, tuple[int, int]]:
-    """The APIs of the server: API key to its lowest and highest version, by ApiVersions v0."""
+    """The lowest and highest version of each API key that the server supports, from ApiVersions v0."""
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as client:
         client.sendall(struct.pack(">ihhih5s", 15, 18, 0, 7, 5, b"bench"))
         (size,) = struct.unpack(">i", _exactly(client, 4))

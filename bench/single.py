@@ -1,4 +1,4 @@
-"""Figures that are no ratio: start time, idle memory; and the codec compared with kio's."""
+"""Figures without a floor: start time, idle memory, and the codec compared with kio's."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def measured(row: SingleRow, each: list[float]) -> dict[str, Any]:
 
 
 class Start(NamedTuple):
-    seconds: float  # from before the process is made to the answer
-    mib: float  # after a second of idleness
-    import_uvloop_seconds: float  # a process that does nothing else, right after it
+    seconds: float  # from before the process is started to its first reply
+    mib: float  # after an idle second
+    import_uvloop_seconds: float  # in a process that does nothing else, right after the broker
 
 
 def starts(core: int | None) -> list[Start]:
@@ -66,6 +66,6 @@ def codec(core: int | None) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         return {"status": "failed", "reason": f"not done within {CODEC_SECONDS} s"}
     if done.returncode != 0 and not done.stdout.startswith("{"):
-        said = done.stderr.strip().splitlines()
-        return {"status": "failed", "reason": said[-1] if said else f"exit {done.returncode}"}
+        error_lines = done.stderr.strip().splitlines()
+        return {"status": "failed", "reason": error_lines[-1] if error_lines else f"exit {done.returncode}"}
     return {"status": "measured", **json.loads(done.stdout)}

@@ -1,4 +1,4 @@
-"""The results as text: plain aligned columns, one block for each kind of figure."""
+"""The results as text: aligned columns, one block for each kind of figure."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from bench.rows import (
 Report = dict[str, Any]
 
 
-def column(compiled: bool) -> str:
-    """The target that this build is held to."""
+def target_column(compiled: bool) -> str:
+    """The name of the target for this build."""
     return "compiled" if compiled else "plain"
 
 
@@ -38,13 +38,13 @@ def verdict(value: float, at_most: float | None) -> str:
     return "ok" if value <= at_most else "OVER"
 
 
-def missed(report: Report) -> list[str]:
-    """Every target that was measured and missed, in a few words each."""
+def missed_targets(report: Report) -> list[str]:
+    """A line for each missed target."""
     return [*_missed_ratios(report), *_missed_beside_kafka(report), *_missed_by_always(report), *_missed_of_data(report), *_missed_figures(report), *_missed_by_the_codec(report), *_missed_by_the_pipeline(report)]
 
 
 def _missed_ratios(report: Report) -> Iterator[str]:
-    held = column(report["compiled"])
+    held = target_column(report["compiled"])
     for row in LOAD_ROWS:
         for metric in report["rows"].get(row.name, {}).get("metrics", ()):
             if metric["targets"] and "ours" in metric and metric["ours"]["median"] > metric["targets"][held]:
@@ -109,7 +109,7 @@ def _missed_by_the_pipeline(report: Report) -> Iterator[str]:
 
 
 def text(report: Report) -> str:
-    blocks = [heading(report), load(report), beside(report), counted(report), always(report), data(report), single(report), codec(report), pipeline(report), footing(report)]
+    blocks = [heading(report), load(report), compared_with_kafka(report), instruction_counts(report), flush_cost(report), data(report), single(report), codec(report), pipeline(report), footing(report)]
     return "\n\n".join("\n".join(lines) for lines in blocks if lines)
 
 
@@ -127,7 +127,7 @@ def load(report: Report) -> list[str]:
     rows = [(row, report["rows"][row.name]) for row in LOAD_ROWS if row.name in report["rows"]]
     if not rows:
         return []
-    held, other = column(report["compiled"]), column(not report["compiled"])
+    held, other = target_column(report["compiled"]), target_column(not report["compiled"])
     head = ["broker / floor", "", "floor us", "ours us", "ratio", "min..max", "least", f"{held}, at most", "", other, "good", "Kafka"]
     head += ["Kafka here", "rate", "p50", "p99"]
     if not any("kafka" in result for _, result in rows):
@@ -165,8 +165,8 @@ def _cells(metric: Metric, result: Report, measured: Report, held: str, other: s
         yield f"{result['beside'][field]:.2f}" if "beside" in result else "-"
 
 
-def beside(report: Report) -> list[str]:
-    """Processor time a request beside a warm Kafka and a compiled broker, which took their turns in the same rounds."""
+def compared_with_kafka(report: Report) -> list[str]:
+    """Processor time of a request, compared with a warm Kafka and a compiled broker in the same rounds."""
     lines: list[Sequence[str]] = [["broker / floor, in turn", "", "ours", "compiled", "at most", "", "Kafka", "ours / Kafka", "", "compiled / Kafka", ""]]
     held = _held_to_kafka(report)
     for row in LOAD_ROWS:
@@ -193,11 +193,11 @@ def beside(report: Report) -> list[str]:
     return [*aligned(lines), f"targets beside Kafka: ours at most {held['ours']:g}, compiled at most {held['compiled']:g}, or {GOOD_ENOUGH:g} floors", *warmed]
 
 
-def counted(report: Report) -> list[str]:
+def instruction_counts(report: Report) -> list[str]:
     return list(instructions_table(report["instructions"])) if report.get("instructions") else []
 
 
-def always(report: Report) -> list[str]:
+def flush_cost(report: Report) -> list[str]:
     """The cost of flushing before each reply."""
     lines: list[Sequence[str]] = [["offsets.flush=always / interval", "", "interval us", "always us", "ratio", "min..max", "at most", ""]]
     for row in LOAD_ROWS:
@@ -260,7 +260,7 @@ def data(report: Report) -> list[str]:
 
 
 def _compiled_to_kafka(figure: Figure, entry: Report) -> tuple[str, str, str]:
-    """The ratio of the compiled broker to Kafka, its minimum, and whether it is reached."""
+    """The ratio of the compiled broker to Kafka, its minimum, and the verdict."""
     ratio = entry.get("compiled_of_kafka")
     if ratio is None:
         return "", "", ""
@@ -278,7 +278,7 @@ def _any_kafka(rows: Sequence[tuple[DataRow, Report]]) -> bool:
 
 
 def rounded(value: float) -> str:
-    """Three digits that count, and no exponent."""
+    """Three significant digits, without an exponent."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -286,7 +286,7 @@ R = TypeVar("R", SingleRow, PipelineRow)
 
 
 def measured(report: Report, rows: Iterable[R], notes: list[str]) -> Iterator[tuple[R, Any]]:
-    """The rows that were measured, with their results; the others leave a note with the reason."""
+    """The measured rows with their results; for the others a note with the reason."""
     for row in rows:
         result = report["rows"].get(row.name)
         if result is None:
@@ -302,7 +302,7 @@ def single(report: Report) -> list[str]:
     notes: list[str] = []
     for row, result in measured(report, SINGLE_ROWS, notes):
         ours = result["ours"]
-        beside = [f"{name} {result[name]['median']:.3g}" for name in ("floor", "kafka") if name in result]
+        compared_with_kafka = [f"{name} {result[name]['median']:.3g}" for name in ("floor", "kafka") if name in result]
         lines.append(
             [
                 row.title,
@@ -312,7 +312,7 @@ def single(report: Report) -> list[str]:
                 "-" if row.at_most is None else f"{row.at_most:g}",
                 verdict(ours["median"], row.at_most),
                 row.kafka or "-",
-                ", ".join(beside),
+                ", ".join(compared_with_kafka),
             ]
         )
     if not lines:
@@ -352,11 +352,11 @@ def pipeline(report: Report) -> list[str]:
 
 
 def footing(report: Report) -> list[str]:
-    """Whether to believe it."""
+    """How reliable the figures are, the missed targets, and the duration."""
     noise = report["noise"]
     doubts = []
     if noise["load_before"] > LOAD_NOISY:
-        doubts.append(f"{noise['load_before']:.1f} tasks ran before we began")
+        doubts.append(f"{noise['load_before']:.1f} tasks ran before the measurement")
     if noise["steal"] > STEAL_NOISY:
         doubts.append(f"{100 * noise['steal']:.0f} % of the time went to other guests")
     if noise["floor_spread"] > SPREAD_NOISY:
@@ -366,12 +366,12 @@ def footing(report: Report) -> list[str]:
     rounds = {name: result["rounds"] for name, result in report["rows"].items() if "rounds" in result}
     slow = f"a fixed piece of Python took up to {noise['witness_worst']:.1f} times its best"
     if disturbed := [name for name, of in rounds.items() if not of["calm_enough"]]:
-        doubts.append(f"the server's core was shared ({slow}), too often to go round it in {', '.join(disturbed)}")
+        doubts.append(f"the server's core was shared ({slow}), too often to leave out such rounds in {', '.join(disturbed)}")
     left_out = sum(of["taken"] - of["calm"] for of in rounds.values())
-    waited = f", or was waited for ({slow}; {left_out} rounds left out)" if left_out else ""
+    waited = f", or the run waited until it was ({slow}; {left_out} rounds left out)" if left_out else ""
     quiet = f"the machine was quiet{waited}: the floor's cost differed by {100 * noise['floor_spread']:.0f} % between rounds"
     lines = ["NOISY, so read the ratios with care: " + "; ".join(doubts) if doubts else quiet]
-    lines += [f"missed: {line}" for line in missed(report)]
+    lines += [f"missed: {line}" for line in missed_targets(report)]
     failed = [name for name, result in report["rows"].items() if result["status"] == "failed"]
     lines += [f"FAILED: {', '.join(failed)}"] * bool(failed)
     return [*lines, f"took {report['took_s']:.0f} s"]
@@ -384,7 +384,7 @@ def _reason(result: Report) -> str:
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns, the first to the left, the others to the right; a column that is empty throughout is left out."""
+    """Aligned columns, the first to the left, the others to the right, without empty columns."""
     widths = [max(len(line[n]) for line in lines) for n in range(len(lines[0]))]
     for line in lines:
         cells = [

@@ -1,8 +1,7 @@
-"""A fixed piece of Python on the server's core: how long it takes says what that core gives to an interpreter just now.
+"""A fixed piece of Python on the server's core, whose duration tells the present speed of that core for an interpreter.
 
-A neighbour on the same physical core, a guest of the same host that nobody here sees, halves the speed of such code. In the
-floor, whose time is the kernel's, it hardly shows. So rounds are taken when the witness is at its best, as long as that is
-worth waiting for.
+Another guest of the host on the same physical core, invisible from here, halves that speed. It hardly affects the floor, which spends its time
+in the kernel. So rounds are measured while the witness is fast, after a bounded wait.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from typing import Any, NamedTuple
 
 from bench.machine import pinned
 
-CALM_AT_MOST = 1.4  # times its best: alone it differs by a fourth, beside a neighbour it takes twice as long
-LOOKS_APART_SECONDS = 0.1
-FIRST_LOOKS_SECONDS = 3.0  # in which it has been at its best once, most likely
+CALM_AT_MOST = 1.4  # times its shortest duration: it varies by a quarter alone, and doubles with another guest
+LOOK_INTERVAL_SECONDS = 0.1
+FIRST_LOOKS_SECONDS = 3.0  # long enough to reach the best duration once, most likely
 WAIT_SECONDS = 10.0  # for one round to begin
-CALM_ENOUGH = 3  # rounds: their median is better than that of more rounds of both kinds
+CALM_ENOUGH = 3  # calm rounds, whose median is better than that of more rounds of both kinds
 STEPS = 10_000
 
 Sample = dict[str, Any]
@@ -38,14 +37,14 @@ class Witness:
         self.best = self.worst = self._time()
 
     def settle(self) -> None:
-        """Find its best."""
+        """Find its shortest duration."""
         until = monotonic() + FIRST_LOOKS_SECONDS
         while monotonic() < until:
             self.look()
-            sleep(LOOKS_APART_SECONDS)
+            sleep(LOOK_INTERVAL_SECONDS)
 
     def look(self) -> float:
-        """How long it takes, as a multiple of its best."""
+        """Its present duration, as a multiple of its shortest."""
         now = self._time()
         self.best = min(self.best, now)
         self.worst = max(self.worst, now)
@@ -56,7 +55,7 @@ class Witness:
         return self.look() <= CALM_AT_MOST
 
     def _time(self) -> float:
-        """A mix of attributes, a dict, bytes and large numbers, spread over some memory: the work of a broker in Python."""
+        """The time of a mix of attributes, a dict, bytes and large numbers over some memory, as in a broker."""
         items = self._items
         with pinned(self._core):
             begin = thread_time()
@@ -70,11 +69,11 @@ class Witness:
     def await_calm(self, seconds: float) -> None:
         until = monotonic() + seconds
         while not self.calm and monotonic() < until:
-            sleep(LOOKS_APART_SECONDS)
+            sleep(LOOK_INTERVAL_SECONDS)
 
 
 class Rounds(NamedTuple):
-    """The measurements of each round, by subject: of the calm rounds, if there are enough."""
+    """The measurements of the calm rounds, or of all rounds if too few were calm, by subject."""
 
     samples: dict[str, list[Sample]]
     calm_enough: bool
@@ -82,12 +81,12 @@ class Rounds(NamedTuple):
     taken: int
 
 
-def in_turn(
+def measure_alternately(
     witness: Witness, rounds: int, patience: float, names: Callable[[], list[str]], measure: Callable[[str, int], Sample | None]
 ) -> Rounds:
-    """As many calm rounds as are asked for, unless that takes more than `patience` seconds of waiting and of noisy rounds.
+    """Measure until there are `rounds` calm rounds, or `patience` seconds have gone into waiting and noisy rounds.
 
-    `names` are those that take their turn, in order; one that measures nothing (None) is not among them any more.
+    `names`: the subjects to measure, in order. A subject whose measurement returns None is no longer among them.
     """
     taken: list[tuple[bool, dict[str, Sample]]] = []
     calm = 0
@@ -96,15 +95,15 @@ def in_turn(
         witness.await_calm(min(WAIT_SECONDS, patience))
         waited = monotonic() - begin
         is_calm = True
-        found: dict[str, Sample] = {}
+        samples: dict[str, Sample] = {}
         for name in names():
             sample = measure(name, len(taken))
             if sample is not None:
-                found[name] = sample
+                samples[name] = sample
             is_calm &= witness.calm
-        taken.append((is_calm, found))
+        taken.append((is_calm, samples))
         calm += is_calm
         patience -= waited if is_calm else monotonic() - begin
     enough = calm >= min(rounds, CALM_ENOUGH)
-    kept = [found for is_calm, found in taken if is_calm or not enough]
-    return Rounds({name: [found[name] for found in kept] for name in names()}, enough, calm, len(taken))
+    counting_rounds = [samples for is_calm, samples in taken if is_calm or not enough]
+    return Rounds({name: [samples[name] for samples in counting_rounds] for name in names()}, enough, calm, len(taken))

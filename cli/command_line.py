@@ -32,7 +32,7 @@ WITH_VALUE = ("--bootstrap", "--timeout")
 WITHOUT_VALUE = ("--json",)
 
 
-# Option names of other Kafka tools: suggests ours if the command has it.
+# Option names of other Kafka tools. For them the error suggests our name, if the command has that option.
 FOREIGN_NAMES = {
     "--bootstrap-server": "--bootstrap",
     "--brokers": "--bootstrap",

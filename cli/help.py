@@ -119,8 +119,8 @@ def actions(parser: argparse.ArgumentParser, prefix: str = "") -> list[str]:
     lines = []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            help_texts = {choice.dest: choice.help or "" for choice in action._choices_actions}
             for name, below in action.choices.items():
                 further = actions(below, f"{prefix}{name} ")
-                lines += further or [f"{prefix + name:<16} {helps.get(name, '')}"]
+                lines += further or [f"{prefix + name:<16} {help_texts.get(name, '')}"]
     return lines

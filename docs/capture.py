@@ -1,6 +1,6 @@
-"""Writes docs/examples.txt: what the commands print, about a broker and consumers that are started for it: python -m docs.capture
+"""Writes docs/examples.txt, the output of commands about a broker and consumers that it starts: python -m docs.capture
 
-Not part of `make generate`, for it takes half a minute, and times and ids are new ones each time.
+Not part of `make generate`: it takes half a minute, and the output has new times and ids each time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PORT = 9092
 HERE = f"127.0.0.1:{PORT}"
 WAIT_SECONDS = 20
 
-# What is run, in this order. A command that begins with "(" is not shown.
+# The commands, in this order. A command that begins with "(" is run, but not shown.
 BEFORE = [
     "tenure health 127.0.0.1:9092 --wait 10",
     "tenure cluster",
@@ -78,8 +78,8 @@ def environment(folder: Path) -> dict[str, str]:
     return plain | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
 
 
-def say(command: str, folder: Path, shown: list[str]) -> None:
-    """Run it as it is shown, its two outputs together as on a terminal."""
+def run_shown(command: str, folder: Path, shown: list[str]) -> None:
+    """Run a command and add it to `shown` with its output and error output, as on a terminal."""
     hidden = command.startswith("(")
     done = subprocess.run(
         ["bash", "-c", command.removeprefix("(")],
@@ -126,7 +126,7 @@ def main() -> int:
         broker = start("serve", "--data", "./data", "--listen", HERE, "--set", "group.initial.rebalance.delay.ms=1000")
         try:
             for command in BEFORE:
-                say(command, folder, shown)
+                run_shown(command, folder, shown)
             begin = ("consume", "orders", "--group", "billing", "--from-beginning", "--session-timeout", "45")
             consumers = [start(*begin, "--instance", f"billing-{number}") for number in (1, 2)]
             time.sleep(4)
@@ -137,23 +137,23 @@ def main() -> int:
             time.sleep(4)
             for command in WHILE_CONSUMED:
                 if "--reason" in command:
-                    end(consumers.pop(1))  # as one does before
-                say(command, folder, shown)
+                    end(consumers.pop(1))  # the process stops before its member is removed
+                run_shown(command, folder, shown)
             for consumer in consumers:
                 end(consumer)
-            say("(tenure group remove-member billing --all --yes", folder, shown)
+            run_shown("(tenure group remove-member billing --all --yes", folder, shown)
             for command in AFTERWARDS:
                 if "log" in command.split()[1:2] and broker in running:
                     end(broker)
-                say(command, folder, shown)
+                run_shown(command, folder, shown)
             engine = start("-js", "-sd", "./engine", program=str(Path(sys.executable).with_name("nats-server")))
             time.sleep(1)
             for command in OF_STORE:
-                say(command, folder, shown)
+                run_shown(command, folder, shown)
             end(engine)
             broker = start("serve", "--nodes", "3", "--data", "./nodes", "--listen", HERE)
             for command in OF_NODES:
-                say(command, folder, shown)
+                run_shown(command, folder, shown)
             end(broker)
         finally:
             for process in running:

@@ -1,4 +1,4 @@
-"""Writes docs/groups.md, the states of a group and what it does in each, from the table that the broker runs: python -m docs.groups [--check]"""
+"""Writes docs/groups.md, the states and transitions of a group, from the tables that the broker runs: python -m docs.groups [--check]"""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def name_of(cell: Callable[..., object] | ErrorCode) -> str:
 
 def columns() -> dict[str, str]:
     """The meaning of each column, from the docstring of `Row`."""
-    found = {}
+    meanings = {}
     for line in (Row.__doc__ or "").splitlines()[2:]:
         name, _, meaning = line.strip().partition(" ")
         if name in Row._fields:
-            found[name] = meaning.strip()
-    return found
+            meanings[name] = meaning.strip()
+    return meanings
 
 
 def render() -> str:
@@ -72,7 +72,7 @@ def render() -> str:
 
 
 def first_sentence(function: Callable[..., object]) -> str:
-    assert function.__doc__, f"{function.__name__} stands in the table and does not say what it does"
+    assert function.__doc__, f"{function.__name__} is in the table and has no docstring"
     return " ".join(function.__doc__.split("\n\n")[0].split())
 
 

@@ -1,4 +1,4 @@
-"""What every generated page does when it is run: it is written, or with --check compared with what stands there."""
+"""Writing a generated page or, with --check, comparing it with the file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_or_check(page: Path, text: str, source: str) -> int:
-    """The exit code; `source` says whose words the page is to have."""
+    """Write or check the page; return the exit code. `source`: the end of the sentence "the page is not what ..."."""
     if "--check" not in sys.argv[1:]:
         page.write_text(text)
     elif not page.exists() or page.read_text() != text:

@@ -18,8 +18,8 @@ PAGE = Path(__file__).with_suffix(".md")
 GENERATED = re.compile(r"(<!-- GENERATED (\w+) [^>]*-->\n).*?(<!-- END \2 -->)", re.DOTALL)
 
 
-class Told(NamedTuple):
-    """From which states into which a cause leads, and what the reader can do about it. tests/coordinator compares every move with it."""
+class CauseText(NamedTuple):
+    """The transitions with this cause, and what the reader can do about it. tests/coordinator compares all transitions with it."""
 
     moves: tuple[tuple[State, State], ...]
     do: str = ""
@@ -29,51 +29,51 @@ SETTLED = ((STABLE, PREPARING),)
 WHILE_ASSIGNING = ((COMPLETING, PREPARING),)
 EITHER = SETTLED + WHILE_ASSIGNING
 
-CAUSES: dict[Cause, Told] = {
-    Cause.NEW_MEMBER: Told(
+CAUSES: dict[Cause, CauseText] = {
+    Cause.NEW_MEMBER: CauseText(
         ((EMPTY, PREPARING), *EITHER),
-        "Expected when you add consumers. After a mere restart: give them a `group.instance.id`; one that has it and still counts as new was away "
+        "Expected when you add consumers. After a mere restart: give them a `group.instance.id`; a member that has it and still counts as new was away "
         "for longer than its session timeout",
     ),
-    Cause.MEMBER_LEFT: Told(EITHER, "A consumer without `group.instance.id` was closed. With one, it would have kept its seat"),
-    Cause.SESSION_EXPIRED: Told(
+    Cause.MEMBER_LEFT: CauseText(EITHER, "A consumer without `group.instance.id` was closed. With one, it would have kept its seat"),
+    Cause.SESSION_EXPIRED: CauseText(
         (*EITHER, (PREPARING, COMPLETING)),
-        "It crashed, hung or lost its network. If it was only slow to start again: a longer `session.timeout.ms`",
+        "The member crashed, hung or lost its network. If its restart was only slow: a longer `session.timeout.ms`",
     ),
-    Cause.ADMIN_REMOVED: Told(EITHER, "Deliberate: ask who administers the group"),
-    Cause.LEADER_REJOINED: Told(SETTLED, "Expected when topics or partitions were added. Often: a subscription by pattern that keeps matching new topics"),
-    Cause.MEMBER_METADATA_CHANGED: Told(
-        EITHER, "Expected with cooperative assignors, which rebalance twice to move partitions. Otherwise: members that subscribe to something else than before"
+    Cause.ADMIN_REMOVED: CauseText(EITHER, "Deliberate: ask who administers the group"),
+    Cause.LEADER_REJOINED: CauseText(SETTLED, "Expected when topics or partitions were added. Often: a subscription by pattern that keeps matching new topics"),
+    Cause.MEMBER_METADATA_CHANGED: CauseText(
+        EITHER, "Expected with cooperative assignors, which rebalance twice to move partitions. Otherwise: members with changed subscriptions"
     ),
-    Cause.STATIC_PROTOCOL_CHANGED: Told(SETTLED, "Expected when a release changes assignors or topics. Change them in one rollout, not member by member back and forth"),
-    Cause.STATIC_DURING_COMPLETING: Told(WHILE_ASSIGNING, "A restart met a rebalance that was under way. Restart one member after the other"),
-    Cause.SYNC_TIMEOUT: Told(EITHER, "It joined and then went silent for a whole rebalance timeout: look at what it did then"),
-    Cause.SYNC_FAILED: Told(WHILE_ASSIGNING, "The leader's assignments do not fit into `message.max.bytes`: fewer partitions, fewer members, or a larger limit"),
-    Cause.PENDING_LEFT: Told(EITHER, "A consumer was closed in the moment in which it was started"),
-    Cause.OVER_MAX_SIZE: Told(SETTLED, "The broker was started with a smaller `group.max.size` than the group has members"),
-    Cause.ABSENCES_ENDED: Told(
+    Cause.STATIC_PROTOCOL_CHANGED: CauseText(SETTLED, "Expected when a release changes assignors or topics. Change them on all members in one rollout"),
+    Cause.STATIC_DURING_COMPLETING: CauseText(WHILE_ASSIGNING, "A member restarted during a rebalance. Restart one member after the other"),
+    Cause.SYNC_TIMEOUT: CauseText(EITHER, "The member joined and then sent nothing for a rebalance timeout: look at its log of that time"),
+    Cause.SYNC_FAILED: CauseText(WHILE_ASSIGNING, "The leader's assignments do not fit into `message.max.bytes`: fewer partitions, fewer members, or a larger limit"),
+    Cause.PENDING_LEFT: CauseText(EITHER, "A consumer was closed while it was starting"),
+    Cause.OVER_MAX_SIZE: CauseText(SETTLED, "The broker was started with a smaller `group.max.size` than the group has members"),
+    Cause.ABSENCES_ENDED: CauseText(
         (*EITHER, (PREPARING, COMPLETING)), "Expected when you scale down. Otherwise: start the instances again sooner, or raise `registration.timeout.ms`"
     ),
-    Cause.EXPANSION: Told(EITHER, "Expected when you scale up: one rebalance for all members that came within `expansion.timeout.ms`"),
-    Cause.ROSTER_COMPLETE: Told(EITHER, "Expected when you scale up: the last instance of `instance.ids` has come"),
-    Cause.ROSTER_CHANGED: Told(
+    Cause.EXPANSION: CauseText(EITHER, "Expected when you scale up: one rebalance for all members that joined within `expansion.timeout.ms`"),
+    Cause.ROSTER_COMPLETE: CauseText(EITHER, "Expected when you scale up: the last instance of `instance.ids` has joined"),
+    Cause.ROSTER_CHANGED: CauseText(
         (*EITHER, (PREPARING, COMPLETING)), "Expected when you scale down: names were taken from `instance.ids`, or `roster.strict` was set"
     ),
-    Cause.TOPICS_CHANGED: Told(EITHER, "Expected with `topics.watch` when topics or partitions are added or deleted"),
-    Cause.TARGET_CHANGED: Told(EITHER, "Expected when `target.group.size` was changed: standbys become active, or active members standbys"),
-    Cause.STANDBY_LATE: Told(
-        SETTLED, "A standby did not fetch the assignment of the seat it got within its session timeout, and no other was free: look at its poll loop"
+    Cause.TOPICS_CHANGED: CauseText(EITHER, "Expected with `topics.watch` when topics or partitions are added or deleted"),
+    Cause.TARGET_CHANGED: CauseText(EITHER, "Expected when `target.group.size` was changed: standbys become active, or active members standbys"),
+    Cause.STANDBY_LATE: CauseText(
+        SETTLED, "A standby did not fetch the assignment it took over within its session timeout, and no other standby was free: look at its poll loop"
     ),
-    Cause.REQUESTED: Told(EITHER, "Deliberate: the policy `rebalance.request` was set, with the reason that the note quotes"),
-    Cause.EVERYONE_JOINED: Told(((PREPARING, COMPLETING),)),
-    Cause.JOIN_TIMEOUT: Told(
+    Cause.REQUESTED: CauseText(EITHER, "Deliberate: the policy `rebalance.request` was set, with the reason that the note quotes"),
+    Cause.EVERYONE_JOINED: CauseText(((PREPARING, COMPLETING),)),
+    Cause.JOIN_TIMEOUT: CauseText(
         ((PREPARING, COMPLETING),),
-        "For a new group that is its initial delay. Otherwise members did not come back in time: their `max.poll.interval.ms` is their rebalance timeout",
+        "For a new group that is its initial delay. Otherwise members did not rejoin in time: their `max.poll.interval.ms` is their rebalance timeout",
     ),
-    Cause.ASSIGNED: Told(((COMPLETING, STABLE),)),
-    Cause.GROUP_EMPTIED: Told(((PREPARING, EMPTY),)),
+    Cause.ASSIGNED: CauseText(((COMPLETING, STABLE),)),
+    Cause.GROUP_EMPTIED: CauseText(((PREPARING, EMPTY),)),
 }
-# Kept for what other versions write; nothing here begins a rebalance with them.
+# Of notes that other versions wrote; this version starts no rebalance with these causes.
 UNUSED = {Cause.REBALANCE_TIMEOUT, Cause.COORDINATOR_MOVED}
 
 HEARTBEAT = {
@@ -110,10 +110,10 @@ PARTS = {"diagram": diagram, "causes": causes}
 
 
 def render(page: str) -> str:
-    assert {*CAUSES} == {*Cause} - UNUSED, "a cause is not told"
+    assert {*CAUSES} == {*Cause} - UNUSED, "a cause is not described"
     assert {move for description in CAUSES.values() for move in description.moves} == {(state, to) for state, ends in MOVES.items() for to in ends}
     assert [part for _, part, _ in GENERATED.findall(page)] == [*PARTS], "the page lost one of its generated parts"
-    return GENERATED.sub(lambda found: found[1] + PARTS[found[2]]() + found[3], page)
+    return GENERATED.sub(lambda match: match[1] + PARTS[match[2]]() + match[3], page)
 
 
 if __name__ == "__main__":

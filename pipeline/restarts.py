@@ -20,7 +20,7 @@ STATIC_REPLACEMENT, DYNAMIC_PAIR, EXPIRED_RETURNED = "static_replacement", "dyna
 class Return(NamedTuple):
     """A member that left and returned under another member id."""
 
-    source: str  # as in rows.Gap
+    source: str  # the kind of gap, as in rows.Gap
     process: str  # its first member id, common to all of its returns
     old_id: str
     new_id: str

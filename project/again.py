@@ -1,8 +1,7 @@
-"""A pytest plugin: runs the few tests that failed again, three times with nothing beside them; what passes each time has not failed.
+"""A pytest plugin: reruns failed tests, if they are few, three times with no other test in parallel. Tests that pass each time count as passed.
 
-Clients, brokers and timers share two cores with other tests, and a client that waits for its next refresh is late by chance. A fault of
-the code fails again: a test gets the random numbers that it had. The last lines name what failed at first, and so does the report
-that `make test` reads.
+Clients, brokers and timers share two cores with other tests, so that some are late by chance. A defect of the code fails again, as a test
+gets the same random numbers. The last lines and the report that `make test` reads name the tests that failed at first.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if not 0 < len(failed) <= FEW:
         return
     reporter.write_line("")
-    reporter.write_sep("=", f"{len(failed)} failed: again, {TIMES} times with nothing beside them")
+    reporter.write_sep("=", f"{len(failed)} failed: run again {TIMES} times, with no other test in parallel")
     if all(passes(config, failed) for _ in range(TIMES)):
         config.stash[passed_alone] = failed
         session.exitstatus = pytest.ExitCode.OK
@@ -51,4 +50,4 @@ def passes(config: pytest.Config, tests: Sequence[str]) -> bool:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     for name in config.stash.get(passed_alone, []):
-        terminalreporter.write_line(f"PASSED ALONE {TIMES} times, after it failed beside others: {name}")
+        terminalreporter.write_line(f"PASSED ALONE {TIMES} times, after it failed in parallel with others: {name}")

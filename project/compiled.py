@@ -2,8 +2,8 @@
 
 The copy has all files of a wheel, so `--wheel` packs the tested build (`make dist-compiled`).
 
-Python imports a compiled module instead of the source beside it. So `--fresh`, which runs first in every make target that
-executes the project's code, refuses a build that is older than its source.
+Python imports a compiled module instead of its source. So every make target that runs the project's code first runs `--fresh`, which refuses
+a compiled module that is older than its source.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ PACKAGES = ("protocol", "coordinator", "storage", "history", "broker", "pipeline
 BESIDE = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "NOTICE")  # other files of a wheel
 INSIDE = Path("tenure/_inside")  # as setup.py says
 MADE = (".so", ".pyc")
-SHARED = "tenure__mypyc*.so"  # the code of all modules; each module's own file only opens it
+SHARED = "tenure__mypyc*.so"  # the code of all modules; the file of each module only loads it
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build with mypyc.")
-    parser.add_argument("--fresh", action="store_true", help="build nothing, refuse what is older than its source")
-    parser.add_argument("--possible", action="store_true", help="build nothing, fail where nothing can be compiled")
+    parser.add_argument("--fresh", action="store_true", help="build nothing; fail if a compiled module is older than its source")
+    parser.add_argument("--possible", action="store_true", help="build nothing; fail if nothing can be compiled here")
     parser.add_argument("--copy", type=Path, metavar="FOLDER", help="build a copy of the packages in this folder")
     parser.add_argument("--wheel", type=Path, metavar="FOLDER", help="and put a wheel of what was built into that folder")
     options = parser.parse_args()
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def refuse_stale(root: Path) -> int:
-    stale = [module for module, source in built(root) if not source.exists() or source.stat().st_mtime > module.stat().st_mtime]
+    stale = [module for module, source in compiled_files(root) if not source.exists() or source.stat().st_mtime > module.stat().st_mtime]
     if not stale:
         return 0
     names = ", ".join(str(module.relative_to(root)) for module in stale[:3]) + (" ..." if len(stale) > 3 else "")
@@ -57,7 +57,7 @@ def refuse_stale(root: Path) -> int:
     return 1
 
 
-def built(root: Path) -> Iterator[tuple[Path, Path]]:
+def compiled_files(root: Path) -> Iterator[tuple[Path, Path]]:
     """Every compiled module with its source."""
     for package in PACKAGES:
         for module in sorted((root / package).rglob("*.so")):
@@ -87,8 +87,8 @@ def mirror(source: Path, copy: Path) -> None:
 
 
 def build(root: Path) -> int:
-    print(f"compile: {root}, a few minutes when everything is new", flush=True)
-    for module, source in built(root):
+    print(f"compile: {root}(a few minutes if everything is new)", flush=True)
+    for module, source in compiled_files(root):
         if not source.exists():
             module.unlink()
     command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
@@ -96,9 +96,9 @@ def build(root: Path) -> int:
     if done.returncode:
         print("compile: failed", file=sys.stderr)
         return done.returncode
-    modules = [module for module, _ in built(root)]
+    modules = [module for module, _ in compiled_files(root)]
     for path in [*modules, *root.glob(SHARED)]:
-        os.utime(path)  # unchanged modules also count as newer than their source
+        os.utime(path)  # so that unchanged modules are newer than their sources, too
     print(f"compile: {len(modules)} modules")
     return 0
 

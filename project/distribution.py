@@ -1,8 +1,8 @@
 """Check the contents of a built wheel and sdist: `python -m project.distribution dist`.
 
-What runs goes in, with licence and notice: in a wheel all of it inside the package `tenure`. Tests, bench, docker and the message
-generator stay in the repository. With `--compiled` it judges the wheel with machine code (`make dist-compiled`): the sources are in it
-too, for readable tracebacks, and beside each that setup.py compiles stands what mypyc made of it.
+They contain the code that runs, licence and notice; a wheel has all of it inside the package `tenure`. Tests, bench, docker and the message
+generator stay in the repository. `--compiled` checks the wheel with machine code (`make dist-compiled`), which has the compiled modules in
+addition to their sources; those make tracebacks readable.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ ROOT = Path(__file__).resolve().parents[1]
 INSIDE = "tenure/_inside/"
 PACKAGES = {"protocol", "coordinator", "storage", "history", "broker", "pipeline", "cli"}
 OUTSIDE = {"tenure/__init__.py", "tenure/__main__.py", "tenure/start.py"}  # all that `import tenure` can reach
-ABOUT = {"LICENSE", "NOTICE", "README.md", "MANIFEST.in", "PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py"}  # beside them in the sdist
+ABOUT = {"LICENSE", "NOTICE", "README.md", "MANIFEST.in", "PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py"}  # further files of the sdist
 DEVELOPMENT = ("protocol/generator/", "protocol/generate.py", "protocol/schema/")
-PAGE = "pipeline/report/"  # the report is made of its files with these endings
+PAGE = "pipeline/report/"  # whose files with these endings make up the report
 PAGE_ENDINGS = (".css", ".html", ".js", ".json")
 ENTRY_POINTS, LICENCES = "entry_points.txt", ("licenses/LICENSE", "licenses/NOTICE")
-SHARED = f"{INSIDE}tenure__mypyc"  # the code of all compiled modules; each module's own file only opens it
+SHARED = f"{INSIDE}tenure__mypyc"  # the code of all compiled modules; the file of each module only loads it
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Judge what was built.")
+    parser = argparse.ArgumentParser(description="Check a built wheel and sdist.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--compiled", action="store_true", help="the compiled wheel, instead of the plain one and the sdist")
     options = parser.parse_args(arguments)
     problems = 0
     for pattern in ("tenure-*-cp*.whl",) if options.compiled else ("tenure-*-none-any.whl", "tenure-*.tar.gz"):
-        found = sorted(options.folder.glob(pattern))
-        if len(found) != 1:
-            print(f"dist: {options.folder} should hold one {pattern}, and holds {len(found)}", file=sys.stderr)
+        archives = sorted(options.folder.glob(pattern))
+        if len(archives) != 1:
+            print(f"dist: {options.folder} should contain one {pattern}, and contains {len(archives)}", file=sys.stderr)
             problems += 1
-        for archive in found:
+        for archive in archives:
             problems += judge(archive, options.compiled)
     return 1 if problems else 0
 
 
 def judge(archive: Path, compiled: bool) -> int:
-    """Print the problems of an archive, a line each; return their number."""
+    """Print each problem of an archive in a line; return the number of problems."""
     wheel = archive.suffix == ".whl"
     names = wheel_names(archive) if wheel else sdist_names(archive)
     counted = Counter(name.split("/")[0] if "/" in name else name for name in names)
@@ -68,20 +68,20 @@ def sdist_names(archive: Path) -> list[str]:
 
 
 def problems_of(names: list[str], *, wheel: bool, machine_code: bool = False) -> list[str]:
-    """A name is known by its first part up to a dot: compiled modules have the Python and the system in theirs."""
+    """The problems of an archive with these files. Names of compiled modules continue after the first dot with Python version and system."""
     wanted = {name.removesuffix(".py") for name in compiled_names()} | {SHARED} if machine_code else set()
     built = {name for name in names if name.endswith(".so") and name.split(".")[0] in wanted}
     absent = wanted - {name.split(".")[0] for name in built}
     sources = [name for name in names if name not in built]
-    strangers = [f"{name} does not belong there" for name in sources if not welcome(name, wheel=wheel)]
-    return strangers + [f"{name} is not compiled" for name in sorted(absent)] + missing(sources, wheel=wheel)
+    unexpected = [f"{name} does not belong there" for name in sources if not belongs(name, wheel=wheel)]
+    return unexpected + [f"{name} is not compiled" for name in sorted(absent)] + missing(sources, wheel=wheel)
 
 
 def compiled_names() -> list[str]:
     return [f"{INSIDE}{name}" for name in compiled_modules(ROOT)]
 
 
-def welcome(name: str, *, wheel: bool) -> bool:
+def belongs(name: str, *, wheel: bool) -> bool:
     if name in OUTSIDE or name.split("/")[0].endswith((".dist-info", ".egg-info")):
         return True
     if not wheel and name in ABOUT:

@@ -1,8 +1,8 @@
-"""Makes a virtual environment from the locks: `python project/install.py .venv`. Needs the standard library only.
+"""Creates a virtual environment from the locks: `python project/install.py .venv`. Needs only the standard library.
 
-With `--serving` it holds what `tenure` itself needs, a tenth of the whole, and a later run without that adds the rest; `--analyze`
-adds what `tenure analyze` needs, half a gigabyte. A second run changes nothing: a stamp inside the environment, written last, says what it was made of. With another lock, with half an
-environment or with a Python that has moved away, it is made anew.
+`--serving` installs only what `tenure serve` needs, a tenth of everything; a later run without it adds the rest. `--analyze` adds the packages
+of `tenure analyze`, half a gigabyte. A second run changes nothing: a stamp in the environment, written last, names its locks. With another
+lock, an incomplete environment or a Python that was moved, it is created again.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ LAUNCHER = "#!/bin/sh\nexec {python} -P -m tenure \"$@\"\n"
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make a virtual environment from the locks.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--this-python", action="store_true", help="make it anew when it was made with another Python")
-    parser.add_argument("--serving", action="store_true", help="what serving needs is enough")
-    parser.add_argument("--analyze", action="store_true", help="what `tenure analyze` needs as well")
+    parser.add_argument("--this-python", action="store_true", help="create it again if it was created with another Python")
+    parser.add_argument("--serving", action="store_true", help="only the packages that serving needs")
+    parser.add_argument("--analyze", action="store_true", help="also the packages of `tenure analyze`")
     options = parser.parse_args()
     if sys.version_info[:2] < OLDEST:
         print(f"setup: needs Python 3.11 or newer, and {sys.executable} is {sys.version.split()[0]}", file=sys.stderr)
         return 1
     with DEVELOPMENT.open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of two concurrent runs of make, the second waits and finds the work done
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the second of two concurrent runs waits, and has nothing to do
         try:
-            make_ready(options.folder.absolute(), options.this_python, development=not options.serving, analyze=options.analyze)
+            bring_up_to_date(options.folder.absolute(), options.this_python, development=not options.serving, analyze=options.analyze)
             write_bytecode(options.folder.absolute())
         except subprocess.CalledProcessError as error:
             print(f"setup: {' '.join(map(str, error.cmd))} failed (exit code {error.returncode})", file=sys.stderr)
@@ -58,18 +58,18 @@ def main() -> int:
     return 0
 
 
-def make_ready(folder: Path, this_python: bool, development: bool, analyze: bool) -> None:
-    had = stamp(folder)
-    if had is None or had["serving"] != lock_of(folder, SERVING) or (this_python and had["python"] != python()):
-        had = create(folder)
-    wanted = {name: lock_of(folder, lock) for name, lock, asked in (("development", DEVELOPMENT, development), ("analyze", ANALYZE, analyze)) if asked}
-    if any(had[name] not in ("", made_of) for name, made_of in wanted.items()):
-        had = create(folder)  # no packages of another lock may remain
-    for name, made_of in wanted.items():
-        if had[name] != made_of:
+def bring_up_to_date(folder: Path, this_python: bool, development: bool, analyze: bool) -> None:
+    installed = stamp(folder)
+    if installed is None or installed["serving"] != lock_of(folder, SERVING) or (this_python and installed["python"] != python()):
+        installed = create(folder)
+    wanted = {name: lock_of(folder, lock) for name, lock, requested in (("development", DEVELOPMENT, development), ("analyze", ANALYZE, analyze)) if requested}
+    if any(installed[name] not in ("", digest) for name, digest in wanted.items()):
+        installed = create(folder)  # no packages of another lock may remain
+    for name, digest in wanted.items():
+        if installed[name] != digest:
             {"development": install_development, "analyze": install_analyze}[name](folder)
-            had[name] = made_of
-            write_stamp(folder, had)
+            installed[name] = digest
+            write_stamp(folder, installed)
 
 
 def create(folder: Path) -> dict[str, str]:
@@ -105,7 +105,7 @@ def install_analyze(folder: Path) -> None:
 
 
 def install_project(folder: Path) -> None:
-    """In place, by a line with the checkout's path: modules built by mypyc beside the sources are found like the sources."""
+    """Install in place, by a .pth file with the checkout's path, so that compiled modules next to the sources are imported, too."""
     (site_packages,) = folder.glob("lib/python3.*/site-packages")
     (site_packages / "tenure.pth").write_text(f"{ROOT}\n")
     launcher = folder / "bin" / "tenure"
@@ -114,7 +114,7 @@ def install_project(folder: Path) -> None:
 
 
 def write_bytecode(folder: Path) -> None:
-    """Without it every start compiles all modules again where PYTHONDONTWRITEBYTECODE is set: 0.5 s instead of 0.2."""
+    """If PYTHONDONTWRITEBYTECODE is set, every start would compile all modules again: 0.5 s instead of 0.2."""
     packages = [str(path.parent) for path in sorted(ROOT.glob("*/__init__.py"))]
     subprocess.run([str(folder / "bin" / "python"), "-I", "-m", "compileall", "-qq", *packages], check=False, stdin=subprocess.DEVNULL)
 
@@ -131,14 +131,14 @@ def python() -> str:
 def stamp(folder: Path) -> dict[str, str] | None:
     """The stamp of a complete environment; None if it is missing or does not run."""
     try:
-        found = json.loads((folder / STAMP).read_text())
+        content = json.loads((folder / STAMP).read_text())
     except (OSError, ValueError):
         return None
-    if not isinstance(found, dict) or found.keys() != {"serving", "development", "analyze", "python"}:
+    if not isinstance(content, dict) or content.keys() != {"serving", "development", "analyze", "python"}:
         return None
     if not os.access(folder / "bin" / "python", os.X_OK) or not os.access(folder / "bin" / "tenure", os.X_OK):
         return None
-    return found
+    return content
 
 
 def write_stamp(folder: Path, made: dict[str, str]) -> None:

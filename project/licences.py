@@ -1,6 +1,6 @@
 """Check the licence of every locked package by its installed metadata: `python -m project.licences`.
 
-Packages for serving and for development are checked alike: an unlisted licence fails `make check` until a reviewer adds it here.
+`make check` fails for a package whose licence is not listed here, also if it is needed for development only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OTHER_NAMES = {
     "apache software license": "Apache-2.0",
     "apache-2": "Apache-2.0",
     "bsd 3-clause license": "BSD-3-Clause",
-    "bsd license": "BSD-3-Clause",  # or BSD-2-Clause: the classifier does not tell, and both are on the list
+    "bsd license": "BSD-3-Clause",  # or BSD-2-Clause: the classifier is ambiguous, and both are allowed
     "gnu lesser general public license v2 or later (lgplv2+)": "LGPL-2.1-or-later",
     "isc license (iscl)": "ISC",
     "mit license": "MIT",
@@ -38,35 +38,35 @@ OTHER_NAMES = {
 
 def main(serving: Path = REQUIREMENTS / "serving.txt", development: Path = REQUIREMENTS / "development.txt") -> int:
     served_with = locked(serving)
-    problems, judged, elsewhere = [], 0, []
+    problems, judged, not_installable = [], 0, []
     for name, applies in sorted((locked(development) | served_with).items()):
         if not applies:
-            elsewhere.append(name)
+            not_installable.append(name)
             continue
         try:
-            said = licence(metadata(name))
+            licence_name = licence(metadata(name))
         except PackageNotFoundError:
             problems.append(f"{name} is locked but not installed: run `make setup`")
             continue
         judged += 1
-        if not allowed(said) and (name in served_with or IN_DEVELOPMENT.get(name) != said):
-            problems.append(f"{name}: {said or 'says no licence'}: not on the list in project/licences.py")
+        if not allowed(licence_name) and (name in served_with or IN_DEVELOPMENT.get(name) != licence_name):
+            problems.append(f"{name}: {licence_name or 'names no licence'}: not listed in project/licences.py")
     for problem in problems:
         print(f"licences: {problem}", file=sys.stderr)
     if not problems:
-        unseen = f"; not on this system, so not judged: {', '.join(elsewhere)}" if elsewhere else ""
+        unseen = f"; not on this system, so not judged: {', '.join(not_installable)}" if not_installable else ""
         print(f"licences: all {judged} locked packages may be used{unseen}")
     return 1 if problems else 0
 
 
 def locked(lock: Path) -> dict[str, bool]:
     """Names of all pinned packages, and whether this Python on this system installs them."""
-    found: dict[str, bool] = {}
+    installable: dict[str, bool] = {}
     for line in lock.read_text().splitlines():
         if line and not line.startswith((" ", "#")):
             pin = Requirement(line.removesuffix("\\").strip())
-            found[pin.name] = found.get(pin.name, False) or pin.marker is None or pin.marker.evaluate()  # a release may be for older Pythons only
-    return found
+            installable[pin.name] = installable.get(pin.name, False) or pin.marker is None or pin.marker.evaluate()  # a release may be for older Pythons only
+    return installable
 
 
 def licence(package: PackageMetadata) -> str:
@@ -75,41 +75,41 @@ def licence(package: PackageMetadata) -> str:
         return package["License-Expression"]
     classifiers = [name.split(" :: ")[-1] for name in package.get_all("Classifier") or [] if name.startswith("License :: ")]
     free_text = package["License"].strip().splitlines() if "License" in package else []
-    said = [name for name in classifiers if name != "OSI Approved"] or free_text[:1]
-    return " AND ".join(OTHER_NAMES.get(name.lower(), name) for name in said)
+    names = [name for name in classifiers if name != "OSI Approved"] or free_text[:1]
+    return " AND ".join(OTHER_NAMES.get(name.lower(), name) for name in names)
 
 
 def allowed(expression: str) -> bool:
-    """Whether the licence is acceptable: OR needs one side, AND needs both, an exception (WITH) only adds rights."""
+    """Whether an SPDX expression is acceptable: OR needs one side, AND both; an exception (WITH) only adds rights."""
     parts = re.findall(r"[()]|[^()\s]+", expression)
     if not parts:
         return False
     try:
-        verdict, rest = either(parts)
+        verdict, rest = parse_or(parts)
     except IndexError:
         return False
     return verdict and not rest
 
 
-def either(parts: list[str]) -> tuple[bool, list[str]]:
-    verdict, rest = both(parts)
+def parse_or(parts: list[str]) -> tuple[bool, list[str]]:
+    verdict, rest = parse_and(parts)
     while rest and rest[0] == "OR":
-        right, rest = both(rest[1:])
+        right, rest = parse_and(rest[1:])
         verdict = verdict or right
     return verdict, rest
 
 
-def both(parts: list[str]) -> tuple[bool, list[str]]:
-    verdict, rest = single(parts)
+def parse_and(parts: list[str]) -> tuple[bool, list[str]]:
+    verdict, rest = parse_licence(parts)
     while rest and rest[0] == "AND":
-        right, rest = single(rest[1:])
+        right, rest = parse_licence(rest[1:])
         verdict = verdict and right
     return verdict, rest
 
 
-def single(parts: list[str]) -> tuple[bool, list[str]]:
+def parse_licence(parts: list[str]) -> tuple[bool, list[str]]:
     if parts[0] == "(":
-        verdict, rest = either(parts[1:])
+        verdict, rest = parse_or(parts[1:])
         return verdict and rest[0] == ")", rest[1:]
     rest = parts[3:] if parts[1:2] == ["WITH"] else parts[1:]
     return parts[0] in ALLOWED, rest

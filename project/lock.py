@@ -1,7 +1,7 @@
-"""Writes the locks from pyproject.toml: `make lock`, or `make lock UPGRADE=name` to take the newest release of one package.
+"""Writes the locks from pyproject.toml: `make lock`, or `make lock UPGRADE=name` for the newest release of one package.
 
-Without UPGRADE every pin that still fits stays as it is; UPGRADE=all takes the newest of everything. The locks hold the
-hashes of every system's wheels and no address: where packages come from is each machine's own setting.
+Without UPGRADE, pins that still match stay; UPGRADE=all uses the newest releases of all packages. The locks contain the hashes of the wheels
+for every system, but no index address: each machine configures its own.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ COMPILE = [
 
 
 def main(upgrades: list[str]) -> int:
-    newer = ["--upgrade"] if upgrades == ["all"] else [part for name in upgrades for part in ("--upgrade-package", name)]
-    write(SERVING, ["pyproject.toml"], newer)
+    upgrade_options = ["--upgrade"] if upgrades == ["all"] else [part for name in upgrades for part in ("--upgrade-package", name)]
+    write(SERVING, ["pyproject.toml"], upgrade_options)
     # The development lock includes the serving packages, in the same versions.
-    write(DEVELOPMENT, ["pyproject.toml", "--group", "development", "--constraints", SERVING], newer)
-    # PySpark is published as sources alone.
-    write(ANALYZE, ["pyproject.toml", "--extra", "analyze", "--group", "building", "--constraints", DEVELOPMENT, "--no-binary", "pyspark"], newer)
+    write(DEVELOPMENT, ["pyproject.toml", "--group", "development", "--constraints", SERVING], upgrade_options)
+    # PySpark is published only as source.
+    write(ANALYZE, ["pyproject.toml", "--extra", "analyze", "--group", "building", "--constraints", DEVELOPMENT, "--no-binary", "pyspark"], upgrade_options)
     return 0
 
 
-def write(lock: str, sources: list[str], newer: list[str]) -> None:
-    subprocess.run([Path(sys.executable).parent / COMPILE[0], *COMPILE[1:], *newer, *sources, "--output-file", lock], cwd=ROOT, check=True)
+def write(lock: str, sources: list[str], upgrade_options: list[str]) -> None:
+    subprocess.run([Path(sys.executable).parent / COMPILE[0], *COMPILE[1:], *upgrade_options, *sources, "--output-file", lock], cwd=ROOT, check=True)
     text = (ROOT / lock).read_text()
     pins = sum("==" in line and not line.startswith("#") for line in text.splitlines())
     (ROOT / lock).write_text(HEADER + text.removeprefix(HEADER))

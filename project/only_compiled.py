@@ -1,6 +1,6 @@
-"""A pytest plugin for `make compiled-test`: imports every compiled module before any test does, and refuses plain ones.
+"""A pytest plugin for `make compiled-test`: imports all modules that setup.py compiles, and fails if one of them is not compiled.
 
-Without it the tests would pass as happily on the plain sources, which stand on the import path too.
+Without it the tests might run on the plain sources, which are on the import path, too.
 """
 
 from __future__ import annotations

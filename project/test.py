@@ -1,9 +1,8 @@
-"""Runs the tests on every Python from 3.11 on that is found: `make test`, `make test PYTHONS=3.12 ARGS="tests/cli -k health"`.
+"""Runs the tests on every available Python from 3.11 on: `make test`, `make test PYTHONS=3.12 ARGS="tests/cli -k health"`.
 
-.venv is the first, `.venv-3.12` and so on are made beside it from the same lock. One suite runs after the other, each on all
-cores. Tests marked `alone` run after the others with nothing beside them; these and those marked `once` run
-on the first Python only, those marked `clients`, `jetstream`, `kafka` and `spark` by `make clients-test`, `jetstream-test` and so on. The
-closing lines say what every Python came to.
+The first Python uses .venv; `.venv-3.12` and so on are created from the same lock. The suites run one after the other, each on all cores. Tests
+marked `alone` run last, not in parallel. Those and tests marked `once` run on the first Python only; tests marked `clients`, `jetstream`,
+`kafka` and `spark` run by `make clients-test`, `jetstream-test` and so on. The last lines are the results of each Python.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parents[1]
 MINORS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 WORKERS_MAX = 8
-WHOLE_FILE = r"^pytestmark = \[?\s*pytest\.mark\.(%s)\b"  # each of its tests has this mark
-OTHER_WORDS = ("clients", "jetstream", "kafka", "spark")  # marks of tests that have a word of their own: `make clients-test` and so on
-PASSED_ALONE = "passed_alone"  # what project/again.py calls a test that failed beside others and passed by itself
+WHOLE_FILE = r"^pytestmark = \[?\s*pytest\.mark\.(%s)\b"  # the mark of all its tests
+OTHER_TARGETS = ("clients", "jetstream", "kafka", "spark")  # marks of tests with their own make target: `make clients-test` and so on
+PASSED_ALONE = "passed_alone"  # the property by which project/again.py reports a test that failed in parallel with others and passed alone
 NO_TESTS = 5  # pytest's exit code when nothing was selected
-ASK = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
+PRINT_VERSION = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
 
 
 class Tally(NamedTuple):
@@ -58,7 +57,7 @@ def main(arguments: list[str]) -> int:
         for reason, count in sorted(Counter(tally.reasons).items()):
             print(f"Skipped with Python {minor}: {count} x {reason}")
     if len(tallies) > 1 and not arguments:
-        print(f"Tests marked `once` or `alone` ran with Python {next(iter(tallies))} only, those marked clients, jetstream, kafka and spark by make words of their own")
+        print(f"Tests marked `once` or `alone` ran with Python {next(iter(tallies))} only, those marked clients, jetstream, kafka and spark by their own make targets")
     for minor, tally in tallies.items():
         print(f"python{minor}: {tally.passed} passed, {tally.failed} failed, {tally.skipped} skipped")
     if not tallies or not any(tally.passed for tally in tallies.values()):
@@ -68,7 +67,7 @@ def main(arguments: list[str]) -> int:
 
 
 def environment_of(minor: str) -> Path | None:
-    """The environment with this Python, made where it is missing; None when there is no such Python."""
+    """The environment with this Python, created if it is missing; None: no such Python."""
     if sys.version_info[:2] == tuple(map(int, minor.split("."))):
         return Path(sys.prefix)
     for python in pythons(minor):
@@ -79,18 +78,18 @@ def environment_of(minor: str) -> Path | None:
 
 
 def pythons(minor: str) -> Iterator[Path]:
-    """Those of this version that really run: a pyenv shim is on PATH also for versions that are switched off."""
+    """Interpreters of this version that run: PATH may have pyenv shims of versions that are not active."""
     folders = [Path(folder) for folder in os.get_exec_path()]
     folders += sorted(Path.home().glob(f".pyenv/versions/{minor}.*/bin"), reverse=True)
     for folder in folders:
         python = folder / f"python{minor}"
-        if os.access(python, os.X_OK) and answer(python) == minor:
+        if os.access(python, os.X_OK) and version_of(python) == minor:
             yield python
 
 
-def answer(python: Path) -> str:
+def version_of(python: Path) -> str:
     try:
-        return subprocess.run([python, "-c", ASK], capture_output=True, text=True, timeout=20, check=False).stdout.strip()
+        return subprocess.run([python, "-c", PRINT_VERSION], capture_output=True, text=True, timeout=20, check=False).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         return ""
 
@@ -100,11 +99,11 @@ def suite(environment: Path, minor: str, arguments: list[str], first: bool) -> T
     if arguments:
         return pytest(environment, minor, "chosen", arguments)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # A file's tests stay together until a worker runs out of them. On the first Python many tests wait for a process or a deadline, so two
-    # workers share a core. Each worker would rewrite all asserts, which takes longer than to import the tests: failures show locals instead.
+    # The tests of a file stay on one worker until another is idle. On the first Python many tests wait for a process or a deadline, so two
+    # workers share a core. Rewriting all asserts in each worker takes longer than importing the tests, so failures show locals instead.
     workers = 2 * cores if first else cores
     together = ["-n", str(min(WORKERS_MAX, workers)), "--dist", "worksteal", "--assert=plain", "--showlocals"]
-    elsewhere = ["alone", *OTHER_WORDS] if first else ["alone", "once", *OTHER_WORDS]
+    elsewhere = ["alone", *OTHER_TARGETS] if first else ["alone", "once", *OTHER_TARGETS]
     selected = " and ".join(f"not {mark}" for mark in elsewhere)
     ignored = [f"--ignore={path}" for path in files_with(WHOLE_FILE % "|".join(elsewhere))]
     tally = pytest(environment, minor, "together", ["-m", selected, *together, *ignored])
@@ -114,7 +113,7 @@ def suite(environment: Path, minor: str, arguments: list[str], first: bool) -> T
 
 
 def files_with(pattern: str) -> list[str]:
-    """The test files with this in them: to collect the others would take seconds, and as often as there are processes."""
+    """The test files that contain this: each process would need seconds to collect the others."""
     found = re.compile(pattern, re.MULTILINE)
     return sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py") if found.search(path.read_text()))
 
@@ -133,7 +132,7 @@ def pytest(environment: Path, minor: str, part: str, arguments: list[str]) -> Ta
 
 
 def read(report: Path, exit_code: int) -> Tally:
-    """The result in pytest's report; if it disagrees with the exit code, the worse of the two."""
+    """The result in pytest's report, or the exit code if that is worse."""
     tests = failed = skipped = 0
     tree = ElementTree.parse(report)
     for one in tree.iter("testsuite"):
@@ -146,7 +145,7 @@ def read(report: Path, exit_code: int) -> Tally:
 
 
 def reason(skipped: ElementTree.Element) -> str:
-    """Of a file or a folder that was skipped as a whole it stands in the text."""
+    """Why a test was skipped; for a whole file or folder the element's text has the reason."""
     message = skipped.get("message", "")
     if message != "collection skipped":
         return message

@@ -1,3 +1,3 @@
-"""Tenure, installed: the version, and nothing else. What serves starts as `tenure` or `python -m tenure`."""
+"""The installed package: only the version. Start the broker as `tenure` or `python -m tenure`."""
 
 __version__ = "0.1.0"

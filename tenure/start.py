@@ -1,7 +1,7 @@
-"""The start of the command: puts Tenure's packages first on the import path, whatever PYTHONPATH and the folder hold.
+"""The start of the command: puts Tenure's packages first on the import path, before PYTHONPATH and the current folder.
 
-Tenure's packages have common names (`storage`, `cli`, `protocol`). In a checkout they are folders beside this one. A wheel keeps
-them in `tenure/_inside/`, where nobody else's import finds them, and only Tenure's own processes look there.
+Tenure's packages have common names (`storage`, `cli`, `protocol`). In a checkout they are siblings of this folder. A wheel has them in
+`tenure/_inside/`, where only Tenure's own processes import them, and no other package's import finds them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 
 def packages_folder() -> str:
-    """The folder that holds Tenure's packages."""
+    """The folder of Tenure's packages."""
     here = os.path.dirname(os.path.abspath(__file__))
     inside = os.path.join(here, "_inside")
     return inside if os.path.isdir(inside) else os.path.dirname(here)

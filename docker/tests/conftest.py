@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def kafka():
-    """The broker that KAFKA names, as in compose.test.yaml; otherwise one that ends with the tests, and its data with it."""
+    """The broker that KAFKA names, as in compose.test.yaml; otherwise a broker for these tests, whose data is deleted after them."""
     if "KAFKA" in os.environ:
         yield os.environ["KAFKA"]
         return

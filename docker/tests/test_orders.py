@@ -1,4 +1,4 @@
-# test_orders.py: tests beside a real broker. Each has its own topic and group, so they run in any order and side by side.
+# test_orders.py: tests with a real broker. Each has its own topic and group, so they run in any order and in parallel.
 from uuid import uuid4
 
 import pytest

@@ -292,7 +292,7 @@ class Client:
             self.revoking = True
             self._rejoin_in(self.rtt_ms)
         else:
-            self.notice()
+            self.schedule_heartbeat()
 
     def _refused(self, error: int) -> None:
         """Handle an error code as a client does."""
@@ -347,8 +347,8 @@ class Client:
 
     # Heartbeats
 
-    def notice(self) -> None:
-        """The group has changed, which the member notices with its next heartbeat."""
+    def schedule_heartbeat(self) -> None:
+        """The group has changed: schedule the next heartbeat, by which the member learns of it."""
         if self.healthy and self.waits_for is None and self._rejoin_at < 0 and self._beat_at < 0 and self.member_id:
             beats = (self.world.now - self._beats_from) // self.heartbeat_ms + 1
             self._beat_at = self._beats_from + beats * self.heartbeat_ms

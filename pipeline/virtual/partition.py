@@ -130,7 +130,7 @@ class Partition:
         trigger, follows = (client.name, client.revoking) if client is not None else (None, False)
         history.update(group, self.world.now, cause, trigger, self.world.why, changes, follows)
         for one in self.world.clients.get(group_id, ()):
-            one.notice()
+            one.schedule_heartbeat()
 
     def _changes(self, history: GroupHistory, group: Group, client: Client | None, how: str) -> list[Change]:
         now = self.world.now

@@ -20,7 +20,7 @@ import pytest
 from project.mutants.equivalents import WrongList, equivalents, problems, stale
 from project.mutants.mutations import Key, Mutation, mutations_of
 from project.mutants.report import Report
-from project.mutants.results import KEPT, Results, Sources, digest, write_whole
+from project.mutants.results import KEPT, Results, Sources, digest, write_atomically
 from project.mutants.running import OPTIONS, ROOT, TEST_SECONDS_MAX, Job, Runner, Touched, Verdict, use_hypothesis
 
 # The minimum share of killed mutations; fast paths are counted separately.
@@ -36,9 +36,9 @@ FAST_PATHS = (
 )
 KILLED_PERCENT_MIN = 95
 TEST_FOLDERS = ("tests/coordinator", "tests/storage", "tests/broker")
-# Test files that start processes: the lines run in those processes are counted for them.
+# Imports of test files that start processes, whose lines are not traced: these files are left out.
 ELSEWHERE = ("from tests.running import", "from tests.support.lasting import", "from tests.soak", "from tests.kafka_process import")
-# The time budget for the tests that touch a line, nearest tests first.
+# The time budget for the tests of one mutation, the most promising first.
 SECONDS_OF_TESTS = 6.0
 
 Trees = dict[str, tuple[ast.Module, list[Mutation]]]
@@ -46,25 +46,25 @@ Trees = dict[str, tuple[ast.Module, list[Mutation]]]
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make mutants")
-    parser.add_argument("paths", nargs="*", help="files and folders; everything that is judged, and the fast paths, if none is named")
-    parser.add_argument("--sample", type=int, metavar="N", help="N mutations by chance, of what is judged")
-    parser.add_argument("--seed", help="of the sample; the commit, unless given")
+    parser.add_argument("paths", nargs="*", help="files and folders (all that are judged, and the fast paths)")
+    parser.add_argument("--sample", type=int, metavar="N", help="only N random mutations of the judged files")
+    parser.add_argument("--seed", help="the random seed of the sample (the commit)")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
-    parser.add_argument("--at-least", type=float, default=KILLED_PERCENT_MIN, metavar="PERCENT", help="have to be noticed (default: %(default)s)")
-    parser.add_argument("--fresh", action="store_true", help="verdicts of before do not count")
+    parser.add_argument("--at-least", type=float, default=KILLED_PERCENT_MIN, metavar="PERCENT", help="the minimum share of killed mutations (default: %(default)s)")
+    parser.add_argument("--fresh", action="store_true", help="ignore cached verdicts")
     parser.add_argument("--list", action="store_true", help="only list the mutations")
     parser.add_argument("--show", metavar="ID", help="only show one mutation")
     parser.add_argument("--check", action="store_true", help="only check the list of equivalent mutations")
-    given = parser.parse_args(arguments)
-    if given.check:
-        found = problems()
-        print(*found, sep="\n", end="\n" if found else "", file=sys.stderr)
-        return int(bool(found))
-    files = files_of(given.paths or [*JUDGED, *FAST_PATHS])
+    options = parser.parse_args(arguments)
+    if options.check:
+        list_problems = problems()
+        print(*list_problems, sep="\n", end="\n" if list_problems else "", file=sys.stderr)
+        return int(bool(list_problems))
+    files = files_of(options.paths or [*JUDGED, *FAST_PATHS])
     trees = {file: mutations_of(file, (ROOT / file).read_text()) for file in files}
     mutations = [mutation for _, some in trees.values() for mutation in some]
-    if given.list or given.show:
-        return show(trees, mutations, given.show)
+    if options.list or options.show:
+        return show(trees, mutations, options.show)
     if compiled := [file for file in files if list((ROOT / file).parent.glob(f"{Path(file).stem}.*.so"))]:
         print(f"mutants: {compiled[0]} is compiled: `make uncompile` first", file=sys.stderr)
         return 2
@@ -73,26 +73,26 @@ def main(arguments: list[str]) -> int:
     except WrongList as error:
         print(f"mutants: {error}", file=sys.stderr)
         return 2
-    if given.sample:
+    if options.sample:
         judged = [mutation for mutation in mutations if mutation.key.file not in FAST_PATHS and mutation.key not in listed]
-        mutations = Random(given.seed or commit()).sample(judged, min(given.sample, len(judged)))
-    report = Report(list(stale({key: reason for key, reason in listed.items() if key.file in trees})) if not given.sample else [])
-    work = Work(trees, mutations, listed, report, Results(fresh=given.fresh))
+        mutations = Random(options.seed or commit()).sample(judged, min(options.sample, len(judged)))
+    report = Report(list(stale({key: reason for key, reason in listed.items() if key.file in trees})) if not options.sample else [])
+    work = Work(trees, mutations, listed, report, Results(fresh=options.fresh))
     use_hypothesis()
-    code = pytest.main([*OPTIONS, *tests_to_collect()], plugins=[Runner(work, given.workers)])
+    code = pytest.main([*OPTIONS, *tests_to_collect()], plugins=[Runner(work, options.workers)])
     if not work.done:
         print(f"mutants: pytest ended with {code!r}", file=sys.stderr)
         return 2
-    return report.end(given.at_least / 100, FAST_PATHS)
+    return report.end(options.at_least / 100, FAST_PATHS)
 
 
 def files_of(paths: list[str]) -> list[str]:
-    found: dict[str, None] = {}
+    files: dict[str, None] = {}
     for path in paths:
-        whole = ROOT / path
-        some = sorted(whole.rglob("*.py")) if whole.is_dir() else [whole]
-        found |= dict.fromkeys([str(one.relative_to(ROOT)) for one in some])
-    return list(found)
+        full_path = ROOT / path
+        sources = sorted(full_path.rglob("*.py")) if full_path.is_dir() else [full_path]
+        files |= dict.fromkeys([str(source.relative_to(ROOT)) for source in sources])
+    return list(files)
 
 
 def commit() -> str:
@@ -119,7 +119,7 @@ def tests_to_collect() -> list[str]:
 
 
 class Work:
-    """Judges mutations, in place of pytest's test run."""
+    """Judges the mutations instead of running the tests once."""
 
     def __init__(self, trees: Trees, mutations: list[Mutation], listed: dict[Key, str], report: Report, results: Results) -> None:
         self.trees = trees
@@ -149,7 +149,7 @@ class Work:
         self.done = True
 
     def _touched(self, runner: Runner) -> dict[str, Touched]:
-        """The cached lines that each test touches, for test files whose code under test is unchanged."""
+        """The lines that each test touches: cached for unchanged test files, unless the code under test has changed."""
         files = files_of([*JUDGED, *FAST_PATHS])
         sources = Sources()
         folders = ("tests", "coordinator", "storage", "broker", "protocol")
@@ -162,10 +162,10 @@ class Work:
             by_file.setdefault(test.partition("::")[0], []).append(test)
         states = {file: f"{state} {sources.of(file)}" for file in by_file}
         new = [file for file in by_file if file not in known or known[file][0] != states[file]]
-        found = runner.touch([test for file in new for test in by_file[file]], files)
+        traced = runner.touch([test for file in new for test in by_file[file]], files)
         for file in new:
-            known[file] = [states[file], {test: found[test] for test in by_file[file] if test in found}]
-        write_whole(kept, json.dumps(known))
+            known[file] = [states[file], {test: traced[test] for test in by_file[file] if test in traced}]
+        write_atomically(kept, json.dumps(known))
         return {test: Touched(*one) for file in by_file for test, one in known[file][1].items()}
 
     def _jobs(self) -> Iterator[Job]:
@@ -191,32 +191,33 @@ class Work:
             killers.insert(0, verdict.by)
 
     def _tests(self, mutation: Mutation) -> list[str]:
-        """The tests that touch its lines, the most promising first: those that caught others in the function, those named like the file, quick ones."""
+        """The tests that touch the mutated lines, the most promising first: those that killed other mutations of the function, then those named like
+        the file, then those of its folder. Limited by the time budget."""
         file = mutation.key.file
         folder, stem = file.rpartition("/")[0], Path(file).stem
         budget = SECONDS_OF_TESTS
-        if mutation.outer is None:  # any user of the file may notice it, or tests beside it
+        if mutation.outer is None:  # any test of a user of the file, or of its folder, may detect it
             beside = [test for one, some in self.by_file.items() if one.startswith(f"{folder}/") for test in some]
-            found = dict.fromkeys([*self.by_file.get(file, ()), *beside])
+            candidates = dict.fromkeys([*self.by_file.get(file, ()), *beside])
             budget *= 4
         else:
             first, last = mutation.lines
-            found = dict.fromkeys([test for line in range(first, last + 1) for test in self.by_line.get((file, line), ())])
-            if not found and mutation.parent is mutation.outer.args:  # a default
+            candidates = dict.fromkeys([test for line in range(first, last + 1) for test in self.by_line.get((file, line), ())])
+            if not candidates and mutation.parent is mutation.outer.args:  # a default
                 body = range(mutation.outer.body[0].lineno, (mutation.outer.end_lineno or 0) + 1)
-                found = dict.fromkeys([test for line in body for test in self.by_line.get((file, line), ())])
+                candidates = dict.fromkeys([test for line in body for test in self.by_line.get((file, line), ())])
         killers = {test: number for number, test in enumerate(self.killers.get(where(mutation), ())[:20])}
 
-        turns: dict[str, int] = {}  # test files take turns, as tests of one file are alike
+        turns: dict[str, int] = {}  # alternate between test files, as tests of one file are similar
         turn: dict[str, int] = {}
-        for test in sorted(found, key=lambda test: digest(test)):
+        for test in sorted(candidates, key=lambda test: digest(test)):
             name = test.partition("::")[0]
             turn[test] = turns[name] = turns.get(name, 0) + 1
 
         def distance(test: str) -> tuple[int, bool, bool, int]:
             return killers.get(test, 99), stem not in test, f"tests/{folder}/" not in test, turn[test]
 
-        ordered = sorted(found, key=distance)
+        ordered = sorted(candidates, key=distance)
         seconds = 0.0
         for number, test in enumerate(ordered):
             seconds += self.touched[test].seconds

@@ -1,4 +1,4 @@
-"""The mutations that no test can notice, each with the reason: `project/mutants_equivalent.toml`."""
+"""The mutations that no test can detect, each with the reason: `project/mutants_equivalent.toml`."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ FIELDS: dict[str, type | tuple[type, ...]] = {"file": str, "function": str, "lin
 
 
 class WrongList(Exception):
-    """The list is malformed; the message says why, in a line."""
+    """The list is malformed; the message is one line."""
 
 
 def equivalents(path: Path = EQUIVALENT) -> dict[Key, str]:
     """The listed mutations with their reasons; raises WrongList."""
-    found: dict[Key, str] = {}
+    reasons: dict[Key, str] = {}
     try:
         entries = tomllib.loads(path.read_text()).get("equivalent", [])
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise WrongList(f"{path.name}: {error}") from error
     for entry in entries:
         for key in keys_of(path, entry):
-            if key in found:
-                raise WrongList(f"{path.name}: {described(key)} is there twice")
-            found[key] = entry["reason"]
-    return found
+            if key in reasons:
+                raise WrongList(f"{path.name}: {described(key)} is listed twice")
+            reasons[key] = entry["reason"]
+    return reasons
 
 
 def keys_of(path: Path, entry: dict[str, Any]) -> list[Key]:
@@ -43,14 +43,14 @@ def keys_of(path: Path, entry: dict[str, Any]) -> list[Key]:
 
 
 def stale(listed: dict[Key, str], root: Path = ROOT) -> Iterator[Key]:
-    """Those that are no mutations of their files any more."""
+    """The listed mutations that no longer exist."""
     by_file: dict[str, list[Key]] = {}
     for key in listed:
         by_file.setdefault(key.file, []).append(key)
     for file, keys in by_file.items():
         source = root / file
-        there = {mutation.key for mutation in mutations_of(file, source.read_text())[1]} if source.is_file() else set()
-        yield from (key for key in keys if key not in there)
+        existing = {mutation.key for mutation in mutations_of(file, source.read_text())[1]} if source.is_file() else set()
+        yield from (key for key in keys if key not in existing)
 
 
 def described(key: Key) -> str:
@@ -58,7 +58,7 @@ def described(key: Key) -> str:
 
 
 def problems(path: Path = EQUIVALENT, root: Path = ROOT) -> list[str]:
-    """The problems of the list, a line each."""
+    """The problems of the list, as lines."""
     try:
         listed = equivalents(path)
     except WrongList as error:

@@ -1,7 +1,6 @@
-"""A module mutated at its import, for code outside of functions: constants, tables, classes.
+"""Imports a mutated module, for mutations outside of functions: constants, tables, classes.
 
-`python -m project.mutants.loading FILE ID TESTS` runs the tests that the file TESTS names in a process of its own; the exit
-code is pytest's.
+`python -m project.mutants.loading FILE ID TESTS` runs the tests listed in the file TESTS; the exit code is pytest's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The mutations of a source file.
 
-A mutation is one node of the syntax tree in the place of another. Its key is made of content (file, function, text of the
-line, what is changed, and a number where that is there twice), so that other changes of the file leave it alone.
+A mutation replaces one node of the syntax tree. Its key consists of file, function, text of the line, description of the change, and a number
+if that is ambiguous, so that other changes of the file do not affect it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ SIGNS: Final[dict[type[ast.AST], str]] = {
 NAMES: Final = {"min": "max", "max": "min", "any": "all", "all": "any", "pop": "popleft", "popleft": "pop", "append": "appendleft"}
 DEQUE: Final = {"popleft", "append"}
 LOGGERS: Final = {"log"}
-# Nodes without behaviour: types alone, and texts for people.
+# Base classes of classes without behaviour.
 TYPE_ONLY: Final = {"Protocol", "TypedDict"}
-LARGE: Final = 100  # constants from here on are halved instead of counted up: no test checks a budget of 64 KiB to the byte
+LARGE: Final = 100  # larger constants are halved, not incremented: no test checks a budget of 64 KiB to the byte
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -47,7 +47,7 @@ class Key(NamedTuple):
 
 
 class Mutation:
-    """`parent`'s field `name`, at `index` where that is a list, becomes `new`."""
+    """The field `name` of `parent`, or its element `index`, becomes `new`."""
 
     __slots__ = ("index", "key", "lines", "name", "new", "number", "old", "outer", "parent", "source")
 
@@ -58,10 +58,10 @@ class Mutation:
         self.old = old
         self.new = new
         self.key = Key("", "", "", "")
-        self.number = 0  # of the line
-        self.lines: tuple[int, int] = (0, 0)  # that have to be run to notice it
-        self.outer: Function | None = None  # the outermost function that it is in
-        self.source = ""  # of that function, or of the statement
+        self.number = 0  # the line number
+        self.lines: tuple[int, int] = (0, 0)  # a test must run one of them to detect it
+        self.outer: Function | None = None  # the outermost function around it
+        self.source = ""  # the text of that function, or of the statement
 
     def apply(self) -> None:
         self._put(self.new)
@@ -76,7 +76,7 @@ class Mutation:
             getattr(self.parent, self.name)[self.index] = what
 
 
-class Found(NamedTuple):
+class Change(NamedTuple):
     name: str
     place: int
     old: object
@@ -106,7 +106,7 @@ class Finder:
         self.lines = text.splitlines()
         self.found: list[Mutation] = []
 
-    # Where code is.
+    # The traversal.
 
     def statements(self, owner: ast.AST, outer: Function | None, prefix: str) -> None:
         """The statements of a module, a class, a function, or of a branch in one of these."""
@@ -149,7 +149,7 @@ class Finder:
         for field in ("defaults", "kw_defaults"):
             for index, default in enumerate(getattr(function.args, field)):
                 if isinstance(default, ast.Constant):
-                    changes = [Found(field, index, default, new, f"default {change}", default) for new, change in of_constant(default)]
+                    changes = [Change(field, index, default, new, f"default {change}", default) for new, change in of_constant(default)]
                     self._add(function.args, outer, f"{path}.", changes)
 
     def _expressions(self, parent: ast.AST, field: str, value: object, outer: Function | None, prefix: str) -> None:
@@ -168,7 +168,7 @@ class Finder:
         for below, value in ast.iter_fields(node):
             self._expressions(node, below, value, outer, prefix)
 
-    def _add(self, parent: ast.AST, outer: Function | None, prefix: str, found: Iterator[Found] | list[Found]) -> None:
+    def _add(self, parent: ast.AST, outer: Function | None, prefix: str, found: Iterator[Change] | list[Change]) -> None:
         for one in found:
             target = parent
             if isinstance(one.old, _Inside):
@@ -188,92 +188,92 @@ class Finder:
 
     # Possible mutations.
 
-    def _of_statement(self, statement: ast.stmt, name: str, index: int, outer: Function | None) -> Iterator[Found]:
+    def _of_statement(self, statement: ast.stmt, name: str, index: int, outer: Function | None) -> Iterator[Change]:
         nothing = ast.copy_location(ast.Pass(), statement)
         match statement:
             case ast.Expr(value=ast.Call() | ast.Await()) | ast.Delete():
-                yield Found(name, index, statement, nothing, "statement deleted", statement)
+                yield Change(name, index, statement, nothing, "statement deleted", statement)
             case ast.Assign() | ast.AnnAssign() if outer is not None and _is_more_than_a_name(statement, outer):
-                yield Found(name, index, statement, nothing, "statement deleted", statement)
+                yield Change(name, index, statement, nothing, "statement deleted", statement)
             case ast.AugAssign() if outer is not None:
-                yield Found(name, index, statement, nothing, "statement deleted", statement)
+                yield Change(name, index, statement, nothing, "statement deleted", statement)
                 other = ARITHMETIC.get(type(statement.op))
                 if other is not None and not _is_text(statement.value):
                     signs = f"{SIGNS[type(statement.op)]}= -> {SIGNS[other]}="
-                    yield Found("op", -1, _Inside(statement, statement.op), other(), signs, statement)
+                    yield Change("op", -1, _Inside(statement, statement.op), other(), signs, statement)
             case ast.Return(value=None) | ast.Raise():
-                yield Found(name, index, statement, nothing, "statement deleted", statement)
+                yield Change(name, index, statement, nothing, "statement deleted", statement)
             case ast.Return(value=value) if not (isinstance(value, ast.Constant) and value.value is None):
                 none = ast.copy_location(ast.Return(ast.copy_location(ast.Constant(None), statement)), statement)
-                yield Found(name, index, statement, none, "return None", statement)
+                yield Change(name, index, statement, none, "return None", statement)
             case ast.Continue():
-                yield Found(name, index, statement, ast.copy_location(ast.Break(), statement), "continue -> break", statement)
-                yield Found(name, index, statement, nothing, "statement deleted", statement)
+                yield Change(name, index, statement, ast.copy_location(ast.Break(), statement), "continue -> break", statement)
+                yield Change(name, index, statement, nothing, "statement deleted", statement)
             case ast.Break():
-                yield Found(name, index, statement, ast.copy_location(ast.Continue(), statement), "break -> continue", statement)
+                yield Change(name, index, statement, ast.copy_location(ast.Continue(), statement), "break -> continue", statement)
             case ast.If() | ast.IfExp():
                 yield from _conditions(statement)
             case ast.While(test=test) if not isinstance(test, ast.Constant):
-                yield Found("test", -1, _Inside(statement, test), _constant(False, test), "while condition -> False", test)
+                yield Change("test", -1, _Inside(statement, test), _constant(False, test), "while condition -> False", test)
 
-    def _of_handler(self, handler: ast.ExceptHandler | ast.match_case) -> Iterator[Found]:
+    def _of_handler(self, handler: ast.ExceptHandler | ast.match_case) -> Iterator[Change]:
         if isinstance(handler, ast.ExceptHandler) and not isinstance(handler.body[0], ast.Raise):
             raises = ast.copy_location(ast.Raise(), handler.body[0])
-            yield Found("body", -1, handler.body, [raises], "the exception is not handled", handler.body[0])
+            yield Change("body", -1, handler.body, [raises], "the exception is not handled", handler.body[0])
 
-    def _of_expression(self, parent: ast.AST, field: str, index: int, node: ast.AST, outer: Function | None) -> Iterator[Found]:
+    def _of_expression(self, parent: ast.AST, field: str, index: int, node: ast.AST, outer: Function | None) -> Iterator[Change]:
         match node:
             case ast.Compare():
                 for number, op in enumerate(node.ops):
                     for table in (BOUNDARY, NEGATED):
                         other = table.get(type(op))
                         if other is not None:
-                            yield Found("ops", number, _Inside(node, op), other(), f"{SIGNS[type(op)]} -> {SIGNS[other]}", node)
+                            yield Change("ops", number, _Inside(node, op), other(), f"{SIGNS[type(op)]} -> {SIGNS[other]}", node)
                     beside = node.comparators[number]
                     if isinstance(op, (ast.In, ast.NotIn)) and isinstance(beside, (ast.Tuple, ast.Set, ast.List)) and len(beside.elts) > 1:
                         yield from _dropped(beside)
             case ast.BinOp():
                 other_op = ARITHMETIC.get(type(node.op))
                 if other_op is not None and not _is_text(node.left) and not _is_text(node.right):
-                    yield Found("op", -1, _Inside(node, node.op), other_op(), f"{SIGNS[type(node.op)]} -> {SIGNS[other_op]}", node)
+                    yield Change("op", -1, _Inside(node, node.op), other_op(), f"{SIGNS[type(node.op)]} -> {SIGNS[other_op]}", node)
             case ast.BoolOp():
                 to = ast.Or if isinstance(node.op, ast.And) else ast.And
-                yield Found("op", -1, _Inside(node, node.op), to(), f"{SIGNS[type(node.op)]} -> {SIGNS[to]}", node)
+                yield Change("op", -1, _Inside(node, node.op), to(), f"{SIGNS[type(node.op)]} -> {SIGNS[to]}", node)
                 neutral = isinstance(node.op, ast.And)
                 for number, operand in enumerate(node.values):
                     change = f"`{_short(operand)}` -> {neutral}"
-                    yield Found("values", number, _Inside(node, operand), _constant(neutral, operand), change, operand)
+                    yield Change("values", number, _Inside(node, operand), _constant(neutral, operand), change, operand)
             case ast.UnaryOp(op=ast.Not()):
-                yield Found(field, index, node, node.operand, f"not `{_short(node.operand)}` -> without not", node)
+                yield Change(field, index, node, node.operand, f"not `{_short(node.operand)}` -> without not", node)
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant()):
-                yield Found(field, index, node, node.operand, f"-{_short(node.operand)} without sign", node)
+                yield Change(field, index, node, node.operand, f"-{_short(node.operand)} without sign", node)
             case ast.IfExp():
                 yield from _conditions(node)
             case ast.Constant() if not _is_in_annotation(parent, field):
                 for new, change in of_constant(node, at_import=outer is None):
-                    yield Found(field, index, node, new, change, node)
+                    yield Change(field, index, node, new, change, node)
             case ast.Slice():
                 for name, bound in (("lower", node.lower), ("upper", node.upper)):
                     if bound is not None:
-                        yield Found(name, -1, _Inside(node, bound), None, f"[{_short(node)}] without {name} bound", bound)
+                        yield Change(name, -1, _Inside(node, bound), None, f"[{_short(node)}] without {name} bound", bound)
             case ast.Call(func=ast.Name(id=name)) if name in ("min", "max", "any", "all"):
-                yield Found("id", -1, _Inside(node.func, name), NAMES[name], f"{name} -> {NAMES[name]}", node)
+                yield Change("id", -1, _Inside(node.func, name), NAMES[name], f"{name} -> {NAMES[name]}", node)
             case ast.Call(func=ast.Attribute(attr=name)) if name in DEQUE:
-                yield Found("attr", -1, _Inside(node.func, name), NAMES[name], f"{name} -> {NAMES[name]}", node)
+                yield Change("attr", -1, _Inside(node.func, name), NAMES[name], f"{name} -> {NAMES[name]}", node)
             case ast.Call(func=ast.Attribute(attr="suppress")):
-                yield Found("args", -1, _Inside(node, node.args), [], "nothing is suppressed", node)
+                yield Change("args", -1, _Inside(node, node.args), [], "nothing is suppressed", node)
             case ast.Call(func=ast.Name(id="Row")):  # a line of a table
                 for number in range(len(node.args) - 1):
                     one, two = node.args[number], node.args[number + 1]
                     if _short(one) != _short(two):
                         swapped = [*node.args[:number], two, one, *node.args[number + 2 :]]
-                        yield Found("args", -1, _Inside(node, node.args), swapped, f"{_short(one)} <-> {_short(two)}", one)
+                        yield Change("args", -1, _Inside(node, node.args), swapped, f"{_short(one)} <-> {_short(two)}", one)
             case ast.Dict() if outer is None and len(node.values) > 1:
                 for number in range(len(node.values)):
                     one, two = node.values[number], node.values[(number + 1) % len(node.values)]
                     if _short(one) != _short(two):
                         change = f"value of {_short(node.keys[number])} as that of the next"
-                        yield Found("values", number, _Inside(node, one), two, change, one)
+                        yield Change("values", number, _Inside(node, one), two, change, one)
             case ast.Set() if outer is None and len(node.elts) > 1:
                 yield from _dropped(node)
 
@@ -285,15 +285,15 @@ class _Inside(tuple[ast.AST, object]):
         return super().__new__(cls, (parent, old))
 
 
-def _conditions(node: ast.If | ast.IfExp) -> Iterator[Found]:
+def _conditions(node: ast.If | ast.IfExp) -> Iterator[Change]:
     if not isinstance(node.test, ast.Constant):
         for value in (True, False):
-            yield Found("test", -1, _Inside(node, node.test), _constant(value, node.test), f"if condition -> {value}", node.test)
+            yield Change("test", -1, _Inside(node, node.test), _constant(value, node.test), f"if condition -> {value}", node.test)
 
 
-def _dropped(node: ast.Tuple | ast.Set | ast.List) -> Iterator[Found]:
+def _dropped(node: ast.Tuple | ast.Set | ast.List) -> Iterator[Change]:
     for number, elt in enumerate(node.elts):
-        yield Found("elts", -1, _Inside(node, node.elts), [*node.elts[:number], *node.elts[number + 1 :]], f"without {_short(elt)}", node)
+        yield Change("elts", -1, _Inside(node, node.elts), [*node.elts[:number], *node.elts[number + 1 :]], f"without {_short(elt)}", node)
 
 
 def of_constant(node: ast.Constant, at_import: bool = False) -> Iterator[tuple[ast.Constant, str]]:
@@ -325,7 +325,7 @@ def _short(node: ast.AST | None) -> str:
 
 
 def _is_text(node: ast.expr) -> bool:
-    """Not to be subtracted: that would be an error of types, which tells nothing about tests."""
+    """Whether arithmetic on it would be a TypeError, which tells nothing about the tests."""
     if isinstance(node, ast.BinOp):
         return _is_text(node.left) or _is_text(node.right)
     return isinstance(node, (ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp)) or (
@@ -338,7 +338,7 @@ def _is_in_annotation(parent: ast.AST, field: str) -> bool:
 
 
 def _is_more_than_a_name(statement: ast.Assign | ast.AnnAssign, outer: Function) -> bool:
-    """Without the assignment the name still has a value: it is not its only assignment."""
+    """Whether each assigned name also has a value without this statement, from another assignment or as a parameter."""
     if isinstance(statement, ast.AnnAssign) and statement.value is None:
         return False
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
@@ -351,7 +351,7 @@ def _is_more_than_a_name(statement: ast.Assign | ast.AnnAssign, outer: Function)
 
 
 def is_left_out(statement: ast.stmt, at_import: bool) -> bool:
-    """It has no behaviour, or none that a test should pin."""
+    """Whether a statement has no behaviour, or none that tests should check."""
     match statement:
         case ast.Expr(value=ast.Constant()) | ast.Assert() | ast.Import() | ast.ImportFrom() | ast.Pass() | ast.Global() | ast.Nonlocal():
             return True

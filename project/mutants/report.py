@@ -17,7 +17,7 @@ class Report:
         self._stale = stale
         self._counts: dict[str, Counter[str]] = {}
         self._survivors: list[tuple[Mutation, Verdict]] = []
-        self._began = self._told = time.monotonic()
+        self._began = self._progress_shown = time.monotonic()
 
     def equivalent(self, mutation: Mutation) -> None:
         self._counts.setdefault(mutation.key.file, Counter())[EQUIVALENT] += 1
@@ -26,13 +26,13 @@ class Report:
         self._counts.setdefault(mutation.key.file, Counter())[verdict.what] += 1
         if verdict.what in (SURVIVED, UNTOUCHED):
             self._survivors.append((mutation, verdict))
-        if time.monotonic() - self._told > 30:
-            self._told = time.monotonic()
+        if time.monotonic() - self._progress_shown > 30:
+            self._progress_shown = time.monotonic()
             total = sum(sum(counts.values()) for counts in self._counts.values())
             print(f"... {total} mutations, {len(self._survivors)} survivors, in {mutation.key.file}", flush=True)
 
     def end(self, share_min: float, fast_paths: tuple[str, ...]) -> int:
-        """Prints everything; 1 where too many survive, or the list of equivalents is not that of the code."""
+        """Print the table and the survivors. Return 1 if too many survive, or an entry of the list of equivalents is stale."""
         for mutation, verdict in sorted(self._survivors, key=lambda one: (one[0].key.file, one[0].number)):
             key = mutation.key
             touched = ", touched by no test" if verdict.what == UNTOUCHED else ""
@@ -44,14 +44,14 @@ class Report:
         fast = [file for file in sorted(self._counts) if file in fast_paths]
         for file in judged:
             self._line(file, self._counts[file])
-        share = self._line("all of these", sum([self._counts[file] for file in judged], Counter()))
+        share = self._line("all judged files", sum([self._counts[file] for file in judged], Counter()))
         for file in fast:
             self._line(file, self._counts[file])
         if fast:
             self._line("fast paths", sum([self._counts[file] for file in fast], Counter()))
         print(f"{time.monotonic() - self._began:.0f} s")
         if share < share_min:
-            print(f"mutants: {share:.1%} noticed, less than {share_min:.0%}")
+            print(f"mutants: {share:.1%} killed, less than {share_min:.0%}")
         return int(share < share_min or bool(self._stale))
 
     def _line(self, name: str, counts: Counter[str]) -> float:

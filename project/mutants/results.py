@@ -18,15 +18,15 @@ def digest(*texts: str) -> str:
     return sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Replace a file that a concurrent run may read: completely or not at all."""
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file atomically, since a concurrent run may read it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    new_file = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        beside.write_text(text)
-        beside.replace(path)
+        new_file.write_text(text)
+        new_file.replace(path)
     finally:
-        beside.unlink(missing_ok=True)
+        new_file.unlink(missing_ok=True)
 
 
 class Sources:
@@ -46,7 +46,7 @@ class Sources:
 
 
 class Results:
-    """A file of verdicts, saved periodically, so that an interrupted run can resume."""
+    """A file of verdicts, saved periodically, so that an interrupted run can continue."""
 
     def __init__(self, path: Path = KEPT / "verdicts.json", fresh: bool = False) -> None:
         self._path = path
@@ -57,11 +57,11 @@ class Results:
         self._new: dict[str, list[str]] = {}
 
     def known(self, mutation: Mutation, tests: list[str]) -> Verdict | None:
-        """The cached verdict. A killed mutation needs only its killing test unchanged, any other all of its tests."""
-        found = self._kept.get(mutation.key.id)
-        if found is None:
+        """The cached verdict. It is valid while the killing test or, for a mutation that was not killed, all of its tests are unchanged."""
+        cached = self._kept.get(mutation.key.id)
+        if cached is None:
             return None
-        what, by, basis = found
+        what, by, basis = cached
         killed = what in (KILLED, TIMEOUT)
         return Verdict(what, by, 0.0) if basis == self._basis(mutation, [by] if killed and by else tests) else None
 
@@ -79,5 +79,5 @@ class Results:
     def save(self) -> None:
         """Save, and keep the verdicts of concurrent runs."""
         kept = json.loads(self._path.read_text()) if self._path.exists() else {}
-        write_whole(self._path, json.dumps(kept | self._new, indent=0))
+        write_atomically(self._path, json.dumps(kept | self._new, indent=0))
         self._new.clear()

@@ -1,4 +1,4 @@
-"""pytest, collected once. Its process forks: for a part of the tests with a trace of the lines they touch, and for each mutation."""
+"""Runs pytest with one collection, and forks its process: to trace the lines that tests touch, and for each mutation."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ OPTIONS = [
     *("-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0"),
     *("-m", "not (alone or clients or kafka or spark)", "-o", "tmp_path_retention_policy=none"),
 ]
-# Slower tests are left out: they would run for every mutation of the code they touch.
+# Slower tests are left out, since they would run for every mutation of the code they touch.
 TEST_SECONDS_MAX = 1.0
-# Limits for mutations that cause endless loops or growing memory.
+# Limits for mutations that loop endlessly or use more and more memory.
 CPU_SECONDS_MORE = 0.5
 WALL_SECONDS_MAX = 60.0
 MEMORY_BYTES_MAX = 3 << 30
@@ -57,7 +57,7 @@ class Touched(NamedTuple):
 
 class Verdict(NamedTuple):
     what: str
-    by: str  # the test that noticed it
+    by: str  # the test that killed it
     seconds: float
 
 
@@ -81,7 +81,7 @@ class Runner:
     # In a fork.
 
     def run_test(self, item: pytest.Item) -> str:
-        """passed, failed or skipped."""
+        """Run a test; return passed, failed or skipped."""
         outcome = "passed"
         for report in runtestprotocol(item, log=False, nextitem=None):
             if report.failed:
@@ -99,11 +99,11 @@ class Runner:
         factory = self.session.config._tmp_path_factory
         factory._given_basetemp = Path(scratch) / f"p{os.getpid()}"
 
-    # Which test touches which line.
+    # Tracing.
 
     def touch(self, tests: list[str], files: list[str]) -> dict[str, Touched]:
-        """Of each test that passes."""
-        found: dict[str, Touched] = {}
+        """The lines that each passing test touches."""
+        touched: dict[str, Touched] = {}
         with tempfile.TemporaryDirectory() as scratch:
             children = []
             for number in range(self.workers):
@@ -114,8 +114,8 @@ class Runner:
             for pid, result in children:
                 os.waitpid(pid, 0)
                 for test, (lines, seconds) in json.loads(result.read_text()).items():
-                    found[test] = Touched(lines, seconds)
-        return found
+                    touched[test] = Touched(lines, seconds)
+        return touched
 
     def _trace(self, tests: list[str], files: set[str], scratch: str, result: Path) -> None:
         try:
@@ -124,11 +124,11 @@ class Runner:
             found: dict[str, tuple[dict[str, list[int]], float]] = {}
             parent = os.getppid()
             for test in tests:
-                if os.getppid() != parent:  # it was ended
+                if os.getppid() != parent:  # the parent was ended
                     break
                 lines: dict[str, set[int]] = {}
                 trace = tracer(names, lines)
-                sys.settrace(trace)  # from the first run: values left in caches are not computed again
+                sys.settrace(trace)  # trace the first run, as later ones may use cached values
                 threading.settrace(trace)
                 try:
                     outcome = self.run_test(self.items[test])
@@ -161,17 +161,17 @@ class Runner:
                     else:
                         done(job, Verdict(UNTOUCHED, "", 0.0))
                     job = next(waiting, None)
-                for one in self._ended(running):
-                    running.remove(one)
-                    done(one.job, self._verdict(one, scratch))
+                for run in self._ended(running):
+                    running.remove(run)
+                    done(run.job, self._verdict(run, scratch))
         finally:
-            for one in running:
-                os.kill(one.pid, signal.SIGKILL)
-                os.waitpid(one.pid, 0)
+            for run in running:
+                os.kill(run.pid, signal.SIGKILL)
+                os.waitpid(run.pid, 0)
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _begin(self, job: Job, tests: list[str], scratch: str) -> Running:
-        read_end, write_end = os.pipe()  # nothing is written: it closes when the process ends
+        read_end, write_end = os.pipe()  # never written to: it closes when the process ends
         pid = os.fork()
         if not pid:
             os.close(read_end)
@@ -184,21 +184,21 @@ class Runner:
         """The runs that have ended by now, at least one if there are any; a run over its time limit is killed."""
         ended: list[Running] = []
         while running and not ended:
-            ready, _, _ = select.select([one.pipe for one in running], [], [], 1.0)
-            ended = [one for one in running if one.pipe in ready]
-            for one in running:
-                if one not in ended and time.monotonic() - one.began > WALL_SECONDS_MAX:
-                    os.kill(one.pid, signal.SIGKILL)
+            ready, _, _ = select.select([run.pipe for run in running], [], [], 1.0)
+            ended = [run for run in running if run.pipe in ready]
+            for run in running:
+                if run not in ended and time.monotonic() - run.began > WALL_SECONDS_MAX:
+                    os.kill(run.pid, signal.SIGKILL)
         return ended
 
-    def _verdict(self, one: Running, scratch: str) -> Verdict:
-        os.close(one.pipe)
-        code = os.waitstatus_to_exitcode(os.waitpid(one.pid, 0)[1])
-        shutil.rmtree(f"{scratch}/p{one.pid}", ignore_errors=True)
-        at = Path(scratch, str(one.pid))
+    def _verdict(self, run: Running, scratch: str) -> Verdict:
+        os.close(run.pipe)
+        code = os.waitstatus_to_exitcode(os.waitpid(run.pid, 0)[1])
+        shutil.rmtree(f"{scratch}/p{run.pid}", ignore_errors=True)
+        at = Path(scratch, str(run.pid))
         last = at.read_text() if at.exists() else ""
         at.unlink(missing_ok=True)
-        seconds = time.monotonic() - one.began
+        seconds = time.monotonic() - run.began
         if code == 0:
             return Verdict(SURVIVED, "", seconds)
         return Verdict(KILLED if code > 0 else TIMEOUT, last, seconds)  # a signal: too much time or memory, or a crash
@@ -228,7 +228,7 @@ class Runner:
             os._exit(code)
 
     def _load(self, job: Job, tests: list[str], scratch: str) -> None:
-        """Becomes a process that imports the mutated module."""
+        """Replace this process by one that imports the mutated module."""
         listed = Path(scratch, f"p{os.getpid()}", "tests")
         listed.parent.mkdir()
         listed.write_text("\n".join(tests))
@@ -238,7 +238,7 @@ class Runner:
 
 
 class Job:
-    """One mutation, and the tests that may notice it."""
+    """One mutation, and the tests that may detect it."""
 
     def __init__(self, mutation: Mutation, tree: ast.Module, touched: dict[str, Touched], tests: Callable[[Mutation], list[str]]) -> None:
         self.mutation = mutation
@@ -266,14 +266,14 @@ def module_of(file: str) -> str:
 
 
 def tracer(names: dict[str, str], lines: dict[str, set[int]]) -> Callable[[FrameType, str, Any], Any]:
-    """A trace function that records the executed lines of these files."""
+    """A trace function that records the executed lines of these files in `lines`."""
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         path = frame.f_code.co_filename
         if path not in names:
             return None
-        noted = lines.setdefault(path, set())
-        add = noted.add
+        executed = lines.setdefault(path, set())
+        add = executed.add
         add(frame.f_lineno)
 
         def local(frame: FrameType, event: str, argument: Any) -> Any:

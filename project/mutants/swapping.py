@@ -1,4 +1,4 @@
-"""Puts the code of a mutated function into the loaded function, so that modules that imported it call the mutated one."""
+"""Replaces the code of a loaded function by its mutation, also for modules that have imported the function."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from project.mutants.mutations import Function, Mutation
 
 
 class NotSwapped(Exception):
-    """The function cannot be exchanged in place."""
+    """The code of the function cannot be replaced in place."""
 
 
 def swap(tree: ast.Module, mutation: Mutation, path: str, module: str) -> None:
-    """Raises NotSwapped if the mutation is outside of a function's body, or changes its closure."""
+    """Apply a mutation. Raises NotSwapped if it is outside of functions, or changes the closure of its function."""
     outer = mutation.outer
     if outer is None:
         raise NotSwapped
@@ -26,7 +26,7 @@ def swap(tree: ast.Module, mutation: Mutation, path: str, module: str) -> None:
     mutation.apply()
     try:
         whole = compile(ast.fix_missing_locations(tree), path, "exec")
-        defaults, kw_defaults = evaluated(outer, functions[0])
+        defaults, kw_defaults = evaluated_defaults(outer, functions[0])
     finally:
         mutation.undo()
     code = find(whole, outer.name, lines)
@@ -39,11 +39,11 @@ def swap(tree: ast.Module, mutation: Mutation, path: str, module: str) -> None:
 
 
 def first_line(function: Function) -> int:
-    return min([function.lineno, *[one.lineno for one in function.decorator_list]])
+    return min([function.lineno, *[decorator.lineno for decorator in function.decorator_list]])
 
 
-def evaluated(outer: Function, function: FunctionType) -> tuple[tuple[object, ...] | None, dict[str, object] | None]:
-    """The values of its default arguments, as they stand in the tree."""
+def evaluated_defaults(outer: Function, function: FunctionType) -> tuple[tuple[object, ...] | None, dict[str, object] | None]:
+    """The values of the default arguments in the tree."""
     scope = function.__globals__
 
     def value(node: ast.expr) -> object:
@@ -66,7 +66,7 @@ def find(code: CodeType, name: str, line: int) -> CodeType | None:
 
 
 def functions_of(module: str) -> Iterator[FunctionType]:
-    """Those that a module defines, methods and properties included."""
+    """The functions that a module defines, including methods and properties."""
     loaded = sys.modules.get(module)
     if loaded is not None:
         yield from in_scope(vars(loaded), module, set())
@@ -74,21 +74,21 @@ def functions_of(module: str) -> Iterator[FunctionType]:
 
 def in_scope(scope: object, module: str, seen: set[int]) -> Iterator[FunctionType]:
     for value in list(scope.values()) if isinstance(scope, dict) else list(vars(scope).values()):
-        yield from behind(value, module, seen)
+        yield from functions_in(value, module, seen)
 
 
-def behind(value: object, module: str, seen: set[int]) -> Iterator[FunctionType]:
+def functions_in(value: object, module: str, seen: set[int]) -> Iterator[FunctionType]:
     if id(value) in seen or getattr(value, "__module__", module) != module:
         return
     seen.add(id(value))
     if isinstance(value, FunctionType):
         yield value
     elif isinstance(value, (staticmethod, classmethod)):
-        yield from behind(value.__func__, module, seen)
+        yield from functions_in(value.__func__, module, seen)
     elif isinstance(value, property):
-        for one in (value.fget, value.fset, value.fdel):
-            yield from behind(one, module, seen)
+        for accessor in (value.fget, value.fset, value.fdel):
+            yield from functions_in(accessor, module, seen)
     elif isinstance(value, type):
         yield from in_scope(value, module, seen)
     if hasattr(value, "__wrapped__"):  # by lru_cache, contextmanager and the like
-        yield from behind(value.__wrapped__, module, seen)
+        yield from functions_in(value.__wrapped__, module, seen)

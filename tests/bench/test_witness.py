@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench import witness
-from bench.witness import CALM_AT_MOST, WAIT_SECONDS, Sample, Witness, in_turn
+from bench.witness import CALM_AT_MOST, WAIT_SECONDS, Sample, Witness, measure_alternately
 
 
 class FakeWitness:
@@ -35,7 +35,7 @@ class FakeWitness:
         return {"slow": self.slow(), "number": number}
 
     def take(self, rounds: int, patience: float, names: tuple[str, ...] = ("floor", "ours")) -> Any:
-        return in_turn(self.witness, rounds, patience, lambda: list(names), self.measure)
+        return measure_alternately(self.witness, rounds, patience, lambda: list(names), self.measure)
 
 
 def numbers(samples: list[Sample]) -> list[int]:
@@ -89,7 +89,7 @@ def test_a_failed_row_is_not_measured_in_later_rounds(monkeypatch: pytest.Monkey
             return None
         return neighbour.measure(name, number)
 
-    taken = in_turn(neighbour.witness, 3, 30.0, lambda: [name for name in ("floor", "ours", "kafka") if name not in lost], measure)
+    taken = measure_alternately(neighbour.witness, 3, 30.0, lambda: [name for name in ("floor", "ours", "kafka") if name not in lost], measure)
     assert {name: numbers(samples) for name, samples in taken.samples.items()} == {"floor": [0, 1, 2], "ours": [0, 1, 2]}
 
 

@@ -140,7 +140,7 @@ def contents(path: Path | str) -> dict[str, Content]:
         start = starts.get((name, int(partition)), 0)
         log, _ = Log.open(handles, str(folder), 1 << 20, 0, True, deferred=not internal, start_offset=start, producers=None if internal else producers)
         known = {id: described(producers, id) for id in producers}
-        found[folder.name] = Content(log.start_offset, log.next_offset, data, [one for one in log._epochs if one[1] < log.next_offset], log.epoch, known)
+        found[folder.name] = Content(log.start_offset, log.next_offset, data, [epoch for epoch in log._epochs if epoch[1] < log.next_offset], log.epoch, known)
         handles.close()
     return found
 

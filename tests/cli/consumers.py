@@ -73,7 +73,7 @@ def poll_until(fetcher: Fetcher, records: int) -> list[str]:
     found: list[str] = []
 
     def enough() -> bool:
-        found.extend((one.record.value or b"").decode() for chunk in fetcher.poll(0.2) for one in chunk.records)
+        found.extend((record.record.value or b"").decode() for chunk in fetcher.poll(0.2) for record in chunk.records)
         return len(found) >= records
 
     wait_until(enough, pause=0)

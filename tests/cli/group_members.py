@@ -23,7 +23,7 @@ from tests.running import Client, wait_until
 
 JOIN, SYNC = 5, 3  # the versions that bring instance ids
 JOIN_AT_ONCE = 3  # from version 4 on a newcomer without an id gets one first
-Given = Mapping[str, Mapping[str, Sequence[int]]]  # name of a member: topic: partitions
+Assignments = Mapping[str, Mapping[str, Sequence[int]]]  # the partitions of each topic, by member name
 
 
 class Member(NamedTuple):
@@ -49,7 +49,7 @@ class GroupMembers:
     def close(self) -> None:
         self._stack.close()
 
-    def settle(self, given: Given, *, static: Sequence[str] = (), session_ms: int = 60_000, begin: str = "") -> GroupMembers:
+    def settle(self, given: Assignments, *, static: Sequence[str] = (), session_ms: int = 60_000, begin: str = "") -> GroupMembers:
         """Newcomers join, and the leader assigns `given`. `begin` names the member that starts the rebalance when no member is new."""
         new = [name for name in given if name not in self.ids]
         for name in new:

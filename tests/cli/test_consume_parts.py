@@ -187,7 +187,7 @@ def batch(first: int, *values: bytes, **more: Any) -> bytes:
 
 
 def values(chunk: Chunk) -> list[tuple[int, bytes | None]]:
-    return [(one.record.offset, one.record.value) for one in chunk.records]
+    return [(record.record.offset, record.record.value) for record in chunk.records]
 
 
 @pytest.mark.parametrize("codec", list(Compression))
@@ -234,7 +234,7 @@ def test_a_batch_of_an_old_format_is_reported() -> None:
 def test_log_append_time_applies_to_all_records_of_a_batch() -> None:
     data = build([Record(0, 1, None, b"a"), Record(1, 5, None, b"b")], timestamp_type=TimestampType.LOG_APPEND_TIME)
     chunk = chunk_of("t", 0, 0, data, None)
-    assert [(one.record.timestamp, one.append_time) for one in chunk.records] == [(5, True), (5, True)]
+    assert [(record.record.timestamp, record.append_time) for record in chunk.records] == [(5, True), (5, True)]
 
 
 @pytest.mark.parametrize(

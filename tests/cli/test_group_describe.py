@@ -1,4 +1,4 @@
-"""tenure group list, describe, members: a broker of ours, and groups as they come."""
+"""`tenure group list`, `describe` and `members` against a Tenure broker, with groups in various states."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_groups_are_listed_as_json(orders: GroupMembers, ask: Tenure) -> None:
 def test_groups_of_a_state_are_listed(orders: GroupMembers, ask: Tenure, filters: list[str], found: bool) -> None:
     asked = [word for state in filters for word in ("--state", state)]
     done = ask("group", "list", *asked, "--json")
-    assert ("orders" in {one["group"] for one in json.loads(done.out)["groups"]}) is found
+    assert ("orders" in {group["group"] for group in json.loads(done.out)["groups"]}) is found
 
 
 def test_groups_of_a_type_are_listed(orders: GroupMembers, ask: Tenure) -> None:

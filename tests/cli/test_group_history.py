@@ -88,7 +88,7 @@ def test_both_steps_of_a_cooperative_rebalance_are_recognized(bootstrap: str, as
 def test_the_limit_keeps_the_newest_entries_and_counts_the_earlier_ones(lived: str, ask: Tenure) -> None:
     entries_of(ask, lived, 4)
     document = json.loads(ask("group", "history", lived, "--json", "--limit", "1").out)
-    assert (document["earlier"], [one["end"] for one in document["entries"]]) == (4, ["empty"])
+    assert (document["earlier"], [entry["end"] for entry in document["entries"]]) == (4, ["empty"])
     done = ask("group", "history", lived, "--limit", "2")
     assert done.out.startswith("3 earlier entries are left out (--limit 0 shows all)\n")
     assert len(json.loads(ask("group", "history", lived, "--json", "--limit", "0").out)["entries"]) == 5

@@ -199,7 +199,7 @@ def test_refused_partitions_are_named_with_the_reason(error: int, code: int, wor
     assert result.err.startswith("tenure: t:0,2 not set: ")
     assert words in result.err
     document = json.loads(offsets("reset", "G", "--to-latest", "--topic", "t", "--json").out)
-    assert [one["error"] is None for one in document["offsets"]] == [False, True, False]
+    assert [offset["error"] is None for offset in document["offsets"]] == [False, True, False]
 
 
 def test_offsets_of_a_subscribed_topic_are_not_deleted(pair: Pair, offsets: Tenure) -> None:

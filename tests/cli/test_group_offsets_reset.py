@@ -179,6 +179,6 @@ def test_clusters_as_old_as_kafka_2_4_are_reset(release: tuple[int, int], admin:
         assert tenure("--bootstrap", old.address, "group", "offsets", "reset", group, "--shift-by", "1", "--all-topics").code == 0
         shown = tenure("--bootstrap", old.address, "--json", "group", "offsets", "show", group, "reset.not-there")
         assert (shown.code, shown.err) == (66, "tenure: there is no group reset.not-there\n")
-        assert [one["committed_offset"] for one in json.loads(shown.out)["groups"][0]["offsets"]] == [8, 8]
+        assert [offset["committed_offset"] for offset in json.loads(shown.out)["groups"][0]["offsets"]] == [8, 8]
         assert tenure("--bootstrap", old.address, "group", "offsets", "delete", group, "--topic", f"{TOPIC}:0").code == 0
     assert admin.committed(group) == of(None, 8)

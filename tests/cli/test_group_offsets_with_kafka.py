@@ -159,4 +159,4 @@ def test_a_group_of_the_new_protocol_is_refused_while_it_has_members(port: int, 
         consumer.close()
     assert offsets("reset", "modern", "--to-latest", "--topic", TOPIC).code == 0
     shown = json.loads(offsets("show", "modern", "--json").out)["groups"][0]
-    assert [one["committed_offset"] for one in shown["offsets"]] == [10, 10, 0]
+    assert [offset["committed_offset"] for offset in shown["offsets"]] == [10, 10, 0]

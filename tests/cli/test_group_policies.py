@@ -33,7 +33,7 @@ def shown(ask: Tenure, group: str) -> Any:
 
 
 def own(ask: Tenure, group: str) -> dict[str, str]:
-    return {one["name"]: one["value"] for one in shown(ask, group)["policies"]}
+    return {policy["name"]: policy["value"] for policy in shown(ask, group)["policies"]}
 
 
 def test_policies_are_set_shown_listed_and_unset(ask: Tenure) -> None:

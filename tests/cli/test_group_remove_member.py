@@ -32,7 +32,7 @@ def admin(admin: Admin) -> Admin:
 
 def members_of(ask: Tenure, group: str) -> list[str]:
     found = json.loads(ask("group", "members", group, "--json").out)
-    return sorted(one["instance_id"] or one["member_id"] for one in found["members"])
+    return sorted(member["instance_id"] or member["member_id"] for member in found["members"])
 
 
 def test_a_dry_run_of_a_removal_shows_its_effect_and_changes_nothing(admin: Admin, bootstrap: str, ask: Tenure) -> None:

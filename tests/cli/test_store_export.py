@@ -245,7 +245,7 @@ def test_groups_come_before_the_ends_of_topics_and_the_registry_behind_them(
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_not_in_it(cluster: ClusterFolder, tenure: Tenure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups may have its offsets, and a new topic of its name begins anew: they are copied once more."""
+    """A new topic of that name would start at offset 0, so committed offsets of the deleted one are copied again."""
     ends_of = DirectorySource.end_of
     planned: list[CopiedLog] = []
     copied: list[str] = []

@@ -25,7 +25,7 @@ def test_a_topic_is_made_listed_described_changed_and_deleted(ask: Tenure, name:
     assert "  partitions: 3 -> 5\n  cleanup.policy: delete -> compact\n  retention.ms: 86400000 -> " in changed.out
     after = json.loads(ask("topic", "describe", name, "--json").out)["topics"][0]
     assert [partition["partition"] for partition in after["partitions"]] == [0, 1, 2, 3, 4]
-    assert [(one["name"], one["value"], one["source"], one["without_it"]) for one in after["settings"]] == [("cleanup.policy", "compact", "topic", "delete")]
+    assert [(setting["name"], setting["value"], setting["source"], setting["without_it"]) for setting in after["settings"]] == [("cleanup.policy", "compact", "topic", "delete")]
     assert ask("topic", "alter", name, "--partitions", "5", "--set", "cleanup.policy=compact").out == f"{name} has these values already\n"
     gone = ask("topic", "delete", name)
     assert (gone.code, gone.out) == (0, f"{name} deleted: 5 partitions, 0 records (0 B)\n")
@@ -120,7 +120,7 @@ def test_internal_topics_are_shown_on_request(ask: Tenure, name: str) -> None:
 
 def test_all_topic_settings_are_shown_on_request(ask: Tenure, name: str) -> None:
     ask("topic", "create", name)
-    settings = {one["name"]: one for one in json.loads(ask("topic", "describe", name, "--all-settings", "--json").out)["topics"][0]["settings"]}
+    settings = {setting["name"]: setting for setting in json.loads(ask("topic", "describe", name, "--all-settings", "--json").out)["topics"][0]["settings"]}
     assert settings["cleanup.policy"] == {"name": "cleanup.policy", "value": "delete", "source": "default", "sensitive": False, "without_it": None}
     assert "all are defaults" in ask("topic", "describe", name).out
 

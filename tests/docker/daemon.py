@@ -40,8 +40,8 @@ def missing() -> str:
 
 
 @functools.cache
-def compose() -> list[str]:
-    """The newer Compose, or the older; none: []."""
+def compose_command() -> list[str]:
+    """The command of Compose: the Docker plugin, else docker-compose, else []."""
     if shutil.which("docker") and docker("compose", "version").returncode == 0:
         return ["docker", "compose"]
     return ["docker-compose"] if shutil.which("docker-compose") else []
@@ -50,9 +50,9 @@ def compose() -> list[str]:
 def compose_or_skip() -> list[str]:
     if missing():
         pytest.skip(missing())
-    if not compose():
+    if not compose_command():
         pytest.skip("needs Compose: Debian's docker-compose, or Docker's compose plugin")
-    return compose()
+    return compose_command()
 
 
 class InDocker:

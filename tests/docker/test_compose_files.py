@@ -135,7 +135,7 @@ def test_the_clients_image_takes_everything_from_the_lock_and_everything_that_it
 @FILES
 @pytest.mark.once
 def test_the_installed_compose_accepts_a_file(path: Path) -> None:
-    if not daemon.compose():
+    if not daemon.compose_command():
         pytest.skip("needs Compose: Debian's docker-compose, or Docker's compose plugin")
-    read = subprocess.run([*daemon.compose(), "--file", str(path), "config"], capture_output=True, text=True, timeout=60, check=False)
+    read = subprocess.run([*daemon.compose_command(), "--file", str(path), "config"], capture_output=True, text=True, timeout=60, check=False)
     assert read.returncode == 0, read.stderr

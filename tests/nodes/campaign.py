@@ -191,15 +191,15 @@ class Campaign:
         if group is None or group.group_state != "Stable":
             return {}
         seats: Seats = {}
-        for one in group.members:
-            given = read_assignment(bytes(one.member_assignment)).assigned_partitions if one.member_assignment else ()
+        for member in group.members:
+            given = read_assignment(bytes(member.member_assignment)).assigned_partitions if member.member_assignment else ()
             places = frozenset((topic.topic, partition) for topic in given for partition in topic.partitions)
-            seats[one.group_instance_id or one.client_id] = (one.member_id, places)
+            seats[member.group_instance_id or member.client_id] = (member.member_id, places)
         return seats
 
     def _all_seated(self) -> bool:
         seats = self.seated()
-        return seats.keys() == {one.instance for one in self.members} and all(seats[one.seat][1] == one.places for one in self.members)
+        return seats.keys() == {member.instance for member in self.members} and all(seats[member.seat][1] == member.places for member in self.members)
 
     def _await_stable(self, begin: float) -> float:
         """Until each group has the same members with the same partitions, as its coordinator has it."""
@@ -253,7 +253,7 @@ class Campaign:
         return (
             f"nodes: {len(self.kills)} kills; median of seconds without service: {', '.join(figures)}\n"
             f"nodes: all groups stable after at most {max(kill.stable_seconds for kill in self.kills):.2f} s\n"
-            f"nodes: {self.records} records acknowledged ({', '.join(f'{one.kind} {len(one.stored)}' for one in self.senders)}), "
+            f"nodes: {self.records} records acknowledged ({', '.join(f'{sender.kind} {len(sender.stored)}' for sender in self.senders)}), "
             f"{self.ledger.commits} commits of {len(self.ledger.accounts)} further groups\n"
             f"nodes: broken promises: {len(self.wrong)} ({build()})"
         )

@@ -116,7 +116,7 @@ class Nodes:
                 reply = client.ask(DescribeConfigsRequest([DescribeConfigsResource(BROKER, str(id), None)]), DESCRIBE_CONFIGS)
         except OSError:
             return {}
-        return {one.name: one.value for one in reply.results[0].configs if one.name.startswith("status.")}
+        return {config.name: config.value for config in reply.results[0].configs if config.name.startswith("status.")}
 
     def settled(self, *without: int) -> bool:
         """Whether all nodes know each other, and each log is served by the node that should have it."""
@@ -165,7 +165,7 @@ class Nodes:
             if coordinator in self.ids:
                 with self.client(coordinator) as client:
                     found = client.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None)]), OFFSET_FETCH).groups[0]
-                return {(topic.name, one.partition_index): one.committed_offset for topic in found.topics for one in topic.partitions}
+                return {(topic.name, partition.partition_index): partition.committed_offset for topic in found.topics for partition in topic.partitions}
         return {}
 
     def ends(self, id: int, topic: str, partitions: int) -> dict[int, int]:
@@ -195,8 +195,8 @@ class ServiceProbe:
         while partitions or groups:
             assert time.monotonic() < begin + SERVICE_SECONDS, (partitions, groups, self._nodes.status(survivor))
             leaders = self._leaders(survivor)
-            partitions = {one for one in partitions if not self._stored(leaders.get(one, -1), one)}
-            groups = {one for one in groups if not self._fetched(self._nodes.coordinator(one, survivor), one)}
+            partitions = {partition for partition in partitions if not self._stored(leaders.get(partition, -1), partition)}
+            groups = {group for group in groups if not self._fetched(self._nodes.coordinator(group, survivor), group)}
             if partitions or groups:
                 time.sleep(0.005)
         return time.monotonic() - begin
@@ -204,7 +204,7 @@ class ServiceProbe:
     def _leaders(self, asked: int) -> dict[int, int]:
         with self._nodes.client(asked) as client:
             (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=self._topic)], False), METADATA).topics
-        return {one.partition_index: one.leader_id for one in topic.partitions}
+        return {partition.partition_index: partition.leader_id for partition in topic.partitions}
 
     def _stored(self, leader: int, partition: int) -> bool:
         if leader not in self._asked:

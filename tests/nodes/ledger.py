@@ -60,7 +60,7 @@ class Account:
     def stable(self) -> bool:
         """Whether its coordinator has the group with the same member."""
         found = self._nodes.described(self.group)
-        return found is not None and found.group_state == "Stable" and [one.member_id for one in found.members] == [self._actor.member_id]
+        return found is not None and found.group_state == "Stable" and [member.member_id for member in found.members] == [self._actor.member_id]
 
     def check(self, place: Place) -> str:
         """Compare with what the coordinator has, and go on; returns what is wrong."""

@@ -53,7 +53,7 @@ def leaders(nodes: Nodes, name: str, asked: int = 1) -> list[int]:
     """The leaders of a topic's partitions, as a client hears them that asks at once."""
     with nodes.client(asked) as client:
         (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=name)], False), METADATA).topics
-    return [one.leader_id for one in topic.partitions]
+    return [partition.leader_id for partition in topic.partitions]
 
 
 def test_partitions_can_be_assigned_to_any_node_that_is_there(nodes: Nodes) -> None:
@@ -91,6 +91,6 @@ def test_the_reply_that_creates_a_topic_names_its_leaders(nodes: Nodes, asked: i
     name = f"new-{asked}-{number}"
     with nodes.client(asked) as client:
         (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=name)], True), METADATA).topics
-    assert [one.error_code for one in topic.partitions] == [ErrorCode.NONE]
+    assert [partition.error_code for partition in topic.partitions] == [ErrorCode.NONE]
     nodes.await_settled()
     assert leaders(nodes, name) == leaders(nodes, name, 2) == [topic.partitions[0].leader_id]

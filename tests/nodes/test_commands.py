@@ -37,15 +37,15 @@ def test_the_cluster_shows_what_each_node_owns(ask: Tenure, nodes: Nodes) -> Non
     value = json.loads(ask("cluster", "--json").out)
     assert [(broker["id"], broker["port"]) for broker in value["brokers"]] == [(id, nodes.port(id)) for id in nodes.ids]
     shares = [broker["node"] for broker in value["brokers"]]
-    assert sum(one["groups_partitions"] for one in shares) == OFFSETS_PARTITIONS
-    assert sum(one["topics_partitions"] for one in shares) == PARTITIONS
-    assert all(one["started"][:18] <= one["since"] and not one["draining"] for one in shares)
+    assert sum(share["groups_partitions"] for share in shares) == OFFSETS_PARTITIONS
+    assert sum(share["topics_partitions"] for share in shares) == PARTITIONS
+    assert all(share["started"][:18] <= share["since"] and not share["draining"] for share in shares)
     assert [broker["id"] for broker in value["brokers"] if broker["controller"]] == [nodes.controller()]
     lines = ask("cluster").out.splitlines()
     header = next(number for number, line in enumerate(lines) if line.startswith("BROKER"))
     assert lines[header].split() == ["BROKER", "HOST", "PORT", "RACK", "STATE", "GROUPS", "TOPICS", "SINCE"]
     shown = [line.split() for line in lines[header + 1 : header + 4]]
-    assert [row[5:7] for row in shown] == [[str(one["groups_partitions"]), str(one["topics_partitions"])] for one in shares]
+    assert [row[5:7] for row in shown] == [[str(share["groups_partitions"]), str(share["topics_partitions"])] for share in shares]
     assert all(row[7][:18] == one["since"][:18] for row, one in zip(shown, shares, strict=True))
 
 

@@ -44,7 +44,7 @@ def check_served(nodes: Nodes) -> None:
     for id in nodes.ids:
         with nodes.client(id) as client:
             topics = client.ask(MetadataRequest(None), METADATA).topics
-        leaders.append({(topic.name, one.partition_index): one.leader_id for topic in topics for one in topic.partitions if not topic.is_internal})
+        leaders.append({(topic.name, partition.partition_index): partition.leader_id for topic in topics for partition in topic.partitions if not topic.is_internal})
     assert all(found == leaders[0] for found in leaders)
     assert len(leaders[0]) == TOPICS * PARTITIONS
     led = [list(leaders[0].values()).count(id) for id in nodes.ids]

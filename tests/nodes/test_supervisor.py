@@ -174,7 +174,7 @@ def configured(*settings: str) -> Config:
 
 
 def ports(listeners: list[Listener]) -> list[tuple[int, int]]:
-    return [(one.port, one.advertised_port) for one in listeners]
+    return [(listener.port, listener.advertised_port) for listener in listeners]
 
 
 def test_each_node_has_the_next_port_of_each_listener() -> None:

@@ -77,18 +77,18 @@ def commit_offsets(nodes: Nodes) -> None:
 def coordinators(client: Client, groups: set[str]) -> dict[int, list[str]]:
     """The groups by the node that the answering node names; those that have none now are left out."""
     found: dict[int, list[str]] = {}
-    for one in client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=sorted(groups)), FIND_COORDINATOR).coordinators:
-        if not one.error_code:
-            found.setdefault(one.node_id, []).append(one.key)
+    for coordinator in client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=sorted(groups)), FIND_COORDINATOR).coordinators:
+        if not coordinator.error_code:
+            found.setdefault(coordinator.node_id, []).append(coordinator.key)
     return found
 
 
 def leaders(client: Client, partitions: set[int]) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=TOPIC)], False), METADATA).topics
-    for one in topic.partitions:
-        if one.partition_index in partitions:
-            found.setdefault(one.leader_id, []).append(one.partition_index)
+    for partition in topic.partitions:
+        if partition.partition_index in partitions:
+            found.setdefault(partition.leader_id, []).append(partition.partition_index)
     return found
 
 
@@ -96,7 +96,7 @@ def store_records(client: Client, partitions: list[int]) -> set[int]:
     batch = build_facts([(b"key", b"value")], int(time.time() * 1000))
     data = TopicProduceData(TOPIC, [PartitionProduceData(partition, batch) for partition in partitions])
     reply = client.ask(ProduceRequest(None, -1, 1_000, [data]), PRODUCE)
-    return {one.index for one in reply.responses[0].partition_responses if not one.error_code}
+    return {response.index for response in reply.responses[0].partition_responses if not response.error_code}
 
 
 def fetch_offsets(client: Client, groups: list[str]) -> set[str]:

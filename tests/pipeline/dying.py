@@ -74,7 +74,7 @@ def die() -> None:
 
 
 def forked(work: Callable[[], int]) -> int:
-    """Its exit code, or the negative number of the signal that ended it."""
+    """Run `work` in a fork. Return the exit code, or the negative number of the signal that ended it."""
     child = os.fork()
     if not child:
         code = 99

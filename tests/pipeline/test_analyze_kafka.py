@@ -47,7 +47,7 @@ class Analysed:
         return rows_of(row, self._tables.read(name))
 
     def group(self, name: str) -> dict[str, Any]:
-        (found,) = (one for one in self.document["groups"] if one["group"] == name)
+        (found,) = (group for group in self.document["groups"] if group["group"] == name)
         return dict(found)
 
 
@@ -85,7 +85,7 @@ def test_a_directory_copied_from_a_running_kafka_is_analyzed(work: Work, tmp_pat
     assert len(restarts) >= 4, [(one.cause, one.avoidable, one.evidence) for one in dynamic]
     assert {one.confidence for one in found.table("rebalances", Episode)} <= {"strong", "weak"}  # Kafka keeps no notes
 
-    states = {one["group"]: one["state"] for one in found.document["groups"]}
+    states = {group["group"]: group["state"] for group in found.document["groups"]}
     assert len(states) == MADE + 1
     assert states["retired"] == "deleted"
     assert states["dynamic"] == states[HOSTILE] == "empty"
@@ -96,7 +96,7 @@ def test_a_directory_copied_from_a_running_kafka_is_analyzed(work: Work, tmp_pat
     assert first["title"].startswith("dynamic: make its members static")
     assert first["saves_rebalances"] >= 4
     assert "group.instance.id" in first["how"]
-    assert {"dynamic", "crashing"} & {one["group"] for one in found.document["moments"][:3]}
+    assert {"dynamic", "crashing"} & {moment["group"] for moment in found.document["moments"][:3]}
     look(found, "whole")
 
 

@@ -70,7 +70,7 @@ def test_the_logs_of_the_demo_have_its_events(world: Path, truth: dict[str, Any]
         story = story_of(group, notes, images)
         assert not [one for one in story if isinstance(one, (Missing, Lost))]
         rebalances = [(one.began_ms, one.to_generation) for one in story if isinstance(one, Rebalance)]
-        assert rebalances == [(one["start_ms"], one["to_generation"]) for one in known["episodes"]]
+        assert rebalances == [(episode["start_ms"], episode["to_generation"]) for episode in known["episodes"]]
 
 
 def test_the_demo_knows_its_avoidable_rebalances(truth: dict[str, Any]) -> None:
@@ -114,7 +114,7 @@ def test_a_broker_serves_it(world: Path, tmp_path: Path, capsys: pytest.CaptureF
         assert cli.main(["group", "history", "search-indexer", "--bootstrap", f"127.0.0.1:{started.port}", "--limit", "0"]) == 0
         history = capsys.readouterr().out
         assert cli.main(["group", "list", "--bootstrap", f"127.0.0.1:{started.port}", "--json"]) == 0
-        listed = {one["group"] for one in json.loads(capsys.readouterr().out)["groups"]}
+        listed = {group["group"] for group in json.loads(capsys.readouterr().out)["groups"]}
     assert history.count("rebalance, generation") == 17
     assert {HOSTILE_GROUP, "checkout", "payments"} <= listed
 

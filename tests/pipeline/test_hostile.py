@@ -437,7 +437,7 @@ def test_names_are_escaped_in_every_output(command: Command, tmp_path: Path) -> 
         assert not set(tags.found) & {"img", "iframe", "object", "embed", "form"}
         assert not ACTIVE.search(text)
     assert command("reconcile").code == EXIT.DONE
-    known = {one["group"] for one in json.loads((pages / "r.json").read_text(encoding="utf-8"))["groups"]}
+    known = {group["group"] for group in json.loads((pages / "r.json").read_text(encoding="utf-8"))["groups"]}
     assert known >= set(NAMES)
     for name in (*NAMES[::9], "nobody\x1b[0m\u202e"):
         for words in (("advise",), ("whatif", "--static"), ("status",)):

@@ -23,7 +23,7 @@ def verdicts(world: World, changed: dict[int, dict[str, Any]], *, notes: bool = 
     tables = folded(world, notes=notes)
     episodes: Sequence[Episode] = [episode._replace(**changed.get(episode.episode, {})) for episode in tables.episodes]
     restarts = Restarts(tables._replace(episodes=list(episodes)), world.now)
-    return [one.avoidable for one in with_verdicts(list(episodes), restarts)]
+    return [verdict.avoidable for verdict in with_verdicts(list(episodes), restarts)]
 
 
 def test_a_changed_protocol_makes_a_rebalance_necessary() -> None:
@@ -173,4 +173,4 @@ def test_a_new_member_is_no_certain_cause_beside_a_second_step(after_ms: int, co
         pod(world, 7, assignors=("cooperative-sticky",))
 
     with_verdicts = [episode for episode in folded(played(script), notes=False).episodes if len(episode.joined) == 1]
-    assert [(one.cause, one.confidence) for one in with_verdicts] == [("new_member", "strong"), ("new_member", confidence)]
+    assert [(verdict.cause, verdict.confidence) for verdict in with_verdicts] == [("new_member", "strong"), ("new_member", confidence)]

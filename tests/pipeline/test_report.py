@@ -200,7 +200,7 @@ def test_an_unhealthy_partition_is_shown_among_many_healthy_ones(tmp_path: Path)
     flapping = [Status("c", "billing", "u", at, "tenure", turn * 60, turn * 60 + 60, ("OK", "UNKNOWN")[turn % 2], "x", 0, 1.0, None, True) for at in range(2) for turn in range(300)]
     bad = Status("c", "billing", "z", 1, "tenure", BEGAN, NOW, "LOST", "deleted-before-read", 9, 1.0, None, True)
     tables.status["c", "billing"] = [*flapping, bad]
-    (found,) = (one["status"] for one in document(tables, version="9.9")["details"] if one["group"] == "billing")
+    (found,) = (detail["status"] for detail in document(tables, version="9.9")["details"] if detail["group"] == "billing")
     assert found["count"] == 601
     assert len(found["rows"]) == STATUS_MAX
     assert found["rows"][0] == bad._asdict()
@@ -235,11 +235,11 @@ def test_the_json_report_matches_its_schema(written: Path) -> None:
 def test_numbers_of_the_page_are_those_of_the_tables(warehouse: Warehouse, written: Path) -> None:
     document = json.loads((written / "report.json").read_text())
     episodes = warehouse.read("rebalances")
-    numbers = {one["label"]: one["value"] for one in document["summary"]["numbers"]}
+    numbers = {number["label"]: number["value"] for number in document["summary"]["numbers"]}
     assert numbers["rebalances"] == episodes.num_rows
     assert numbers["avoidable with static membership"] == episodes["avoidable"].to_pylist().count("yes")
     assert sum(document["summary"]["causes"].values()) == episodes.num_rows
-    assert {one["group"]: one["episodes"]["count"] for one in document["details"]} == {
+    assert {detail["group"]: detail["episodes"]["count"] for detail in document["details"]} == {
         name: episodes["group"].to_pylist().count(name) for name in set(episodes["group"].to_pylist())
     }
     assert f"<b>{episodes.num_rows}</b>" in (written / "report.html").read_text()

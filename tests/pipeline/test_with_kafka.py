@@ -163,7 +163,7 @@ def test_kafka_read_live_and_from_its_directory_equals_its_formatters_output(kaf
 
 
 def test_a_kafka_read_live_has_the_lag_of_its_groups(kafka: tuple[Path, int], tmp_path: Path) -> None:
-    """Kafka keeps no notes of where its topics end: the brokers are asked."""
+    """Kafka writes no notes with end offsets, so they are requested from the brokers."""
     _, port = kafka
     inputs = Inputs.of([f"kafka://127.0.0.1:{port}"])
     warehouse = Warehouse.open(tmp_path / "out", create=True)

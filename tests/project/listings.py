@@ -24,7 +24,7 @@ class Listing(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As which file a page tells its reader to save it; "" where it does not."""
+        """The file name under which the page tells readers to save the listing; "" if it tells none."""
         found = re.match(r"# ([\w.-]+): ", self.text)
         return found[1] if found else ""
 

@@ -42,7 +42,7 @@ def test_every_python_gets_a_line_and_the_missing_ones_are_named(monkeypatch: py
     assert capsys.readouterr().out.splitlines()[-5:] == [
         "Not tested, because not found: Python 3.12, 3.14, 3.15",
         "Skipped with Python 3.11: 2 x needs Java",
-        "Tests marked `once` or `alone` ran with Python 3.11 only, those marked clients, jetstream, kafka and spark by make words of their own",
+        "Tests marked `once` or `alone` ran with Python 3.11 only, those marked clients, jetstream, kafka and spark by their own make targets",
         "python3.11: 7 passed, 0 failed, 2 skipped",
         "python3.13: 8 passed, 1 failed, 0 skipped",
     ]

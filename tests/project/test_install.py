@@ -34,7 +34,7 @@ class Recorded:
 
     def ready(self, this_python: bool = False, development: bool = True, analyze: bool = False) -> list[str]:
         self.done = []
-        install.make_ready(self.folder, this_python, development, analyze)
+        install.bring_up_to_date(self.folder, this_python, development, analyze)
         return self.done
 
 

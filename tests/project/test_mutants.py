@@ -14,7 +14,7 @@ from project.mutants.__main__ import main
 from project.mutants.equivalents import equivalents, problems
 from project.mutants.mutations import Key, Mutation, mutations_of
 from project.mutants.report import Report
-from project.mutants.results import Results, write_whole
+from project.mutants.results import Results, write_atomically
 from project.mutants.running import KILLED, SURVIVED, Verdict, tracer
 from project.mutants.swapping import NotSwapped, swap
 
@@ -220,7 +220,7 @@ def test_equivalents_are_listed_by_content_with_a_reason(tmp_path: Path) -> None
         ('["< -> <=", "0 -> 1"]', "[]", "not of the form"),
         ('file = "bucket.py"', "file = 7", "not of the form"),
         ("reason =", "reasons =", "not of the form"),
-        ('"0 -> 1"]', '"< -> <="]', "bucket.py fits: if size < 0:: < -> <= is there twice"),
+        ('"0 -> 1"]', '"< -> <="]', "bucket.py fits: if size < 0:: < -> <= is listed twice"),
         ("[[equivalent]]", "[[equivalent]", "line 1"),
         ('"0 -> 1"', '"0 -> 2"', "no such mutation: bucket.py fits: if size < 0:: 0 -> 2"),
         ("if size < 0:", "if size <= 0:", "no such mutation: bucket.py fits: if size <= 0:: < -> <="),
@@ -244,7 +244,7 @@ def test_a_list_of_equivalents_that_is_malformed_or_stale_has_a_line_for_each_pr
 
 def test_a_file_that_another_run_may_read_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "build" / "touched.json"
-    write_whole(path, "before")
+    write_atomically(path, "before")
     written = Path.write_text
 
     def half(self: Path, text: str) -> int:
@@ -253,7 +253,7 @@ def test_a_file_that_another_run_may_read_is_replaced_whole(tmp_path: Path, monk
 
     monkeypatch.setattr(Path, "write_text", half)
     with pytest.raises(OSError, match="full"):
-        write_whole(path, "afterwards")
+        write_atomically(path, "afterwards")
     assert [(one.name, one.read_text()) for one in path.parent.iterdir()] == [("touched.json", "before")]
 
 

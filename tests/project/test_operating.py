@@ -30,7 +30,7 @@ SAID = {"warning": "warning", "error": "error", "critical": "error", "exception"
 
 
 def logged(folder: Path) -> Iterator[tuple[str, str, set[str]]]:
-    """Line, level and fields of everything below that is logged at level warning or more."""
+    """The message, level and fields of each log call in the broker with level warning or higher."""
     for path in sorted([*folder.glob("broker/**/*.py"), folder / "cli/serve.py"]):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:

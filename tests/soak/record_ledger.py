@@ -21,7 +21,7 @@ EXPECTED: dict[str, tuple[int, ...]] = {
 
 
 class Mark(NamedTuple):
-    """The identification in a record."""
+    """The identity of a record, which is part of its value."""
 
     producer: str
     number: int

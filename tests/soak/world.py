@@ -82,7 +82,7 @@ class World:
         self.complaints += [line for line in broker.lines if COMPLAINT.match(line)]
 
     def _verify(self) -> None:
-        """The files are sound after a kill."""
+        """Run `tenure log verify` on the data directory after a kill."""
         done = subprocess.run((*VERIFY, str(self.data)), capture_output=True, text=True, env=environment(), cwd=os.sep, check=False)
         if done.returncode:
             problems = [line for line in done.stdout.splitlines() if '"level": "problem"' in line]

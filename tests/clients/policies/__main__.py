@@ -116,7 +116,7 @@ def table(kinds: Sequence[Kind], scenarios: Sequence[Scenario], results: dict[Ke
     for kind in kinds:
         for scenario in scenarios:
             columns = [results[str(kind), scenario.without, False], results[str(kind), scenario.name, True]]
-            shown = ["failed" if isinstance(one, str) else f"{one.generations}; {one.worst_seconds:.1f} s ({one.mean_seconds:.1f} s)" for one in columns]
+            shown = ["failed" if isinstance(column, str) else f"{column.generations}; {column.worst_seconds:.1f} s ({column.mean_seconds:.1f} s)" for column in columns]
             policies = ", ".join(f"`{name}`" for name in scenario.policies)
             lines.append(f"| {kind} | {scenario.name} | {shown[0]} | {shown[1]} | {policies} |")
     return "\n".join(lines)

@@ -53,7 +53,7 @@ class Players:
         self.first_join = self.first_join or self.now()
 
     def kill(self) -> None:
-        """kill -9 and a start; the members connect again, and clients repeat a JoinGroup whose connection closed."""
+        """Kill the broker and start it again. Members reconnect, and repeat a JoinGroup that was not answered."""
         self.broker.kill()
         self.broker.start()
         self.loaded = self.now()
@@ -154,7 +154,7 @@ def regroup(players: Players, leader: Actor, *others: Actor) -> None:
             actor.say_join()
     replies = [actor.hear_join() for actor in (leader, *others)]
     assert {(reply.error_code, reply.generation_id) for reply in replies} == {(0, leader.generation)}
-    assert {one.group_instance_id for one in replies[0].members} == {actor.instance for actor in (leader, *others)}
+    assert {member.group_instance_id for member in replies[0].members} == {actor.instance for actor in (leader, *others)}
     hand_out(leader, *others)
     players.waiting = []
     players.beating = [leader, *others]
