@@ -22,7 +22,7 @@ from simulator.plan import Plan, draw
 from simulator.world import SECOND, Broken, format_time
 
 MILLION: Final = 1_000_000
-LINES_SHOWN: Final = 40  # of the trace, at a broken promise
+LINES_SHOWN: Final = 40  # last lines of the trace, printed at a broken promise
 
 
 class Outcome(NamedTuple):

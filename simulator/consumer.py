@@ -240,7 +240,7 @@ class Consumer(Client):
             return
         code = request.reply.error_code
         if code:
-            self._unsettle(code, "SyncGroup", request)
+            self._handle_error(code, "SyncGroup", request)
             yield self.world.between(BACKOFF_NS // 10, BACKOFF_NS)
             return
         if run.is_void(request):
@@ -312,7 +312,7 @@ class Consumer(Client):
             self._sim_run.policies.succeeded(self, message.member_id, request, "Heartbeat")
             self._sim_run.session_renewed(self, message.member_id, request)
         elif message.member_id == self.member_id and message.generation_id == self.generation:
-            self._unsettle(reply.error_code, "Heartbeat", request)
+            self._handle_error(reply.error_code, "Heartbeat", request)
 
     def _commit_offsets(self, wire: Wire) -> Request:
         """Commit an offset for each owned partition."""
@@ -354,7 +354,7 @@ class Consumer(Client):
             run.policies.succeeded(self, message.member_id, request, "OffsetCommit")
             run.session_renewed(self, message.member_id, request)
         elif worst and message.member_id == self.member_id and message.generation_id_or_member_epoch == self.generation:
-            self._unsettle(worst, "OffsetCommit", request)
+            self._handle_error(worst, "OffsetCommit", request)
 
     def _read_offsets(self, wire: Wire) -> Process:
         if not self.owned:
@@ -366,7 +366,7 @@ class Consumer(Client):
 
     # Errors.
 
-    def _unsettle(self, code: int, api: str, request: Request) -> None:
+    def _handle_error(self, code: int, api: str, request: Request) -> None:
         self.world.count(f"{api} {code}")
         if code == ErrorCode.FENCED_INSTANCE_ID:
             self._fenced()

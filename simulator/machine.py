@@ -130,7 +130,7 @@ class SimBatchChecker:
 class SimMachine:
     """The machine as one process sees it. Wall clocks may be wrong; the monotonic clock counts from the machine's start."""
 
-    census: Census  # of several nodes on this machine
+    census: Census  # the live nodes, if several share this machine
 
     def __init__(self, world: World, disk: SimDisk, loop: SimLoop, speed: DiskSpeed, wall_offset_ns: int, crashed: Callable[[], None]) -> None:
         self.world = world

@@ -127,7 +127,7 @@ class OneOwner:
                 continue
             owners = [node.name for node in live if uses(node, id)]
             if len(owners) != 1:
-                return f"{id} has {len(owners)} owners: {'; '.join(described(node, id) for node in live)}"
+                return f"{id} has {len(owners)} owners: {'; '.join(ownership_text(node, id) for node in live)}"
         return ""
 
 
@@ -162,7 +162,7 @@ def owned_epochs(node: ClusterNode) -> dict[LogId, int]:
     return found
 
 
-def described(node: ClusterNode, id: LogId) -> str:
+def ownership_text(node: ClusterNode, id: LogId) -> str:
     broker: Any = node.broker
     state = broker.cluster.ownership.state(id)
     text = f"{node.name} {state.name if state is not None else 'does not know it'}"

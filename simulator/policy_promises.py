@@ -155,7 +155,7 @@ class Arrivals:
                 group,
             )
 
-    def waits(self, group: str, who: str, since: int, now: int) -> None:
+    def newcomer_waits(self, group: str, who: str, since: int, now: int) -> None:
         """A newcomer has waited since the moment `since` in a group that does not rebalance."""
         if now - since <= LATE_NS:
             return
@@ -238,7 +238,7 @@ class Seats:
     def is_free(self, group: str, member_id: str) -> bool:
         return member_id in self._standbys.get(group, ())
 
-    def renamed(self, group: str, old: str, new: str) -> None:
+    def member_id_changed(self, group: str, old: str, new: str) -> None:
         """A static member returned with another id."""
         if self.is_free(group, old):
             self._standbys[group].discard(old)
@@ -253,7 +253,7 @@ class Seats:
         if was_stable and cause in (Cause.SESSION_EXPIRED, Cause.MEMBER_LEFT, Cause.ADMIN_REMOVED) and 0 < gone <= free:
             raise Broken(self.promise, f"all members rejoin ({cause.name}) since {gone} members were removed, although {free} standbys were free", group)
         if cause == Cause.TARGET_CHANGED:
-            changed = self._settings.touched_at(group, "target.group.size")
+            changed = self._settings.changed_at(group, "target.group.size")
             if changed < self._assigned.get(group, -1):
                 raise Broken(self.promise, "all members rejoin for a target that has not changed since the last rebalance", group)
 

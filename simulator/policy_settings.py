@@ -54,7 +54,7 @@ class PolicySettings:
         self._history: dict[str, list[Period]] = {}
         self._ever: dict[str, dict[GroupPolicies, None]] = {}  # the policies of all periods
         self._open: dict[str, int] = {}  # requests that may still take effect
-        self._touched: dict[tuple[str, str], int] = {}  # group, policy -> the last moment at which a change of it may have taken effect
+        self._changed_at: dict[tuple[str, str], int] = {}  # group, policy -> the last moment at which a change of it may have taken effect
         self._resolved: dict[Texts, GroupPolicies] = {}
         self._unset = Period(0, ((),), (self._resolve(()),))
 
@@ -65,7 +65,7 @@ class PolicySettings:
         pending = PendingChange(group, changes, before)
         self._open[group] = self._open.get(group, 0) + 1
         self._may_be(group, [*before, *(applied(texts, changes) for texts in before)])
-        self._touch(pending)
+        self._record_change(pending)
         return pending
 
     def acknowledged(self, pending: PendingChange) -> None:
@@ -103,11 +103,11 @@ class PolicySettings:
 
     def _settle(self, pending: PendingChange) -> None:
         self._open[pending.group] -= 1
-        self._touch(pending)
+        self._record_change(pending)
 
-    def _touch(self, pending: PendingChange) -> None:
+    def _record_change(self, pending: PendingChange) -> None:
         for change in pending.changes:
-            self._touched[pending.group, change.name] = self._world.now
+            self._changed_at[pending.group, change.name] = self._world.now
 
     def _may_be(self, group: str, possible: list[Texts]) -> None:
         distinct = list(dict.fromkeys(possible))
@@ -135,11 +135,11 @@ class PolicySettings:
     def ever(self, group: str) -> Sequence[GroupPolicies]:
         return tuple(self._ever.get(group, self._unset.policies))
 
-    def touched_at(self, group: str, name: str) -> int:
+    def changed_at(self, group: str, name: str) -> int:
         """The last moment at which a change of this policy may have taken effect; -1: never."""
         if self._open.get(group):
             return self._world.now
-        return self._touched.get((group, name), -1)
+        return self._changed_at.get((group, name), -1)
 
     def _resolve(self, texts: Texts) -> GroupPolicies:
         found = self._resolved.get(texts)

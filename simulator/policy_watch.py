@@ -115,7 +115,7 @@ class PolicyWatch:
             self._crash(2.0)
 
     def _in_memory(self, group: str) -> Any:
-        """The group in memory; None: there is none, or one of several nodes has it."""
+        """The group in memory; None if it does not exist, or if there are several nodes."""
         node = self._run.node
         return node.broker.shards.of(group).shard.groups.get(group) if node.serving and self._alone else None
 
@@ -226,7 +226,7 @@ class PolicyWatch:
 
     def _replaced(self, group: str, body: Any, moment: int) -> None:
         self.absences.came_back(group, body.old_id, moment)
-        self.seats.renamed(group, body.old_id, body.new_id)
+        self.seats.member_id_changed(group, body.old_id, body.new_id)
         if body.outcome == Replacement.NO_REBALANCE:
             self._returned[body.new_id] = body.old_id
 
@@ -273,7 +273,7 @@ class PolicyWatch:
             message = wire.waiting[0].message
             if isinstance(message, JoinGroupRequest) and message.member_id not in group.members and consumer.instance not in group.statics:
                 since = max(wire.waiting[0].sent, wire.stream.busy_until, undisturbed_since)
-                self.arrivals.waits(group.id, consumer.name, since, self._world.now - SECOND // 10)
+                self.arrivals.newcomer_waits(group.id, consumer.name, since, self._world.now - SECOND // 10)
 
     # Losses.
 

@@ -173,14 +173,14 @@ def compare_with_log(shard: Shard, log: list[Fact], now: int) -> None:
             continue
         if group.state == State.STABLE or (group.state == State.EMPTY and group.last_image is not None):
             assert other.state == group.state, f"{id}: {other.state.name} in the log, {group.state.name} in memory"
-            assert described(other) == described(group), f"{id}: the log has other members"
+            assert image_values(other) == image_values(group), f"{id}: the log has other members"
 
 
 def offsets_of(group: Group) -> dict[tuple[str, int], bytes]:
     return {(topic, partition): value for topic, partition, value in group.all_offsets()}
 
 
-def described(group: Group) -> tuple[object, ...]:
+def image_values(group: Group) -> tuple[object, ...]:
     """The values of a group that its image has."""
     name = group.protocol_name
     members = {

@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from broker.runtime.contain import DEFECTS
 from tests.support.group_desk import Desk, Peer
 from tests.support.in_loop import Served
 
 DISK_KIB = 512
+PLANTING = {"DEFECTS", "Defective"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are selected by their markers
@@ -25,6 +27,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not {"desk", "machine", "world"}.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.once)
+
+
+@pytest.fixture(autouse=True)
+def no_contained_exception(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The broker contains exceptions: fail a test in which there was one, unless the test or its module plants some."""
+    before = DEFECTS.count
+    yield
+    planted = "planted_defect" in request.fixturenames or not PLANTING.isdisjoint(vars(request.module))
+    assert DEFECTS.count == before or planted, DEFECTS.last
+
+
+@pytest.fixture
+def planted_defect() -> Iterator[None]:
+    """The test plants an exception, which must be contained."""
+    before = DEFECTS.count
+    yield
+    assert DEFECTS.count > before
 
 
 @pytest_asyncio.fixture

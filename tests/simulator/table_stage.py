@@ -1,4 +1,4 @@
-"""A broker in virtual time whose coordinator may be killed at any moment, and static members that act at given milliseconds."""
+"""A broker in virtual time, which a test kills at any moment, and static members that act at given milliseconds."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Stage:
         self.began_ms = 0
         self.rebalances: list[Rebalance] = []
         self.loads: list[int] = []
-        self.joins: list[tuple[int, str]] = []  # each JoinGroup of a process without a generation: when it was sent, by whom
-        self.listed: list[str] = []  # the instances that the leader assigned to last
+        self.joins: list[tuple[int, str]] = []  # moment and instance of each JoinGroup of a new process
+        self.listed: list[str] = []  # the instances of the leader's last assignment
         self.node.start()
         self.until(2_000)
 
@@ -56,7 +56,7 @@ class Stage:
         return self.world.now // MS - self.began_ms
 
     def begin(self, in_ms: int) -> None:
-        """The first row of the table is at so many milliseconds from now."""
+        """The first row of the table is `in_ms` milliseconds from now."""
         self.began_ms = self.world.now // MS + in_ms
         self.rebalances.clear()
         self.joins.clear()
@@ -92,7 +92,7 @@ class Stage:
 
 
 class Player(Client):
-    """A static member. It heartbeats every BEAT_MS, joins again when told to, and connects again when cut off."""
+    """A static member. It heartbeats every BEAT_MS, rejoins when an error tells it to, and reconnects after a lost connection."""
 
     def __init__(self, stage: Stage, instance: str, beats_at_ms: int = 0) -> None:
         """`beats_at_ms`: after each whole multiple of BEAT_MS."""

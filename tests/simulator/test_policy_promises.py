@@ -100,8 +100,8 @@ def a_wait_that_did_not_begin_again(stand: Stand) -> None:
 def a_newcomer_that_waits_too_long(stand: Stand) -> None:
     stand.set(expansion_timeout_ms="5000")
     arrivals = Arrivals(stand.world, stand.settings)
-    arrivals.waits("g", "c", 10 * SECOND, stand.at(15.9))
-    arrivals.waits("g", "c", 10 * SECOND, stand.at(16.1))
+    arrivals.newcomer_waits("g", "c", 10 * SECOND, stand.at(15.9))
+    arrivals.newcomer_waits("g", "c", 10 * SECOND, stand.at(16.1))
 
 
 def more_seats_than_the_target(stand: Stand) -> None:

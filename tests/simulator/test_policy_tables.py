@@ -13,20 +13,20 @@ from tests.simulator.table_stage import BEAT_MS, SESSION_MS, Player, Stage
 pytestmark = pytest.mark.once
 
 LATE_MS = 1_000
-EXACT_MS = 3  # what the network takes
-LEADER_BEATS_AT_MS = 250  # between the rows: a leader that has heard of a rebalance rejoins after a load, and causes another one
+EXACT_MS = 3  # the delay of the network
+LEADER_BEATS_AT_MS = 250  # between the rows: a leader that knows of a rebalance rejoins after a load, and causes another rebalance
 REGISTRATION_MS = 15_000
 EXPANSION_MS = 5_000
 
 # When the coordinator is killed, by what has just happened.
 ABSENCE_KILLS = {
-    "A is heard of for the last time": -SESSION_MS + 50,
+    "the last heartbeat of A": -SESSION_MS + 50,
     "A is away": 50,
-    "B is heard of for the last time": 10_000 - SESSION_MS + 50,
+    "the last heartbeat of B": 10_000 - SESSION_MS + 50,
     "B's session is about to end": 9_950,
     "B is away": 10_050,
     "both are away": 12_000,
-    "A asks to come back": 14_001,
+    "the JoinGroup of A returns": 14_001,
     "A is back": 14_300,
     "the rebalance is about to begin": 24_950,
     "the rebalance has begun": 25_100,
@@ -59,7 +59,7 @@ def settled(leader: Player, *others: Player) -> Stage:
     return stage
 
 
-def on_the_beat(stage: Stage, in_ms: int) -> None:
+def begin_on_heartbeat(stage: Stage, in_ms: int) -> None:
     """Begin a table, after about so many milliseconds, at a moment when members heartbeat."""
     now = stage.world.now // 1_000_000
     stage.begin(in_ms + BEAT_MS - now % BEAT_MS)
@@ -72,7 +72,7 @@ def play_absences(killed_at: int | None, power_fails: bool = False) -> tuple[Sta
     settled(leader, first, second)
     seat = first.assignment
     stage.set_policy("registration.timeout.ms", str(REGISTRATION_MS))
-    on_the_beat(stage, SESSION_MS + 1_000)
+    begin_on_heartbeat(stage, SESSION_MS + 1_000)
     # A member is silent after the heartbeat that it sends at the begin of its last session.
     stage.at(-SESSION_MS + 10, first.kill)
     stage.at(10_000 - SESSION_MS + 10, second.kill)
@@ -94,7 +94,7 @@ def play_absences_without_return(killed_at: int | None) -> tuple[Stage, Player]:
     leader, first, second = Player(stage, "leader", LEADER_BEATS_AT_MS), Player(stage, "a"), Player(stage, "b")
     settled(leader, first, second)
     stage.set_policy("registration.timeout.ms", str(REGISTRATION_MS))
-    on_the_beat(stage, SESSION_MS + 1_000)
+    begin_on_heartbeat(stage, SESSION_MS + 1_000)
     stage.at(-SESSION_MS + 10, first.kill)
     stage.at(10_000 - SESSION_MS + 10, second.kill)
     if killed_at is not None:
@@ -164,7 +164,7 @@ def play_arrivals(killed_at: int | None, power_fails: bool = False) -> tuple[Sta
     leader = Player(stage, "leader", LEADER_BEATS_AT_MS)
     settled(leader)
     stage.set_policy("expansion.timeout.ms", str(EXPANSION_MS))
-    on_the_beat(stage, 1_000)
+    begin_on_heartbeat(stage, 1_000)
     newcomers = [Player(stage, name) for name in "abc"]
     for newcomer, moment in zip(newcomers, (0, 3_000, 6_000), strict=True):
         stage.at(moment, newcomer.start)

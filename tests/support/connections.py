@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from struct import pack
+from typing import cast
 
 from broker.net.connection import Connection, Host
-from broker.runtime.clock import Clock
-from broker.runtime.turn import TurnEnd
+from broker.runtime.turn import Turn
 from protocol.errors import ProtocolError
+from tests.support.stepped_loop import SteppedLoop
 from tests.support.transports import BareTransport
 
 UNREAD_MAX = 10_000
@@ -68,21 +70,21 @@ class Bench:
     """A connection to a broker that answers `echo` at once and holds all other requests until told."""
 
     def __init__(self) -> None:
-        self.later: list[TurnEnd] = []
+        self.loop = SteppedLoop()
+        clock = self.loop.clock()
         self.seen: list[bytes] = []
         self.ended: list[str] = []
         self.answer: Callable[[bytes], bytes | None] = lambda frame: frame if frame.startswith(b"echo") else None
         self.wire = Wire()
         host = Host(
-            Clock(lambda: 0, lambda: 0),
-            self,  # type: ignore[arg-type]
+            clock,
+            Turn(cast(AbstractEventLoop, self.loop), clock),
             self.dispatch,
             lambda connection, reason: self.ended.append(reason),
             FRAME_MAX,
             UNREAD_MAX,
             WAITING_MAX,
         )
-        host.turn = Turns(self.later)
         self.connection = Connection(host, "PLAINTEXT", "127.0.0.1")
         self.wire.connection = self.connection
         self.connection.connection_made(self.wire)
@@ -98,14 +100,4 @@ class Bench:
         self.connection.data_received(b"".join(pack(">i", len(frame)) + frame for frame in frames))
 
     def end_turn(self) -> None:
-        later, self.later[:] = list(self.later), []
-        for connection in later:
-            connection.end_turn()
-
-
-class Turns:
-    def __init__(self, later: list[TurnEnd]) -> None:
-        self._later = later
-
-    def schedule_end_turn(self, connection: TurnEnd) -> None:
-        self._later.append(connection)
+        self.loop.pass_once()

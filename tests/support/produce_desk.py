@@ -104,9 +104,13 @@ class MemoryPartitions:
 class Registry:
     """The journal of the topics: it holds replies until the test releases them."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
         self.writable = True
         self.held: list[Any] = []
+
+    def end_turn(self) -> None:
+        """The test releases what is held."""
 
     def reply(self, held: Any) -> None:
         self.held.append(held)
@@ -167,11 +171,11 @@ class Desk:
         self.topics.create(CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, 0)
         for name, (partitions, settings) in topics.items():
             self.topics.create(name, partitions, settings, 0)
-        self.registry = Registry()
+        self.turn = Turn(cast(AbstractEventLoop, self.loop), self.clock)
+        self.registry = Registry(self.turn)
         self.partitions = self.make_partitions()
         self.transactions = Transactions()
         self.dispatch = Dispatch(1 << 20)
-        self.turn = Turn(cast(AbstractEventLoop, self.loop), self.clock)
         self.checker = MemoryChecker()
         allowance = Allowance(self.turn, lambda: 0)  # a busy machine would send batches to the checker
         appender = Appender(self.clock, allowance)

@@ -16,7 +16,7 @@ class SteppedLoop(SimLoop):
         """`seconds`: the time of both clocks at the beginning."""
         self.world = World(0)
         self.world.now = round(seconds * SECOND)
-        self.wall_offset_ns = 0  # a test sets the wall clock by this
+        self.wall_offset_ns = 0  # wall time minus virtual time; a test changes it to set the wall clock
         self._timers: dict[Handle, TimerHandle] = {}
         super().__init__(self.world, SimDisk(), lambda: None)
 

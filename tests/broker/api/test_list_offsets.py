@@ -150,6 +150,7 @@ def test_a_closed_connection_releases_the_segments_of_its_lookups(slow: FetchDes
     assert not slow.loop.busy
 
 
+@pytest.mark.usefixtures("planted_defect")
 def test_a_failing_lookup_is_answered(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.make("many", 2 * TURN_COST_MAX)
     desk.consumer.send(listing("many", *[(index, 0) for index in range(2 * TURN_COST_MAX)]), 10)

@@ -120,6 +120,7 @@ def test_a_replay_after_an_exception_waits_for_the_append_in_flight(world: World
     assert world.offset() == 9
 
 
+@pytest.mark.usefixtures("planted_defect")
 @pytest.mark.plain
 def test_an_exception_at_a_deadline_replays_the_shard(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     settled(world)
@@ -135,6 +136,7 @@ def test_an_exception_at_a_deadline_replays_the_shard(world: World, monkeypatch:
     assert list(shard.groups["g"].members)
 
 
+@pytest.mark.usefixtures("planted_defect")
 def test_a_failing_reply_replays_the_shard_and_answers_all_waiting_requests(world: World) -> None:
     first, second = world.commit("g", 1), world.commit("g", 2)
 
@@ -186,6 +188,7 @@ def test_a_timer_that_is_a_little_late_extends_no_session(world: World) -> None:
     assert world.journal.shard.heartbeat("g", 1, member_id, "i", world.clock.tick()) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.usefixtures("planted_defect")
 @pytest.mark.plain
 def test_a_defect_at_the_end_of_a_slow_append_replays_after_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.commit("g", 8)

@@ -81,13 +81,9 @@ class Desk(Bench):
         connection = Connection(self.connection.host, "PLAINTEXT", "127.0.0.1")
         return connection, self.wired(connection)
 
-    def end_turn(self) -> None:
-        self.later[:] = dict.fromkeys(self.later)  # the end of the turn runs once for each
-        super().end_turn()
-
     def turns(self) -> int:
         count = 0
-        while self.later:
+        while self.loop.busy:
             count += 1
             self.end_turn()
         return count

@@ -57,6 +57,7 @@ def test_with_always_a_reply_waits_for_its_flush_and_only_one_flush_runs(always:
     assert always.restart_after_crash() == {b"a": b"1", b"b": b"1", b"c": b"1"}
 
 
+@pytest.mark.usefixtures("planted_defect")
 @pytest.mark.plain
 @pytest.mark.parametrize("raising", ["submit", "start_flush"])
 @pytest.mark.parametrize("behind", [False, True], ids=["a flush", "a flush behind another"])

@@ -155,6 +155,7 @@ def test_a_failed_check_gets_a_retriable_error_and_the_next_is_checked(desk: Des
     assert (errors_and_offsets(first), errors_and_offsets(second)) == ([(ErrorCode.REQUEST_TIMED_OUT, -1)], [(0, 0)])
 
 
+@pytest.mark.usefixtures("planted_defect")
 def test_a_defect_in_a_check_fails_only_its_batch(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = desk.caller(), desk.caller()
     sent(desk, first, (0, heavy()))

@@ -209,6 +209,7 @@ def test_a_stop_answers_appends_in_flight_and_ignores_their_later_outcome() -> N
     assert not desk.late._waiting
 
 
+@pytest.mark.usefixtures("planted_defect")
 def test_a_defect_in_an_append_answers_only_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = SecondDesk(MemoryTopicStore(immediate=False), t=1)
     log = desk.log("t")

@@ -230,6 +230,7 @@ def test_a_long_reply_to_a_waiting_request_is_sent_in_pieces(desk: FetchDesk) ->
     assert offsets_in(reply.responses[0].partitions[0].records) == [2, 3, 4, 5]
 
 
+@pytest.mark.usefixtures("planted_defect")
 @pytest.mark.plain
 def test_a_failing_waiting_fetch_is_answered_and_removed(desk: FetchDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.consumer.send(fetch(of("t", from_(2)), wait=500), 12)
