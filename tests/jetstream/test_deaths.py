@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from broker.stores.jetstream import topic_cleaning
 from broker.stores.jetstream.connection import Connection
 from broker.stores.jetstream.forward import Forward
 from broker.stores.jetstream.logs import GroupLog
@@ -177,7 +178,10 @@ class TopicStory:
 
 
 @pytest.mark.parametrize("when", [BEFORE, UNANSWERED, UNHEARD])
-def test_an_owner_of_a_compacted_topic_that_dies_at_any_step_loses_nothing(nodes: NodesOverJetStream, when: str) -> None:
+def test_an_owner_of_a_compacted_topic_that_dies_at_any_step_loses_nothing(
+    nodes: NodesOverJetStream, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_cleaning, "COPY_BYTES", 150)  # several cleaned entries
     heir = nodes.start(2)
     ended = False
     step = 0

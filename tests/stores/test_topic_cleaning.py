@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from broker.settings.config import load_config
+from broker.stores.jetstream import topic_cleaning
 from broker.stores.jetstream.topic_cleaning import cleanable
 from broker.stores.jetstream.topic_logs import StreamTopicLog
 from broker.stores.jetstream.visitor import Visitor
@@ -31,6 +32,13 @@ def nodes(one_server: NatsEngine) -> Iterator[NodesOverJetStream]:
     for nodes in over_jetstream(one_server):
         nodes.lease_ms = 60_000
         yield nodes
+
+
+@pytest.fixture(autouse=True)
+def small_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cleaner writes several, and states between them."""
+    monkeypatch.setattr(topic_cleaning, "COPY_BYTES", 400)
+    monkeypatch.setattr(topic_cleaning, "SEGMENT_BYTES_MAX", 1_000)
 
 
 def fill(written: Written, node: JetStreamNode, log: StreamTopicLog, batches: int, keys: int = 20, seed: int = 1) -> None:
