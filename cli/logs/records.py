@@ -16,7 +16,17 @@ from coordinator.states import State
 from protocol.batch import Record
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.message import Message, Part, fields_of
-from protocol.messages.consumer_offsets import GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
+from protocol.messages.consumer_offsets import (
+    AwayMemberKey,
+    AwayMemberValue,
+    GroupMetadataValue,
+    GroupPoliciesKey,
+    GroupPoliciesValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    SeatsKey,
+    SeatsValue,
+)
 from protocol.messages.coordinator_notes import EndOffsets, NoteHeader, NoteKey
 from protocol.messages.topics_registry import DeletedTopicValue, ProducerIdsKey, ProducerIdsValue, TopicKey, TopicValue
 from protocol.records import (
@@ -25,6 +35,7 @@ from protocol.records import (
     read_assignment,
     read_note,
     read_offsets_key,
+    read_policy_key,
     read_record,
     read_registry_key,
     read_subscription,
@@ -42,7 +53,7 @@ Fields = dict[str, Any]
 
 
 class Decoded:
-    """One record. `kind`: offset, group, note, topic, producer-ids, deleted-topic, record, control, or other."""
+    """One record. `kind`: offset, group, policies, away, seats, note, topic, producer-ids, deleted-topic, record, control, or other."""
 
     __slots__ = ("group", "header", "key_message", "kind", "message", "newer", "record", "remark", "topic", "unreadable")
 
@@ -96,12 +107,22 @@ def decode(log: str, record: Record, control: bool = False) -> Decoded:
 
 # Internal topics
 
+_POLICY_RECORDS: dict[type[Message], tuple[str, type[Message]]] = {
+    GroupPoliciesKey: ("policies", GroupPoliciesValue),
+    AwayMemberKey: ("away", AwayMemberValue),
+    SeatsKey: ("seats", SeatsValue),
+}
+
 
 def _offsets(record: Record) -> Decoded:
     if record.key is None:
         raise ProtocolError("a record without a key")
     key = read_offsets_key(record.key)
     if key is None:
+        policy_key = read_policy_key(record.key)
+        if policy_key is not None:
+            kind, value = _POLICY_RECORDS[type(policy_key)]
+            return _with_value(Decoded(kind, record, policy_key, policy_key.group), value)
         decoded = Decoded("other", record)
         decoded.remark = f"a key of version {version_of(record.key)}, a kind of record that Tenure does not know and skips"
         return decoded

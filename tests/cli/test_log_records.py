@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator.notes import Cause, Coordinator, Kind, Removal, Replacement, RoundResult, StandbyStep
+from coordinator.policy_records import StoredSeats, away_key, away_value, policies_key, policies_value, seats_key, seats_value
 from coordinator.states import State
 from protocol.batch import Record, build
 from protocol.compression import Compression
@@ -69,6 +70,23 @@ def test_an_image_is_read_in_every_version(version: int, folder: Folder, command
         "rebalance_timeout": 300_000 if version >= 1 else -1,
         "session_timeout": 45_000,
     }
+
+
+POLICY_RECORDS = [
+    (policies_key("g1"), policies_value({"roster.strict": "true"}), "policies", {"policies": [{"name": "roster.strict", "text": "true"}]}),
+    (away_key("g1", "i1"), away_value("i1-x", MOMENT), "away", {"member_id": "i1-x", "since_ms": MOMENT}),
+    (seats_key("g1"), seats_value(StoredSeats(3, [], [])), "seats", {"generation": 3, "standbys": [], "take_overs": []}),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "kind", "shown"), POLICY_RECORDS, ids=[kind for _, _, kind, _ in POLICY_RECORDS])
+def test_a_record_of_policies_is_read_and_sound(key: bytes, value: bytes, kind: str, shown: dict[str, Any], folder: Folder, command: Command) -> None:
+    folder.append(OFFSETS, 0, [(key, value)])
+    *_, record = command.records(folder.path / f"{OFFSETS}-0")
+    assert (record["kind"], record["key"]["group"]) == (kind, "g1")
+    assert record["value"] == {"version": 0, **shown}
+    assert "remark" not in record
+    assert any(f" {kind} " in line for line in command.lines(folder.path / f"{OFFSETS}-0"))
 
 
 @pytest.mark.parametrize("version", OFFSET_VALUES)
