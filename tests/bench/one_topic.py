@@ -1,4 +1,4 @@
-"""A server of one topic with one partition, in memory and in threads: correct except for the errors it is told to make."""
+"""A server of one topic with one partition, in memory and in threads: correct except for injected errors."""
 
 from __future__ import annotations
 

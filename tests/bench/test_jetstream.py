@@ -1,4 +1,4 @@
-"""What the measurement over JetStream calls good."""
+"""The verdict of the measurement over JetStream."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Close(Exception):
 
 
 class Listener:
-    """A port whose connections are served by one thread each."""
+    """A port with one serving thread for each connection."""
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -138,7 +138,7 @@ class Folder:
         return sorted((self.path / f"{name}-{partition}").glob("*.log"))[number]
 
     def crashed(self) -> None:
-        """As a kill leaves it: nothing says that the stop was orderly."""
+        """Remove the mark of a clean shutdown, as after a kill."""
         (self.path / ".kafka_cleanshutdown").unlink()
         (self.path / "recovery-point-offset-checkpoint").unlink()
 

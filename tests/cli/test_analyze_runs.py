@@ -71,7 +71,7 @@ class Following:
         return dict(json.loads(text))
 
     def said(self, part: str) -> None:
-        """Waits until it has said so."""
+        """Wait until the process has printed this."""
         assert self.process.stderr is not None
         while part not in (line := self.process.stderr.readline()):
             assert line

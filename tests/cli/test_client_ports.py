@@ -35,13 +35,13 @@ def failure(address: str, timeout: float = PATIENT) -> Failure:
 
 
 def tls(connection: socket.socket) -> None:
-    """Without a certificate no handshake ends well, and still it is TLS that says so."""
+    """Without a certificate the handshake fails, but its alert identifies TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.wrap_socket(connection, server_side=True).close()
 
 
 def tls_that_ignores_others(connection: socket.socket) -> None:
-    """Waits for a greeting, says nothing to anything else."""
+    """A server that replies only to its own greeting."""
     if connection.recv(1, socket.MSG_PEEK) == b"\x16":
         tls(connection)
     hang(connection)

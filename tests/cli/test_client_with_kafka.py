@@ -1,4 +1,4 @@
-"""The client beside Apache Kafka itself: its secured listeners, its controller, and a cluster of several brokers."""
+"""The client against Apache Kafka: its secured listeners, its controller, and a cluster of several brokers."""
 
 from __future__ import annotations
 

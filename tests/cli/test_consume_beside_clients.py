@@ -1,4 +1,4 @@
-"""`tenure consume --group` as processes: two in one group, and one beside kafka-python."""
+"""`tenure consume --group` as processes: two in one group, and one in a group with kafka-python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside Apache Kafka: our commits equal those of its own tool, and each reads the other's files."""
+"""Against Apache Kafka: our commits equal those of its own tool, and each reads the other's files."""
 
 from __future__ import annotations
 

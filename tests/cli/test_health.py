@@ -22,14 +22,14 @@ Serving = Callable[[Serve], str]
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.client.nature.PROBE_SECONDS", 0.2)  # for each other protocol that is tried
+    monkeypatch.setattr("cli.client.nature.PROBE_SECONDS", 0.2)  # of each probe for TLS and SASL
     for variable in [name for name in os.environ if name.startswith("TENURE_")]:
         monkeypatch.delenv(variable)
 
 
 @pytest.fixture
 def serving() -> Iterator[Serving]:
-    """Opens a port whose connections are served like that; its address."""
+    """The address of a port whose connections this function serves."""
     with ExitStack() as ports:
         yield lambda serve: str(ports.enter_context(Port(serve)).address)
 

@@ -68,7 +68,7 @@ OF_CLUSTERS = [name for name in SPEAKING if "--bootstrap" in options_of(EVERY[na
 
 
 def line_of(name: str, word: str = "nosuch") -> list[str]:
-    """A command line of that command whose names are all that word."""
+    """A command line of the command with `word` for every name."""
     positional = POSITIONAL.get(name) or [word for action in EVERY[name]._actions if not action.option_strings and action.nargs != "?"]
     return [*name.split(), *positional, *NEEDED.get(name, "").split(), "--json"]
 

@@ -154,7 +154,7 @@ def test_a_compacted_log_may_have_holes(folder: Folder, command: Command) -> Non
 
 @pytest.mark.parametrize("in_use", [False, True])
 def test_an_index_may_be_ahead_of_a_segment_that_grows(in_use: bool, folder: Folder) -> None:
-    """Kafka writes its entries as it goes: some belong to batches that came after we looked how long the segment is."""
+    """Kafka adds index entries while it runs: some are for batches newer than the segment size that was read."""
     index = folder.segment("orders", 0, -1).with_suffix(".index")
     with index.open("ab") as file:
         file.write(b"\0\0\7\0\0\1\0\0")

@@ -93,7 +93,7 @@ def test_an_epoch_entry_contradicting_a_batch_after_the_log_start_is_found(tmp_p
 
 
 def test_a_log_start_past_the_last_batch_is_no_loss(tmp_path: Path, command: Command) -> None:
-    """A power failure took the end of the log, whose records were given up before."""
+    """After a power failure the log ends below its start offset."""
     life = Life(tmp_path)
     life.run()
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\norders 0 500\n")

@@ -68,7 +68,7 @@ def test_topic_commands_work_with_the_versions_of_an_old_kafka(bootstrap: str, t
 
 
 class Pair:
-    """Two brokers; partition 0 of topic t is led by the first until it says that it has moved."""
+    """Two brokers; partition 0 of topic t is led by the first until that reports a new leader."""
 
     def __init__(self) -> None:
         self.brokers = [FakeBroker(), FakeBroker()]

@@ -1,4 +1,4 @@
-"""Topics, produce and consume beside Apache Kafka itself."""
+"""Topics, produce and consume against Apache Kafka."""
 
 from __future__ import annotations
 

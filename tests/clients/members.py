@@ -58,7 +58,7 @@ class Listener(Protocol):
 
 
 class Host:
-    """A process with members in it, whose lines are given to those that they are about."""
+    """A process with members; its output lines are passed to the members that they name."""
 
     def __init__(self, command: Sequence[str | Path], errors: Path) -> None:
         self._errors = errors
@@ -95,7 +95,7 @@ class Host:
         return self._errors.read_text()
 
     def kill(self) -> None:
-        """kill -9; everything that was said before is heard."""
+        """Kill -9, after reading all previous output."""
         self.process.kill()
         self.process.wait(END_SECONDS)
         self._reader.join(END_SECONDS)

@@ -125,7 +125,7 @@ def differences(ours: Any, kafkas: Any, place: str = "") -> Iterator[tuple[str, 
 
 
 def await_coordinator(peer: Peer) -> None:
-    """Kafka makes its topic of offsets for the first who asks, and answers error 15 until it is there."""
+    """Kafka creates __consumer_offsets on the first request, and replies with error 15 until it exists."""
     until = time.monotonic() + KNOWN_SECONDS
     answers: list[int] = []
     while not answers or answers[-1]:

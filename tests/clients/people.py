@@ -1,4 +1,4 @@
-"""Groups of every kind in one coordinator, and the processes that live in them, who move along when the coordinator does."""
+"""Groups of every kind in one coordinator, and their member processes, which follow when the coordinator moves."""
 
 from __future__ import annotations
 

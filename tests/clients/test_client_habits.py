@@ -55,7 +55,7 @@ def test_kafka_python_configured_for_an_older_or_newer_broker_works(bootstrap: s
 
 
 def test_kafka_python_reads_the_whole_table_as_4_0(bootstrap: str) -> None:
-    """It guesses a broker version from the offered APIs, which decides what it allows its user."""
+    """The client infers a broker version from the supported APIs, and enables its features by that version."""
     whole = {key: api.advertised for key, api in APIS.items()}
     assert kafka.protocol.broker_version_data.BrokerVersionData(api_versions=whole).broker_version == (4, 0)
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap)

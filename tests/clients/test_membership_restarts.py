@@ -1,4 +1,4 @@
-"""The broker goes and comes back under consumers at work, each kind of client by itself: they go on in their seats."""
+"""The broker restarts under active consumers, separately for each client library: they keep their partitions."""
 
 from __future__ import annotations
 

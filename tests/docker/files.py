@@ -34,7 +34,7 @@ class Dockerfile:
         return self.all(instruction)[-1]
 
     def words(self, instruction: str) -> list[str]:
-        """The words of an instruction in exec form. In the other form a shell would stand between SIGTERM and the process."""
+        """The words of an instruction in exec form. In shell form a shell would receive SIGTERM instead of the process."""
         found: list[str] = json.loads(re.sub(r"^[^\[]*", "", self.last(instruction)))
         return found
 

@@ -46,7 +46,7 @@ class Kill(NamedTuple):
 
 
 class Campaign:
-    """Three nodes, their clients, and what went wrong."""
+    """Three nodes, their clients, and the violations found."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Campaign:
         return probe
 
     def end(self) -> None:
-        """Check what was promised to producers and members."""
+        """Check the guarantees to producers and members."""
         self.ledger.end()
         for sender in self.senders:
             sender.finish()
@@ -178,7 +178,7 @@ class Campaign:
         return (self._random.choice(self.nodes.ids),)
 
     def promised(self) -> dict[Place, int]:
-        """The offsets whose commit was answered so far."""
+        """The offsets with acknowledged commits so far."""
         found: dict[Place, int] = {}
         for member in self.members:
             for event in member.of("committed"):

@@ -169,7 +169,7 @@ class Nodes:
         return {}
 
     def ends(self, id: int, topic: str, partitions: int) -> dict[int, int]:
-        """The end offsets of the topic's partitions that the node says it leads."""
+        """The end offsets of the topic's partitions that the node reports as its own."""
         asked = [ListOffsetsPartition(partition, -1, LATEST) for partition in range(partitions)]
         with self.client(id) as client:
             (found,) = client.ask(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, asked)]), LIST_OFFSETS).topics

@@ -22,7 +22,7 @@ Place = tuple[str, int]
 
 
 class Account:
-    """One group: its member, and what was asked and acknowledged."""
+    """One group: its member, and the requested and acknowledged commits."""
 
     def __init__(self, nodes: Nodes, group: str) -> None:
         self.group = group
@@ -42,7 +42,7 @@ class Account:
         self._actor.connect(self._nodes.port(coordinator))
 
     def commit(self, place: Place) -> str:
-        """Commit the next number; returns what no member may hear."""
+        """Commit the next number. Return errors that no member may get."""
         self.asked += 1
         try:
             code = self._actor.commit(*place, self.asked)
@@ -63,7 +63,7 @@ class Account:
         return found is not None and found.group_state == "Stable" and [member.member_id for member in found.members] == [self._actor.member_id]
 
     def check(self, place: Place) -> str:
-        """Compare with what the coordinator has, and go on; returns what is wrong."""
+        """Compare with the coordinator's offsets. Return the differences."""
         stored = wait_until(lambda: self._nodes.committed(self.group), CHECK_SECONDS).get(place, 0) if self.acknowledged else 0
         lost = not self.acknowledged <= stored <= self.asked
         if self.waits:

@@ -1,4 +1,4 @@
-"""Producers by real clients that go on while nodes are killed, and whether the log has what was acknowledged to them."""
+"""Producers with real clients that continue while nodes are killed, and a check that the log has all acknowledged records."""
 
 from __future__ import annotations
 

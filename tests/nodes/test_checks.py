@@ -1,4 +1,4 @@
-"""What the kills of nodes are judged by notices what it should."""
+"""The checks of the test that kills nodes detect each violation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLACE = ("probed", 0)
 
 
 class FakeHost:
-    """Hears what a producer's process would say."""
+    """Receives the lines that a producer process would print."""
 
     listener: Any
 

@@ -35,7 +35,7 @@ def no_jvm() -> NoReturn:
 
 
 def freeze(nodes: Nodes, id: int) -> tuple[dict[str, str], dict[int, int]]:
-    """Stop the group's coordinator, ask the others meanwhile what they serve, and let it go on; returns what it said before."""
+    """Stop the group's coordinator, query the other nodes meanwhile, and continue it. Return its earlier output."""
     status, led = nodes.status(id), nodes.ends(id, PROBED, PARTITIONS)
     others = {other: nodes.ends(other, PROBED, PARTITIONS) for other in nodes.ids if other != id}
     nodes.signal(signal.SIGSTOP, id)

@@ -27,7 +27,7 @@ SECONDS = 20
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs; one that has ended and was not waited for does not."""
+    """Whether the process runs; a zombie does not."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False

@@ -1,4 +1,4 @@
-"""Virtual worlds, folded and advised; and histories by chance of processes that restart, come for good and go for good."""
+"""The advice on the logs of virtual worlds, and random histories of processes that restart, are added or are removed for good."""
 
 from __future__ import annotations
 

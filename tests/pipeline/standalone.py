@@ -33,7 +33,7 @@ def bare_python(folder: Path, *packages: str) -> Path:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Nothing that says where Tenure is."""
+    """The environment without the location of Tenure."""
     import pyspark
 
     kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "LANG", "HOME") if name in os.environ}

@@ -1,4 +1,4 @@
-"""Which rebalances static membership would have avoided, in scripted histories with their truth and in histories by chance."""
+"""Which rebalances static membership would have avoided, in scripted histories with known results and in random histories."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_most_values_are_exact_with_lost_notes() -> None:
 
 
 def test_the_stall_that_commits_bound_is_rarely_shorter_than_the_rebalance() -> None:
-    """A member that goes on consuming while it is waited for stands still for less time than the others."""
+    """A member that consumes until it rejoins is stopped for less time than the others."""
     held = missed = 0
     for seed in SEEDS:
         life = lived(seed)
@@ -169,7 +169,7 @@ def test_the_stall_that_commits_bound_is_rarely_shorter_than_the_rebalance() -> 
 @pytest.mark.parametrize("seed", range(100, 108))
 @pytest.mark.parametrize("noted", [True, False])
 def test_final_rows_do_not_change(seed: int, noted: bool) -> None:
-    """However far each of the logs was read: a final row stays the same when everything is there."""
+    """A final row does not change with later input, however far each log was read."""
     life = lived(seed)
     note_records = life.memory.note_records() if noted else []
     whole = life.noted if noted else life.plain

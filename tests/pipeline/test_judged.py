@@ -74,7 +74,7 @@ def test_a_seat_is_kept_for_no_longer_than_a_session() -> None:
 
 
 def test_a_member_was_alive_when_it_joined_for_its_last_generation() -> None:
-    """However long its session: without commits nothing else says so."""
+    """Whatever its session timeout: without commits there is no other evidence."""
 
     def script(world: World) -> None:
         running = [pod(world, number, session_ms=45_000) for number in range(3)]

@@ -1,4 +1,4 @@
-"""Each scenario happens as its truth says, and the logs that it leaves tell it."""
+"""Each scenario has the expected events, and the analysis of its logs finds them."""
 
 from __future__ import annotations
 

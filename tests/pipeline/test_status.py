@@ -28,7 +28,7 @@ T0 = 1_700_000_040_000
 
 
 def strip(rows: list[Status], ruleset: str = "tenure") -> list[tuple[int, int, str]]:
-    """From and to in seconds, and the status."""
+    """The intervals as (start, end, status), in seconds."""
     return [((row.from_ms - T0) // S, (row.to_ms - T0) // S, row.status) for row in rows if row.ruleset == ruleset]
 
 

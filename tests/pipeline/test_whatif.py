@@ -33,7 +33,7 @@ def test_a_replay_without_restarts_gives_the_coordinators_rebalances(seed: int, 
 @pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_no_replayed_session_ends_within_a_bridged_restart(seed: int, static: bool) -> None:
-    """However many events coincide. Rebalances may merge or split then, but none comes from a bridged restart."""
+    """Also if events coincide: rebalances may merge or split then, but none is due to a bridged restart."""
     world = played(by_chance(seed, DENSE, steps=40, static=static))
     restarts, script, episodes = script_of(world)
     for timeout in TIMEOUTS:

@@ -80,7 +80,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def table(page: Path, header: str) -> list[list[str]]:
-    """The rows of the table whose first line begins so."""
+    """The rows of the table whose first line begins with this."""
     rows = []
     lines = iter(page.read_text().splitlines())
     for line in lines:

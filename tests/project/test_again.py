@@ -1,4 +1,4 @@
-"""What failed beside other tests is run again by itself."""
+"""Tests that failed in parallel with others are run again alone."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def package(*headers: tuple[str, str]) -> Message:
 
 @pytest.fixture
 def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Message]:
-    """Two locks of three packages whose metadata a test may change: `broker` is served with, the others are not."""
+    """Two locks of three packages whose metadata a test may change: `broker` is needed for serving, the others are not."""
     installed = {name: package(("License-Expression", "MIT")) for name in ("broker", "tester", "crc32c")}
     (tmp_path / "serving.txt").write_text("# a lock\nbroker==1 \\\n    --hash=sha256:00\n")
     (tmp_path / "development.txt").write_text("broker==1 \\\n    --hash=sha256:00\ntester==2\ncrc32c==3\nwindows==1 ; sys_platform == 'win32' \\\n")

@@ -1,4 +1,4 @@
-"""Mutations: how they are described, put into loaded code, and told apart by content."""
+"""Mutations: their descriptions, how they replace loaded code, and their keys."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ reason = "nobody asks for no size"
 
 
 def listed(tmp_path: Path, text: str) -> list[str]:
-    """The problems of this equivalents list, beside the source."""
+    """The problems of this list of equivalents for the source."""
     (tmp_path / "bucket.py").write_text(SOURCE)
     path = tmp_path / "equivalent.toml"
     path.write_text(text)

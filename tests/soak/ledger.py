@@ -56,7 +56,7 @@ class Ledger:
 
     @property
     def now(self) -> int:
-        """Nanoseconds since the ledger began; no moment is told twice."""
+        """Nanoseconds since the ledger began; every value is unique."""
         self._moment = max(self._moment + 1, time.monotonic_ns() - self._began)
         return self._moment
 

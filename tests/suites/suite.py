@@ -88,7 +88,7 @@ def call(command: Sequence[str | Path], cwd: Path, *, seconds: float = FETCH_SEC
 
 
 def watch(command: Sequence[str | Path], cwd: Path, log: Path, *, seconds: float, **more: str) -> None:
-    """Run a suite, which may fail; its output goes to `log`. After the time limit it is ended with its children."""
+    """Run a suite, which may fail; its output goes to `log`. After the time limit it is killed with its child processes."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, cwd=cwd, env=os.environ | more, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True

@@ -49,7 +49,7 @@ class Java:
 
 
 def run_one(scenario: Scenario, kind: Kind, with_policies: bool, jvm: Callable[[bool], Host], say: Callable[[str], None]) -> Result | str:
-    """What was measured, or why nothing was."""
+    """The measurements, or why there are none."""
     column = "with" if with_policies else "without"
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="policies-") as folder, ExitStack() as ends:

@@ -132,7 +132,7 @@ def consumed_at(group: Group) -> dict[Place, list[float]]:
 
 
 def stood_still(times: Mapping[Place, Sequence[float]], quiet_from: float, quiet_until: float) -> tuple[float, float]:
-    """The worst and the mean of the longest pauses of the partitions, less what is ordinary while nothing happens."""
+    """The worst and the mean of the longest pauses of the partitions, minus the usual pause without a disturbance."""
     pauses: list[float] = []
     for found in times.values():
         quiet = [one for one in found if quiet_from <= one <= quiet_until]

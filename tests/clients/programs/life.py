@@ -50,7 +50,7 @@ class CommitRefused(Exception):
 
 
 class Refused(Exception):
-    """The client has given up, and says why."""
+    """Report that the client has failed, and the reason."""
 
     def __init__(self, error: BaseException, name: str = "") -> None:
         super().__init__(str(error))
